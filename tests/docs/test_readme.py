@@ -98,6 +98,10 @@ OF_OLD_TEXTS = {"contracts/upcasters.py", "domain/config.py"}
 
 NAMES = re.compile(r"(?:^|_)(?:room|rooms|roomy|lent|came_back|drawn|drawers)(?:_|$)|Room|Lent(?![a-z])|CameBack|Drawn", re.M)
 """capacity, slot, borrowed, bounced, allocated: what identifiers must not be called again."""
+OF_CLASSES = re.compile(r"^(?:_?[Kk]inds|_kind|_?Kind|\\w*OfAKind|_?[Pp]laces|Place)$")
+"""Equivalence classes, label classes, classes of Reservations and nodes; `kind` is Kubernetes'."""
+SILENT = {"e", "c", "some", "left", "told", "without", "_many"}
+"""Names that explain nothing, of functions and parameters that others call."""
 OF_OLD_LOGS = {"contracts/upcasters.py": {"rooms"}}
 """Names of what earlier releases wrote."""
 
@@ -135,6 +139,27 @@ def sentences(path):
             yield "".join(part.value if isinstance(part, ast.Constant) else "0" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
             yield node.value
+
+
+@pytest.mark.parametrize("folder", ["session", "topology", "reservation", "fragmentation", "volumes", "migration"])
+def test_what_is_alike_is_called_a_class(folder):
+    found = {}
+    for path in (ROOT / "libs" / "restow" / "domain" / folder).rglob("*.py"):
+        with path.open("rb") as file:
+            names = {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+        if wrong := {name for name in names if OF_CLASSES.match(name)}:
+            found[path.name] = wrong
+    assert found == {}
+
+
+def test_names_of_the_core_explain_something():
+    found = set()
+    for path in (ROOT / "libs" / "restow" / "domain").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                arguments = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+                found |= {(path.name, node.name, name) for name in SILENT & {node.name, *arguments}}
+    assert found == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

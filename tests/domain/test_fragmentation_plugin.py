@@ -281,7 +281,7 @@ def test_both_forms_and_the_devices_are_what_the_definition_says(nodes, mix, cha
         if (devices := table.choose_devices(row, v.devices)) is not None:
             table.charge(row, v, devices, 1)
     scorer = Gradient(2, typical(state), packed(state))
-    kinds = scorer.kinds(state)
+    node_classes = scorer.node_classes(state)
     for name in SHAPES:
         v, one, many = state.vectors[name], scorer.one(state, name), scorer.many(state, name)(slice(None))
         for row in range(len(nodes)):
@@ -289,7 +289,7 @@ def test_both_forms_and_the_devices_are_what_the_definition_says(nodes, mix, cha
                 continue
             kept = table.free[row].tolist(), table.allocatable[row].tolist(), table.device_free[row].tolist()
             score, devices = by_definition(state, scorer, name, row)
-            assert one(*kept, int(kinds[row])) == many[row] == score
+            assert one(*kept, int(node_classes[row])) == many[row] == score
             assert scorer.devices(state, name, row) == devices
             assert 0 <= score <= 2 * SCALE
 
@@ -337,8 +337,8 @@ def test_shapes_with_equal_rules_are_one_rule():
     state = cluster([(8_000, 1, 0), (8_000, 1, 1)], [*SHAPES])
     made = typical(state)
     assert len(made.rules) == len({str(rules_of(state.shapes[name])) for name in SHAPES}) == 2
-    kinds = Model.of(state, made).kinds(state)
-    assert kinds[0] != kinds[1]
+    node_classes = Model.of(state, made).node_classes(state)
+    assert node_classes[0] != node_classes[1]
 
 
 def test_packing_is_measured_by_the_largest_node():
@@ -350,6 +350,6 @@ def test_packing_is_measured_by_the_largest_node():
 def test_a_node_that_changes_its_model_changes_its_kind(gone):
     state = cluster([(8_000, 1, 0), (8_000, 1, 0)], ["picky"])
     scorer = Gradient(1, typical(state), packed(state))
-    assert len(set(scorer.kinds(state).tolist())) == 1
+    assert len(set(scorer.node_classes(state).tolist())) == 1
     then(state, node("n01", cpu=8_000, gpus=1, labels={} if gone else {"model": "V100"}))
-    assert len(set(scorer.kinds(state).tolist())) == 2
+    assert len(set(scorer.node_classes(state).tolist())) == 2

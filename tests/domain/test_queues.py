@@ -163,7 +163,7 @@ def slow_sums(state):
 def kept_sums(state):
     known, nodes = sums.ledger(state), sums.totals(state)
     return {
-        "waiting": known.waiting, "kinds": known.kinds, "incoming": known.incoming, "groups": {g: [u.ready, u.used] for g, u in known.groups.items()},
+        "waiting": known.waiting, "kinds": known.shapes, "incoming": known.incoming, "groups": {g: [u.ready, u.used] for g, u in known.groups.items()},
         "allocatable": nodes.allocatable, "charged": nodes.charged,
     }
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 )
 
 from restow.contracts.values import DeviceRequest, DeviceShare
-from restow.domain.table import MAX_DEVICES, MOST, Kind, NodeTable
+from restow.domain.table import MAX_DEVICES, MOST, ChargedAs, NodeTable
 
 RESOURCES = tuple(f"r{i}" for i in range(12))
 NODES = tuple(f"n{i}" for i in range(40))
@@ -44,11 +44,11 @@ class Against(RuleBasedStateMachine):
         self.charges = [charge for charge in self.charges if charge[0] != name]
 
     @precondition(lambda self: self.nodes)
-    @rule(data=st.data(), requests=amounts, devices=shares, kind=st.sampled_from(list(Kind)))
-    def charge(self, data, requests, devices, kind):
+    @rule(data=st.data(), requests=amounts, devices=shares, charged_as=st.sampled_from(list(ChargedAs)))
+    def charge(self, data, requests, devices, charged_as):
         name = data.draw(st.sampled_from(sorted(self.nodes)))
-        self.table.charge(self.table.rows[name], self.table.vector(requests, None), devices, 1, kind)
-        self.charges.append((name, requests, devices, kind))
+        self.table.charge(self.table.rows[name], self.table.vector(requests, None), devices, 1, charged_as)
+        self.charges.append((name, requests, devices, charged_as))
 
     @precondition(lambda self: self.nodes)
     @rule(data=st.data(), wanted=st.lists(st.tuples(amounts, shares), min_size=1, max_size=6))
@@ -56,13 +56,13 @@ class Against(RuleBasedStateMachine):
         names = [data.draw(st.sampled_from(sorted(self.nodes))) for _ in wanted]
         vectors = [self.table.vector(requests, None) for requests, _ in wanted]
         self.table.charge_many([self.table.rows[n] for n in names], vectors, [d for _, d in wanted], 1)
-        self.charges += [(n, requests, devices, Kind.USED) for n, (requests, devices) in zip(names, wanted, strict=True)]
+        self.charges += [(n, requests, devices, ChargedAs.USED) for n, (requests, devices) in zip(names, wanted, strict=True)]
 
     @precondition(lambda self: self.charges)
     @rule(data=st.data())
     def take_back(self, data):
-        name, requests, devices, kind = self.charges.pop(data.draw(st.integers(0, len(self.charges) - 1)))
-        self.table.charge(self.table.rows[name], self.table.vector(requests, None), devices, -1, kind)
+        name, requests, devices, charged_as = self.charges.pop(data.draw(st.integers(0, len(self.charges) - 1)))
+        self.table.charge(self.table.rows[name], self.table.vector(requests, None), devices, -1, charged_as)
 
     @invariant()
     def both_say_the_same(self):
@@ -74,9 +74,9 @@ class Against(RuleBasedStateMachine):
             assert table.names[row] == name
             mine = [charge for charge in self.charges if charge[0] == name]
             for resource, column in table.columns.items():
-                used = sum(r.get(resource, 0) for _, r, _, kind in mine if kind is not Kind.HELD)
-                held = sum(r.get(resource, 0) for _, r, _, kind in mine if kind is Kind.HELD)
-                leaving = sum(r.get(resource, 0) for _, r, _, kind in mine if kind is Kind.RELEASING)
+                used = sum(r.get(resource, 0) for _, r, _, charged_as in mine if charged_as is not ChargedAs.HELD)
+                held = sum(r.get(resource, 0) for _, r, _, charged_as in mine if charged_as is ChargedAs.HELD)
+                leaving = sum(r.get(resource, 0) for _, r, _, charged_as in mine if charged_as is ChargedAs.RELEASING)
                 whole = allocatable.get(resource, 0)
                 said = [int(a[row, column]) for a in (table.allocatable, table.used, table.reserved, table.releasing, table.free)]
                 assert said == [whole, used, held, leaving, whole - used - held]

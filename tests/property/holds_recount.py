@@ -161,21 +161,21 @@ def index(state):
     if now.open != anew.open or now.any != anew.any:
         yield f"{now.open} are open, and should be {anew.open}"
     for uid in state.reservations:
-        kinds = now.kind_of(uid), anew.kind_of(uid)
-        if (kinds[0] is None) != (kinds[1] is None):
-            yield f"{uid} is of {kinds}"
-        elif kinds[0] is not None:
+        classes = now.class_of(uid), anew.class_of(uid)
+        if (classes[0] is None) != (classes[1] is None):
+            yield f"{uid} is of {classes}"
+        elif classes[0] is not None:
             for name in ("members", "open", "all"):
-                old, new = (set(getattr(kind, name)) for kind in kinds)
+                old, new = (set(getattr(kind, name)) for kind in classes)
                 if old != new:
                     yield f"{name} of {uid}'s kind are {old}, and should be {new}"
-            for shape, ladder in kinds[0].ladders.items():
-                right = anew.ladder(kinds[1], shape)
+            for shape, ladder in classes[0].ladders.items():
+                right = anew.ladder(classes[1], shape)
                 if ladder.entries != right.entries or ladder.ranks != right.ranks:
                     yield f"pods of {shape} take {ladder.entries}, and should take {right.entries}"
     for pod in state.queue.keys() | state.parked.keys():
         said = state.pods[pod]
-        old, new = (sorted(map(str, (k.record.fact.reservation for k in i.kinds(said)))) for i in (now, anew))
+        old, new = (sorted(map(str, (k.record.fact.reservation for k in i.classes(said)))) for i in (now, anew))
         if len(old) != len(new):
             yield f"{pod} owns {old}, and should own {new}"
 

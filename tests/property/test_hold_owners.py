@@ -81,7 +81,7 @@ def test_owners_are_found_without_a_look_at_all(history):
         for one in state.pods.values():
             mine = [record for record in accepted if owned(state, record, one)]
             on_nodes = {record.fact.reservation for record in mine if any((record.fact.reservation, n) in of for n in ("t-0",) for of in state.held_on.values())}
-            assert on_nodes == {uid for kind in index.kinds(one) for uid, _ in kind.all}
+            assert on_nodes == {uid for kind in index.classes(one) for uid, _ in kind.all}
             assert not mine or index.may_own(one)
             if state.parked.get(one.pod) and (mine or one.labels.get(IGNORED)):
                 assert one.pod in parked_owners(state)

@@ -57,7 +57,7 @@ def _planned(raw: bytes) -> bytes:
     if "rooms" in event:
         event["slots"] = event.pop("rooms")
     if "kept" in event:
-        event["kept"] = {_reason(said): count for said, count in event["kept"].items()}
+        event["kept"] = dict(sorted((_reason(said), count) for said, count in event["kept"].items()))
     return msgspec.json.encode(event)
 
 

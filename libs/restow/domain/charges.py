@@ -13,7 +13,7 @@ from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import Allocations
 from restow.domain.maps import OVER
 from restow.domain.records import Charge
-from restow.domain.table import Kind
+from restow.domain.table import ChargedAs
 
 FEW = 12
 """From so many charges on, arrays are faster than one by one."""
@@ -116,7 +116,7 @@ class Charges(Allocations):
         row = self.table.rows.get(charge.node)
         v = self.vectors[charge.shape]
         if row is not None:
-            self._charge(row, v, charge.devices, -1, Kind.RELEASING if charge.releasing else Kind.USED)
+            self._charge(row, v, charge.devices, -1, ChargedAs.RELEASING if charge.releasing else ChargedAs.USED)
         self._account(charge.queue, v, -1)
         self.drop(self.charges, pod)
         self.drop_in(self.on_node, charge.node, pod)
@@ -125,7 +125,7 @@ class Charges(Allocations):
     def _recharge(self, pod: PodUid, charge: Charge) -> None:
         row = self.table.rows[charge.node]
         v = self.vectors[charge.shape]
-        self._charge(row, v, charge.devices, 1, Kind.RELEASING if charge.releasing else Kind.USED)
+        self._charge(row, v, charge.devices, 1, ChargedAs.RELEASING if charge.releasing else ChargedAs.USED)
         self._account(charge.queue, v, 1)
         self.put(self.charges, pod, charge)
         self.put_in(self.on_node, charge.node, pod)
@@ -137,12 +137,12 @@ class Charges(Allocations):
         table, vectors = self.table, self.vectors
         releasing = [c for c in charges if c.releasing]
         used = [c for c in charges if not c.releasing] if releasing else charges
-        for kind, some in ((Kind.USED, used), (Kind.RELEASING, releasing)):
+        for charged_as, some in ((ChargedAs.USED, used), (ChargedAs.RELEASING, releasing)):
             if len(some) < FEW:
                 for c in some:
-                    table.charge(table.rows[c.node], vectors[c.shape], c.devices, sign, kind)
+                    table.charge(table.rows[c.node], vectors[c.shape], c.devices, sign, charged_as)
             else:
-                table.charge_many([table.rows[c.node] for c in some], [vectors[c.shape] for c in some], [c.devices for c in some], sign, kind)
+                table.charge_many([table.rows[c.node] for c in some], [vectors[c.shape] for c in some], [c.devices for c in some], sign, charged_as)
         for (queue, shape), times in Counter(map(_ACCOUNT, charges)).items():
             if queue:
                 self.accounts.add(queue, self.vectors[shape], times * sign)

@@ -18,7 +18,7 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.slots import SlotKey, Slots
 from restow.domain.table import (
     NO_DEVICE,
-    Kind,
+    ChargedAs,
     Vector,
     available,
     fewer,
@@ -117,21 +117,21 @@ class HeldCapacity(Slots):
         if not held.held and not held.held_devices:
             return
         v = self._vector(held.held, self.vectors[slot.shape])
-        self._charge(self.table.rows[slot.node], v, held.held_devices, sign, Kind.HELD)
+        self._charge(self.table.rows[slot.node], v, held.held_devices, sign, ChargedAs.HELD)
         self._account(slot.queue, v, sign)
 
     def _hold_instead(self, slot: Slot, capacity: Capacity) -> None:
         """Charge what `capacity` holds in place of what the slot does."""
         row, was = self.table.rows[slot.node], slot.capacity
         if was.held_devices != capacity.held_devices:
-            self._charge(row, NOTHING, was.held_devices, -1, Kind.HELD)
-            self._charge(row, NOTHING, capacity.held_devices, 1, Kind.HELD)
+            self._charge(row, NOTHING, was.held_devices, -1, ChargedAs.HELD)
+            self._charge(row, NOTHING, capacity.held_devices, 1, ChargedAs.HELD)
         if was.held != capacity.held:
             more = dict(capacity.held)
             for column, amount in was.held:
                 more[column] = more.get(column, 0) - amount
             v = vector_of(item for item in more.items() if item[1])
-            self._charge(row, v, (), 1, Kind.HELD)
+            self._charge(row, v, (), 1, ChargedAs.HELD)
             self._account(slot.queue, v, 1)
 
     @property
@@ -155,7 +155,7 @@ class HeldCapacity(Slots):
         if not more and not devices:
             return capacity
         v = vector_of(more)
-        self._charge(row, v, devices, 1, Kind.HELD)
+        self._charge(row, v, devices, 1, ChargedAs.HELD)
         self._account(queue, v, 1)
         held_devices = fewer(capacity.devices, fewer(lacking, devices))
         return replace(capacity, held=plus(capacity.held, more), held_devices=held_devices)
@@ -205,7 +205,7 @@ class HeldCapacity(Slots):
                 self.touched.pods[victim] = None
         row, capacity = self.table.rows.get(nomination.node), nomination.capacity
         if row is not None and (capacity.held or capacity.held_devices):
-            self._charge(row, vector_of(capacity.held), capacity.held_devices, -1, Kind.HELD)
+            self._charge(row, vector_of(capacity.held), capacity.held_devices, -1, ChargedAs.HELD)
         self.capacity_epoch += 1
         if not placing:
             self.top_up(nomination.node)
@@ -259,7 +259,7 @@ class HeldCapacity(Slots):
                     gave = True
                     lost = vector_of(less(nomination.capacity.held, left.held))
                     devices = fewer(nomination.capacity.held_devices, left.held_devices)
-                    self._charge(row, lost, devices, -1, Kind.HELD)
+                    self._charge(row, lost, devices, -1, ChargedAs.HELD)
                     self.put(self.nominations, key, replace(nomination, capacity=left))
             if not any(short[0].values()) and not any(short[1].values()):
                 break

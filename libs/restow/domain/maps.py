@@ -56,7 +56,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
-from restow.domain.table import Kind, NodeTable, Seats, Vector
+from restow.domain.table import ChargedAs, NodeTable, Seats, Vector
 from restow.domain.writing import AtOnce, Journal
 
 Under = tuple[str, str]
@@ -346,10 +346,10 @@ class Maps:
     def drafting(self) -> bool:
         return self._journal is not None
 
-    def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, kind: Kind) -> None:
-        self.table.charge(row, v, devices, sign, kind)
+    def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, charged_as: ChargedAs) -> None:
+        self.table.charge(row, v, devices, sign, charged_as)
         if self._journal is not None:
-            self._journal.did(self.table.charge, row, v, devices, -sign, kind)
+            self._journal.did(self.table.charge, row, v, devices, -sign, charged_as)
 
     def _account(self, queue: str, v: Vector, sign: int) -> None:
         if not queue:

@@ -72,26 +72,26 @@ class _Index:
                     del self._having[key]
         self._ordered.clear()
 
-    def matching(self, e: Expression, there: Rows) -> Rows:
+    def matching(self, expression: Expression, there: Rows) -> Rows:
         """One requirement, as `predicates.matches` has it; `there` are all rows with a node."""
-        having = self._having.get(e.key, {})
-        match e.operator:
+        having = self._having.get(expression.key, {})
+        match expression.operator:
             case "In":
-                return _any(having.get(value, 0) for value in e.values)
+                return _any(having.get(value, 0) for value in expression.values)
             case "NotIn":
-                return there & ~_any(having.get(value, 0) for value in e.values)
+                return there & ~_any(having.get(value, 0) for value in expression.values)
             case "Exists":
                 return _any(having.values())
             case "DoesNotExist":
                 return there & ~_any(having.values())
             case "Gt" | "Lt":
-                number = integer(e.values[0]) if len(e.values) == 1 else None
+                number = integer(expression.values[0]) if len(expression.values) == 1 else None
                 if number is None or not having:
                     return 0
-                ordered = self._ordered.get(e.key)
+                ordered = self._ordered.get(expression.key)
                 if ordered is None:
-                    ordered = self._ordered[e.key] = _Ordered(having)
-                return ordered.greater(number) if e.operator == "Gt" else ordered.less(number)
+                    ordered = self._ordered[expression.key] = _Ordered(having)
+                return ordered.greater(number) if expression.operator == "Gt" else ordered.less(number)
         return 0
 
 

@@ -85,12 +85,12 @@ def _compares(operator: str, left: str, right: str) -> bool:
     return one > other if operator == "Gt" else one < other
 
 
-def matches(e: Expression, labels: Mapping[str, str]) -> bool:
+def matches(expression: Expression, labels: Mapping[str, str]) -> bool:
     """One node selector requirement over labels. Gt and Lt compare integers; anything else there does not match."""
-    if e.operator not in ("Gt", "Lt"):
-        return holds(e, labels)
-    have = labels.get(e.key)
-    return have is not None and len(e.values) == 1 and _compares(e.operator, have, e.values[0])
+    if expression.operator not in ("Gt", "Lt"):
+        return holds(expression, labels)
+    have = labels.get(expression.key)
+    return have is not None and len(expression.values) == 1 and _compares(expression.operator, have, expression.values[0])
 
 
 def term_holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:

@@ -85,7 +85,7 @@ class Budgets:
         # The API counts them first: it evicts no pod of two, ready or not.
         return () if len(paths) == 1 and not live.ready and self._state.budgets[paths[0]].unready else paths
 
-    def left(self, path: str) -> int:
+    def evictions_left(self, path: str) -> int:
         """How many of its pods may still go: those whose eviction was decided and is not accepted yet are counted."""
         if self._going is None:
             self._going = {}
@@ -104,7 +104,7 @@ class Budgets:
         paths = self.bind(uid)
         if len(paths) > 1:
             return [(("budgets", *paths), 0)]
-        return [(("budget", path), self.left(path)) for path in paths]
+        return [(("budget", path), self.evictions_left(path)) for path in paths]
 
     def keep(self, uid: PodUid) -> bool:
         """Whether the API would evict the pod for nobody now, whoever else is to go."""
@@ -116,6 +116,6 @@ class Budgets:
         paths = self.bind(uid)
         if len(paths) > 1:
             return f"more than one disruption budget is about it ({', '.join(sorted(paths))}), and then the API evicts nobody"
-        if paths and self.left(paths[0]) <= 0:
+        if paths and self.evictions_left(paths[0]) <= 0:
             return f"the disruption budget {paths[0]} allows no eviction now"
         return ""

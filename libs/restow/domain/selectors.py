@@ -6,14 +6,14 @@ from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.values import Expression, LabelSelector
 
 
-def holds(e: Expression, labels: Mapping[str, str]) -> bool:
+def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
     """One requirement. NotIn holds where the label is absent; an operator that selectors do not have holds nowhere."""
-    have = labels.get(e.key)
-    match e.operator:
+    have = labels.get(expression.key)
+    match expression.operator:
         case "In":
-            return have is not None and have in e.values
+            return have is not None and have in expression.values
         case "NotIn":
-            return have is None or have not in e.values
+            return have is None or have not in expression.values
         case "Exists":
             return have is not None
         case "DoesNotExist":

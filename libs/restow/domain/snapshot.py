@@ -7,7 +7,7 @@ from restow.domain import devices
 from restow.domain.declared import Role, attributes
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.state import ClusterState, is_sociable
-from restow.domain.table import Kind, vector_of
+from restow.domain.table import ChargedAs, vector_of
 
 
 class SnapshotError(ValueError):
@@ -95,4 +95,4 @@ def _held(state: ClusterState) -> None:
         capacity = nomination.capacity
         if capacity.held or capacity.held_devices:
             row = state.table.rows[nomination.node]
-            state.table.charge(row, vector_of(capacity.held), capacity.held_devices, 1, Kind.HELD)
+            state.table.charge(row, vector_of(capacity.held), capacity.held_devices, 1, ChargedAs.HELD)

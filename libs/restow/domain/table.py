@@ -31,7 +31,7 @@ MOST = 1 << 52
 more than int64 holds."""
 
 
-class Kind(Enum):
+class ChargedAs(Enum):
     """What a charge is: a pod's, a terminating pod's (counted as used, too, until it is gone), or a hold's."""
 
     USED = 1
@@ -305,24 +305,24 @@ class NodeTable:
 
     # -- charges -----------------------------------------------------------------------------------------------------
 
-    def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, kind: Kind = Kind.USED) -> None:
+    def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, charged_as: ChargedAs = ChargedAs.USED) -> None:
         """Add (`sign` 1) or take back (-1) a request. Facts may over-commit a node: free can be negative."""
         self.dirty.append(row)
         # A few integers: one by one they cost less than arrays.
-        taken, free = self.reserved if kind is Kind.HELD else self.used, self.free
+        taken, free = self.reserved if charged_as is ChargedAs.HELD else self.used, self.free
         for column, amount in v.items:
             change = amount * sign
             taken[row, column] += change
             free[row, column] -= change
-            if kind is Kind.RELEASING:
+            if charged_as is ChargedAs.RELEASING:
                 self.releasing[row, column] += change
         for d in devices:
             self._charge_device(row, d, sign)
 
     def charge_many(
-        self, rows: Sequence[int], vectors: Sequence[Vector], devices: Iterable[tuple[DeviceShare, ...]], sign: int, kind: Kind = Kind.USED
+        self, rows: Sequence[int], vectors: Sequence[Vector], devices: Iterable[tuple[DeviceShare, ...]], sign: int, charged_as: ChargedAs = ChargedAs.USED
     ) -> None:
-        """`charge(row, vector, devices, sign, kind)` for each, in a few array operations."""
+        """`charge(row, vector, devices, sign, charged_as)` for each, in a few array operations."""
         self.dirty.extend(rows)
         size, width = len(self._alive), len(self.columns)
         # What few shapes ask for is spread out, a row each, and taken from there.
@@ -336,8 +336,8 @@ class NodeTable:
         amounts = np.array(dense, np.int64)[[distinct[v] for v in vectors]].ravel()
         # A column is one stretch of memory.
         at = (np.array(rows, np.int64)[:, None] + np.arange(0, width * size, size)).ravel()
-        taken = "reserved" if kind is Kind.HELD else "used"
-        for name in (taken, "releasing") if kind is Kind.RELEASING else (taken,):
+        taken = "reserved" if charged_as is ChargedAs.HELD else "used"
+        for name in (taken, "releasing") if charged_as is ChargedAs.RELEASING else (taken,):
             np.add.at(self._buffers[name].reshape(-1, order="F"), at, amounts)
         np.subtract.at(self._buffers["free"].reshape(-1, order="F"), at, amounts)
         self._charge_devices([(row, d) for row, some in zip(rows, devices, strict=True) for d in some if 0 <= d.index < MAX_DEVICES], sign)

@@ -24,6 +24,7 @@ from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode, encode_event, name_of
 from restow.contracts.ids import FAMILIES, Millis
 from restow.contracts.times import rfc3339
+from restow.contracts.upcasters import is_old
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState, Touched
@@ -321,7 +322,8 @@ class _Tagged(msgspec.Struct):
 
 
 def _is_old(text: msgspec.Raw, event: e.Event) -> bool:
-    return msgspec.json.decode(text, type=_Tagged).type != name_of(event)
+    name = name_of(event)
+    return msgspec.json.decode(text, type=_Tagged).type != name or is_old(name, bytes(text))
 
 
 def _difference(record: Record, index: int, old: Decision, decided: Sequence, note: str) -> Difference:

@@ -13,7 +13,7 @@ from restow.domain.foreign import other_scheduler
 from restow.domain.quantity import CPU
 from restow.domain.records import ReservationPhase
 from restow.domain.state import ClusterState
-from restow.domain.statuses.reservation_status import in_use, left
+from restow.domain.statuses.reservation_status import in_use, unallocated
 from restow.runtime.telemetry import Labelled
 
 APIS = ("volcano", "koordinator")
@@ -76,4 +76,4 @@ def _share(state: ClusterState, uid: ReservationUid) -> _Share | None:
     if record is None or since is None or other_scheduler(state, record):
         return None
     used = in_use(state, uid)
-    return _Share(record.fact.api, str(since.phase), left(state, uid) + used, used)
+    return _Share(record.fact.api, str(since.phase), unallocated(state, uid) + used, used)

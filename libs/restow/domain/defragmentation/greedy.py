@@ -145,18 +145,18 @@ class Targets:
         """Promises the best target that the pod fits on; or why there is none."""
         rules = self._simulation.rules(uid)
         shape = self._state.pods[uid].shape
-        kind: Hashable = self._simulation.session.kind(self._simulation.twin(uid), list(rules)) if rules else shape
-        if kind not in self._closed:
+        equivalence_class: Hashable = self._simulation.session.equivalence_class(self._simulation.twin(uid), list(rules)) if rules else shape
+        if equivalence_class not in self._closed:
             spot = self._placement.find(uid)
             if spot is not None:
                 self._simulation.session.nodes.take(spot.row, self._state.vectors[shape], spot.devices)
                 self._simulation.enter(uid, spot)
                 return spot
-        removed = self._removed(uid) if self._explains or kind not in self._closed else {}
-        why = self._closed.get(kind) or max(sorted(removed), key=lambda rule: removed[rule], default=NO_TARGETS)
+        removed = self._removed(uid) if self._explains or equivalence_class not in self._closed else {}
+        why = self._closed.get(equivalence_class) or max(sorted(removed), key=lambda rule: removed[rule], default=NO_TARGETS)
         # Whose anti-affinity is about others does not move (`is_foreseen`): what it closes stays closed.
         if all(rule.shrinks or isinstance(rule, InterPodAffinity) for rule in rules):
-            self._closed[kind] = why
+            self._closed[equivalence_class] = why
         return self._nowhere(uid, why, removed)
 
     def _nowhere(self, uid: PodUid, why: str, removed: dict[str, int]) -> Stay:

@@ -142,16 +142,16 @@ class NodeFit:
     def _counts_itself(self, subject: Subject, spread: bool) -> list["_Counted"]:
         """Rules of its own that count it as well, and those of others like it that it would be in conflict with."""
         topology = self._topology
-        asker, kind = topology.asks(subject), topology.kind(subject)
+        asker, label_class = topology.asks(subject), topology.label_class(subject)
         counted: list[_Counted] = []
-        if asker.affinity is not None and asker.affinity in kind.matched:
+        if asker.affinity is not None and asker.affinity in label_class.matched:
             counted += [_Counted(domains, True) for domains in asker.affinity_domains]
-        counted += [_Counted(domains, False) for domains, count in asker.anti if count in kind.matched]
+        counted += [_Counted(domains, False) for domains, count in asker.anti if count in label_class.matched]
         if brought := topology.brings(subject):
-            about = topology.hits(kind)
+            about = topology.hits(label_class)
             counted += [_Counted(term.domains, False) for term in brought if not term.term.weight and term in about]
         if spread:
-            counted += [_Counted(one.domains, True, one.eligible) for one in asker.hard if one.count in kind.matched]
+            counted += [_Counted(one.domains, True, one.eligible) for one in asker.hard if one.count in label_class.matched]
         return counted
 
     def _is_alone(self, domains: Domains, row: int) -> bool:

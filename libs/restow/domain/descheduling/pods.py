@@ -10,7 +10,7 @@ from restow.domain.policy_args import Args, LabelSelector, Namespaces
 from restow.domain.protection import PREFER_NO_EVICTION
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
-from restow.domain.topology.kinds import Kind, Kinds
+from restow.domain.topology.label_classes import LabelClass, LabelClasses
 from restow.domain.topology.terms import Rule
 
 NO_MORE = "Limit: this run evicts nothing more from the node"
@@ -122,29 +122,29 @@ class PodIndex:
 
     def __init__(self, state: ClusterState, pods: Iterable[PodUid]):
         self._state = state
-        self._kinds = Kinds()
-        self._members: dict[Kind, list[tuple[int, PodUid]]] = {}
+        self._label_classes = LabelClasses()
+        self._members: dict[LabelClass, list[tuple[int, PodUid]]] = {}
         self._found: dict[Rule, tuple[PodUid, ...]] = {}
         for order, uid in enumerate(pods):
             pod = state.pods[uid]
             key = frozenset(pod.labels.items())
-            kind = self._kinds.get(pod.namespace, key)
-            if kind is None:
-                kind = Kind(self, pod.namespace, pod.labels, key)
-                self._kinds.add(kind)
-                self._members[kind] = []
-            self._members[kind].append((order, uid))
+            label_class = self._label_classes.get(pod.namespace, key)
+            if label_class is None:
+                label_class = LabelClass(self, pod.namespace, pod.labels, key)
+                self._label_classes.add(label_class)
+                self._members[label_class] = []
+            self._members[label_class].append((order, uid))
 
     def about(self, rule: Rule) -> tuple[PodUid, ...]:
         """Those that the rule is about."""
         found = self._found.get(rule)
         if found is None:
             known = self._state.namespaces
-            kinds = [
-                kind
-                for kind in dict.fromkeys(self._kinds.candidates(rule))
-                if rule.about(kind.namespace, kind.labels, known, arriving=False)
+            label_classes = [
+                label_class
+                for label_class in dict.fromkeys(self._label_classes.candidates(rule))
+                if rule.about(label_class.namespace, label_class.labels, known, arriving=False)
             ]
-            members = sorted(member for kind in kinds for member in self._members[kind])
+            members = sorted(member for label_class in label_classes for member in self._members[label_class])
             found = self._found[rule] = tuple(uid for _, uid in members)
         return found

@@ -44,7 +44,7 @@ AGAIN = 600_000
 """Milliseconds after which a pod may be chosen again whose eviction did not come about in time: a budget that has held it up
 would most likely do so again, while others may go."""
 TOLD_AGAIN = 100
-"""At most so many pods of a kind are told anew why they wait when that has changed: each is a write to the API."""
+"""At most so many equal pods are told anew why they wait when that has changed: each is a write to the API."""
 NEVER = Millis(LATEST)
 """The latest time that a state may hold."""
 

@@ -1,6 +1,6 @@
 """What of a node's idle GPU share typical pods cannot use: quickly, for one node and for many.
 
-Of a typical pod it matters whether the node's rules admit it (the node's *kind*), whether everything else that it asks for is
+Of a typical pod it matters whether the node's rules admit it (the node's *class*), whether everything else that it asks for is
 there (a set of bits, by a search in what they ask for), and how many devices have enough for it. Once it is known which pods a
 node is *open* to, a device's share says alone what of it is unusable, so that is a table by share; only pods of
 several devices need to look at all of them together.
@@ -147,7 +147,7 @@ class Model:
         self._all = (1 << len(typical.demands)) - 1
         self._columns = [self._column(column) for column in sorted({c for d in typical.demands for c, _ in d.needs})]
         self._open: dict[int, Open] = {}
-        self._kinds: tuple[tuple[int, int, Switches], np.ndarray] | None = None
+        self._node_classes: tuple[tuple[int, int, Switches], np.ndarray] | None = None
         self._numbers: dict[bytes, int] = {}
         self._admitted: list[int] = []
 
@@ -165,12 +165,12 @@ class Model:
         bits = [sum(1 << i for i, need in enumerate(needs) if need <= there) for there in (0, *steps)]
         return column, steps, bits
 
-    # -- kinds of nodes ----------------------------------------------------------------------------------------------
+    # -- classes of nodes ----------------------------------------------------------------------------------------------
 
-    def kinds(self, state: ClusterState) -> np.ndarray:
+    def node_classes(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) int64`; numbers stay the same while the model does."""
         key = (state.table.structure, state.changed_rows.position, switches(state))
-        if self._kinds is None or self._kinds[0] != key:
+        if self._node_classes is None or self._node_classes[0] != key:
             rules, nodes = self.typical.rules, len(state.table.names)
             masks = np.zeros((nodes, len(rules)), bool)
             for i, shape in enumerate(rules):
@@ -178,8 +178,8 @@ class Model:
             packed = np.packbits(masks, axis=1)
             unique, of = np.unique(packed, axis=0, return_inverse=True) if len(rules) else (packed[:1], np.zeros(nodes, np.int64))
             numbers = [self._number(pattern) for pattern in unique]
-            self._kinds = key, np.array(numbers, np.int64)[of.reshape(-1)]
-        return self._kinds[1]
+            self._node_classes = key, np.array(numbers, np.int64)[of.reshape(-1)]
+        return self._node_classes[1]
 
     def _number(self, pattern: np.ndarray) -> int:
         number = self._numbers.setdefault(pattern.tobytes(), len(self._admitted))
@@ -194,22 +194,22 @@ class Model:
         amounts = dict(items)
         return tuple((column, amounts.get(column, 0)) for column, _, _ in self._columns)
 
-    def open(self, asked: Asked, free: Sequence[int], kind: int) -> tuple[Open, Open]:
+    def open(self, asked: Asked, free: Sequence[int], node_class: int) -> tuple[Open, Open]:
         """Before and after these amounts are taken."""
-        before = after = self._admitted[kind]
+        before = after = self._admitted[node_class]
         for (column, steps, bits), (_, amount) in zip(self._columns, asked, strict=True):
             there = free[column]
             before &= bits[bisect_right(steps, there)]
             after &= bits[bisect_right(steps, there - amount)]
         return self._table(before), self._table(after)
 
-    def open_many(self, asked: Asked, free: np.ndarray, kinds: np.ndarray) -> tuple[OpenMany, OpenMany]:
-        """`open` for rows: `free` `(rows, columns)`, `kinds` `(rows,)`."""
+    def open_many(self, asked: Asked, free: np.ndarray, node_classes: np.ndarray) -> tuple[OpenMany, OpenMany]:
+        """`open` for rows: `free` `(rows, columns)`, `node_classes` `(rows,)`."""
         found = []
         for taken in (False, True):
-            # One number for a row's kind and how much of each column is there: equal numbers, equal sets.
-            code, radix = kinds, len(self._admitted)
-            indexes = [kinds]
+            # One number for a row's class and how much of each column is there: equal numbers, equal sets.
+            code, radix = node_classes, len(self._admitted)
+            indexes = [node_classes]
             for (column, steps, _), (_, amount) in zip(self._columns, asked, strict=True):
                 there = free[:, column] - amount if taken else free[:, column]
                 indexes.append(np.searchsorted(np.array(steps, np.int64), there, side="right"))
@@ -224,7 +224,7 @@ class Model:
         return found[0], found[1]
 
     def _bits(self, indexes: Sequence[int]) -> int:
-        """Of a kind, and for each column of how many steps there is enough."""
+        """Of a class, and for each column of how many steps there is enough."""
         bits = self._admitted[indexes[0]]
         for (_, _, masks), index in zip(self._columns, indexes[1:], strict=True):
             bits &= masks[index]

@@ -24,10 +24,10 @@ PERIOD = 15_000
 PAUSE, LONGEST_PAUSE = 60_000, 3_600_000
 """Milliseconds until the same job is tried again: at first, and at most."""
 LOOKED_AT = 500
-"""Kinds of pods that wait (equal pods, gangs), at most, which are looked at closely at a time; equal pods that ask for more than is free in all are passed over,
+"""Classes of pods that wait (equal pods, gangs), at most, which are looked at closely at a time; equal pods that ask for more than is free in all are passed over,
 however many. Where more wait, others are looked at first after each `PERIOD` of the log's time, so that nobody is hidden behind those whom no plan can help
 (RULES G-17)."""
-OF_A_KIND = 50
+PER_CLASS = 50
 """Of those who wait for the same, in the order in which they began to, so many are looked at for the first."""
 CAPACITY = "Insufficient "
 """What reasons begin with that are about capacity."""
@@ -86,10 +86,10 @@ def _candidates(state: ClusterState) -> Sequence[Candidate]:
 def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int]) -> Iterator[Candidate]:
     """`helped`: those for whom a plan frees capacity already."""
     seen: set[str] = set()
-    first, kinds = _first(state), state.parked_under.items()
-    in_turn = chain(islice(kinds, first, None), islice(kinds, first))
+    first, classes = _first(state), state.parked_under.items()
+    in_turn = chain(islice(classes, first, None), islice(classes, first))
     for pods in islice((pods for under, pods in in_turn if _may_fit(state, under, free)), LOOKED_AT):
-        pod = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_capacity(state, pod)), None)
+        pod = next((pod for pod in islice(pods, PER_CLASS) if pod not in helped and _waits_for_capacity(state, pod)), None)
         if pod is None:
             continue
         job, group = job_of(state, pod)
@@ -104,9 +104,9 @@ def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int])
 
 
 def _first(state: ClusterState) -> int:
-    """With which of all kinds looking begins."""
-    kinds = len(state.parked_under)
-    return 0 if kinds <= LOOKED_AT else state.time // PERIOD * LOOKED_AT % kinds
+    """With which of all classes looking begins."""
+    classes = len(state.parked_under)
+    return 0 if classes <= LOOKED_AT else state.time // PERIOD * LOOKED_AT % classes
 
 
 def _may_fit(state: ClusterState, under: Under, free: dict[int, int]) -> bool:

@@ -22,14 +22,14 @@ Rank = tuple
 """The smaller, the sooner a hold is taken."""
 
 SHAPES = 64
-"""Shapes of owners whose orders are kept for Reservations of one kind."""
+"""Shapes of owners whose orders are kept for Reservations of one class."""
 LAST = 1 << 64
 """The order of those that have no number."""
 FULL = 10_000
 
 
 class Ladder:
-    """The slots of one kind in the order in which pods of one shape take them."""
+    """The slots of one class in the order in which pods of one shape take them."""
 
     __slots__ = ("entries", "ranks")
 
@@ -50,7 +50,7 @@ class Ladder:
             self.ranks[key] = rank
 
 
-class Kind:
+class ReservationClass:
     """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` their
     slots that can be taken, `all` all of theirs that are on a node."""
 
@@ -69,10 +69,10 @@ class Kind:
 class _Known:
     """What the index has seen of a Reservation."""
 
-    __slots__ = ("available", "fixed", "kind", "labels", "slots", "spec")
+    __slots__ = ("available", "fixed", "labels", "reservation_class", "slots", "spec")
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
+    def __init__(self, reservation_class: ReservationClass) -> None:
+        self.reservation_class = reservation_class
         self.fixed: dict[SlotName, tuple[tuple, tuple]] = {}
         """By slot, the first and the last parts of its rank, which follow from the Reservation alone."""
         self.spec: object = None
@@ -86,10 +86,10 @@ class HoldIndex:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._by_owner: ByOwner[Kind] = ByOwner()
-        self._kinds: dict[tuple[str, bytes], Kind] = {}
-        self.kinds_made = 0
-        """How many kinds there have been."""
+        self._by_owner: ByOwner[ReservationClass] = ByOwner()
+        self._classes: dict[tuple[str, bytes], ReservationClass] = {}
+        self.classes_made = 0
+        """How many classes there have been."""
         self.open = 0
         """How many slots can be taken."""
         self._known: dict[ReservationUid, _Known] = {}
@@ -113,30 +113,30 @@ class HoldIndex:
 
     def may_own(self, pod: PodObserved) -> bool:
         """Whether this pod may own any of these Reservations, whatever is held of them. What is True for it stays so until it
-        changes itself; what is False until there are owners of a new kind, or its controller's own is seen."""
+        changes itself; what is False until there are owners of a new class, or its controller's own is seen."""
         return bool(self._by_owner.find(self._state, pod))
 
-    def kinds(self, pod: PodObserved, besides: Container[int] = ()) -> list[Kind]:
-        """Kinds of Reservations that this pod owns, of those that have a slot on a node, or these numbers."""
+    def classes(self, pod: PodObserved, besides: Container[int] = ()) -> list[ReservationClass]:
+        """Classes of Reservations that this pod owns, of those that have a slot on a node, or these numbers."""
         found = self._by_owner.find(self._state, pod)
         if not found:
             return []
-        kinds = {kind.number: kind for kind in found if kind.all or kind.number in besides}
-        return [kind for kind in kinds.values() if owned(self._state, kind.record, pod)]
+        classes = {reservation_class.number: reservation_class for reservation_class in found if reservation_class.all or reservation_class.number in besides}
+        return [reservation_class for reservation_class in classes.values() if owned(self._state, reservation_class.record, pod)]
 
-    def kind_of(self, uid: ReservationUid) -> Kind | None:
+    def class_of(self, uid: ReservationUid) -> ReservationClass | None:
         """None for a migration's."""
         known = self._known.get(uid)
-        return None if known is None else known.kind
+        return None if known is None else known.reservation_class
 
-    def ladder(self, kind: Kind, shape: ShapeId) -> Ladder:
-        """In which order pods of this shape take slots of this kind."""
-        known = kind.ladders.get(shape)
+    def ladder(self, reservation_class: ReservationClass, shape: ShapeId) -> Ladder:
+        """In which order pods of this shape take slots of this class."""
+        known = reservation_class.ladders.get(shape)
         if known is None:
-            if len(kind.ladders) >= SHAPES:
-                del kind.ladders[next(iter(kind.ladders))]
-            known = kind.ladders[shape] = Ladder()
-            known.ranks = {key: rank for key in kind.open if (rank := self.rank(key, self._slot(key), shape)) is not None}
+            if len(reservation_class.ladders) >= SHAPES:
+                del reservation_class.ladders[next(iter(reservation_class.ladders))]
+            known = reservation_class.ladders[shape] = Ladder()
+            known.ranks = {key: rank for key in reservation_class.open if (rank := self.rank(key, self._slot(key), shape)) is not None}
             known.entries = sorted((rank, key) for key, rank in known.ranks.items())
         return known
 
@@ -222,63 +222,63 @@ class HoldIndex:
             if known is not None:
                 self._forget(uid, known)
             return
-        same = known is None or (known.spec is record.spec and known.kind.said[0] == record.fact.namespace)
-        if known is not None and not same and known.kind.said != _said(record):
+        same = known is None or (known.spec is record.spec and known.reservation_class.said[0] == record.fact.namespace)
+        if known is not None and not same and known.reservation_class.said != _said(record):
             self._forget(uid, known)
             known = None
         available = uid in state.available
         if known is None:
-            known = self._known[uid] = _Known(self._kind(record))
+            known = self._known[uid] = _Known(self._class_for(record))
         elif known.spec is record.spec and known.labels == record.fact.labels and known.available == available:
             return
         known.spec, known.labels, known.available = record.spec, record.fact.labels, available
         known.fixed.clear()
-        known.kind.record = record
-        known.kind.members[uid] = None
+        known.reservation_class.record = record
+        known.reservation_class.members[uid] = None
         for name in [*state.slots[uid], *(name for _, name in known.slots)]:
             self._update(known, (uid, name))
 
     def _update(self, known: _Known, key: SlotKey) -> None:
         slot = self._state.slots.get(key[0], {}).get(key[1])
-        kind = known.kind
+        reservation_class = known.reservation_class
         if slot is not None and slot.phase in ON_NODE:
-            kind.all[key] = known.slots[key] = None
+            reservation_class.all[key] = known.slots[key] = None
         else:
-            kind.all.pop(key, None)
+            reservation_class.all.pop(key, None)
             known.slots.pop(key, None)
         free = slot is not None and known.available and slot.phase is SlotPhase.HELD and key not in self._state.to_release
-        was = len(kind.open)
+        was = len(reservation_class.open)
         if free:
-            kind.open[key] = None
+            reservation_class.open[key] = None
         else:
-            kind.open.pop(key, None)
-        self.open += len(kind.open) - was
-        for shape, ladder in kind.ladders.items():
+            reservation_class.open.pop(key, None)
+        self.open += len(reservation_class.open) - was
+        for shape, ladder in reservation_class.ladders.items():
             ladder.put(key, self.rank(key, slot, shape) if free and slot is not None else None)
 
     def _forget(self, uid: ReservationUid, known: _Known) -> None:
         known.available = False
         for key in list(known.slots):
-            known.kind.all.pop(key, None)
-            self.open -= key in known.kind.open
-            known.kind.open.pop(key, None)
-            for ladder in known.kind.ladders.values():
+            known.reservation_class.all.pop(key, None)
+            self.open -= key in known.reservation_class.open
+            known.reservation_class.open.pop(key, None)
+            for ladder in known.reservation_class.ladders.values():
                 ladder.put(key, None)
         del self._known[uid]
-        kind = known.kind
-        kind.members.pop(uid, None)
-        if not kind.members:
-            del self._kinds[kind.said]
-            self._by_owner.remove(kind.record, kind)
+        reservation_class = known.reservation_class
+        reservation_class.members.pop(uid, None)
+        if not reservation_class.members:
+            del self._classes[reservation_class.said]
+            self._by_owner.remove(reservation_class.record, reservation_class)
 
-    def _kind(self, record: Reservation) -> Kind:
+    def _class_for(self, record: Reservation) -> ReservationClass:
         said = _said(record)
-        kind = self._kinds.get(said)
-        if kind is None:
-            self.kinds_made += 1
-            kind = self._kinds[said] = Kind(self.kinds_made, record, said)
-            self._by_owner.add(record, kind)
-        return kind
+        reservation_class = self._classes.get(said)
+        if reservation_class is None:
+            self.classes_made += 1
+            reservation_class = self._classes[said] = ReservationClass(self.classes_made, record, said)
+            self._by_owner.add(record, reservation_class)
+        return reservation_class
 
 
 def _said(record: Reservation) -> tuple[str, bytes]:

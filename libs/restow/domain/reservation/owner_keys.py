@@ -1,4 +1,4 @@
-"""Kinds of Reservations by what their owners must have, so that a pod meets only those that it may own, however many others
+"""Classes of Reservations by what their owners must have, so that a pod meets only those that it may own, however many others
 there are."""
 
 from collections.abc import Iterator
@@ -27,20 +27,20 @@ class ByOwner(Generic[K]):
     first label, so that questions which a pod cannot answer cost it nothing."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Key, list[K]] = {}
+        self._by_key: dict[Key, list[K]] = {}
         self._asked: dict[str, dict[What, int]] = {}
 
-    def add(self, record: Reservation, kind: K) -> None:
+    def add(self, record: Reservation, owned: K) -> None:
         for key in _keys(record):
-            self._kinds.setdefault(key, []).append(kind)
+            self._by_key.setdefault(key, []).append(owned)
             asked = self._asked.setdefault(key[1][0], {})
             asked[key[1]] = asked.get(key[1], 0) + 1
 
-    def remove(self, record: Reservation, kind: K) -> None:
+    def remove(self, record: Reservation, owned: K) -> None:
         for key in _keys(record):
-            self._kinds[key].remove(kind)
-            if not self._kinds[key]:
-                del self._kinds[key]
+            self._by_key[key].remove(owned)
+            if not self._by_key[key]:
+                del self._by_key[key]
             what = key[1]
             asked = self._asked[what[0]]
             asked[what] -= 1
@@ -51,13 +51,13 @@ class ByOwner(Generic[K]):
 
     def find(self, state: ClusterState, pod: PodObserved) -> list[K]:
         """Those that the pod may own: it has one thing, or all labels, that each of their rules asks for. Some come twice."""
-        if not self._kinds:
+        if not self._by_key:
             return []
         found: list[K] = []
         for what, said in self._answers(state, pod):
             for namespace in (pod.namespace, ""):
-                if (kinds := self._kinds.get((namespace, what, said))) is not None:
-                    found += kinds
+                if (some := self._by_key.get((namespace, what, said))) is not None:
+                    found += some
         return found
 
     def _answers(self, state: ClusterState, pod: PodObserved) -> Iterator[tuple[What, tuple[str, ...]]]:

@@ -43,12 +43,12 @@ def alike(pod: PodObserved) -> Hashable:
     )
 
 
-def _job_name(state: ClusterState, pod: PodObserved, under: Under, kind: Hashable) -> Name:
+def _job_name(state: ClusterState, pod: PodObserved, under: Under, equivalence_class: Hashable) -> Name:
     """Pods of one controller that say the same are one job, as in Volcano they are one PodGroup."""
     if under[0] == "group":
         return under
     if pod.owner is None:
-        return under, kind
+        return under, equivalence_class
     said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
     return pod.owner.uid, state.queue_of(pod), state.shapes[pod.shape].priority, said
 
@@ -191,8 +191,8 @@ class Backlog:
         filed = self._of.get(pod)
         if filed is None or filed[0][0] == "group":
             return []
-        under, kind, _ = filed
-        return [uid for _, uid in self.classes.get(under, {}).get(kind, ())]
+        under, equivalence_class, _ = filed
+        return [uid for _, uid in self.classes.get(under, {}).get(equivalence_class, ())]
 
     def is_hopeful(self, under: Under) -> bool:
         if under[0] == "group":
@@ -277,37 +277,37 @@ class Backlog:
         if now is not None:
             self._put_in(uid, *now)
 
-    def _put_in(self, uid: PodUid, under: Under, kind: Hashable, order: int) -> None:
-        self._of[uid] = under, kind, order
-        kinds = self.classes.get(under)
-        if kinds is None:
-            kinds = self.classes[under] = {}
+    def _put_in(self, uid: PodUid, under: Under, equivalence_class: Hashable, order: int) -> None:
+        self._of[uid] = under, equivalence_class, order
+        classes = self.classes.get(under)
+        if classes is None:
+            classes = self.classes[under] = {}
             if under[0] == "shape":
                 shape = ShapeId(under[1].partition("/")[0])
                 self.fits.need(shape)
                 self._unders.setdefault(shape, {})[under] = None
             elif under[0] == "reason":
                 self._reasons[under] = None
-        line = kinds.get(kind)
+        line = classes.get(equivalence_class)
         if line is None:
-            line = kinds[kind] = []
-            self._join(uid, under, kind)
-        self.stirred[self._names[under][kind]] = None
+            line = classes[equivalence_class] = []
+            self._join(uid, under, equivalence_class)
+        self.stirred[self._names[under][equivalence_class]] = None
         if not line or line[-1][0] < order:
             line.append((order, uid))
         else:
             insort(line, (order, uid))
 
-    def _take_out(self, uid: PodUid, under: Under, kind: Hashable, order: int) -> None:
+    def _take_out(self, uid: PodUid, under: Under, equivalence_class: Hashable, order: int) -> None:
         del self._of[uid]
-        kinds = self.classes[under]
-        line = kinds[kind]
+        classes = self.classes[under]
+        line = classes[equivalence_class]
         del line[bisect_left(line, (order, uid))]
-        self.stirred[self._names[under][kind]] = None
+        self.stirred[self._names[under][equivalence_class]] = None
         if not line:
-            del kinds[kind]
-            self._part(under, kind)
-        if not kinds:
+            del classes[equivalence_class]
+            self._part(under, equivalence_class)
+        if not classes:
             del self.classes[under]
             if under[0] == "shape":
                 shape = ShapeId(under[1].partition("/")[0])
@@ -318,19 +318,19 @@ class Backlog:
             elif under[0] == "reason":
                 del self._reasons[under]
 
-    def _join(self, uid: PodUid, under: Under, kind: Hashable) -> None:
+    def _join(self, uid: PodUid, under: Under, equivalence_class: Hashable) -> None:
         """A class that is new is of this job."""
         pod = self._state.pods[uid]
-        name = self._names.setdefault(under, {})[kind] = _job_name(self._state, pod, under, kind)
-        self.jobs.setdefault(name, {})[under, kind] = None
+        name = self._names.setdefault(under, {})[equivalence_class] = _job_name(self._state, pod, under, equivalence_class)
+        self.jobs.setdefault(name, {})[under, equivalence_class] = None
         if under[0] != "group" and pod.owner is not None:
             self._owned.setdefault(pod.owner.uid, {})[name] = None
 
-    def _part(self, under: Under, kind: Hashable) -> None:
-        name = self._names[under].pop(kind)
+    def _part(self, under: Under, equivalence_class: Hashable) -> None:
+        name = self._names[under].pop(equivalence_class)
         if not self._names[under]:
             del self._names[under]
-        del self.jobs[name][under, kind]
+        del self.jobs[name][under, equivalence_class]
         if self.jobs[name]:
             return
         del self.jobs[name]

@@ -21,8 +21,8 @@ def borrowed(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit
     state = session.state
     if not ignores(pod) or not state.held_on:
         return None
-    kind = session.kind(pod, concerned)
-    if session.borrowed_nothing.get(kind) == session.moves:
+    equivalence_class = session.equivalence_class(pod, concerned)
+    if session.borrowed_nothing.get(equivalence_class) == session.moves:
         return None  # however many are alike, one of them is asked about
     nodes: Iterable[NodeName] = [pod.pinned_node] if pod.pinned_node else sorted(state.held_on)
     best: tuple[int, NodeName, Fit] | None = None
@@ -33,7 +33,7 @@ def borrowed(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit
             if len(fit.borrows) == 1:
                 break
     if best is None:
-        session.borrowed_nothing[kind] = session.moves
+        session.borrowed_nothing[equivalence_class] = session.moves
         return None
     return best[2]
 

@@ -17,11 +17,11 @@ from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.journal import Journal
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import Placer
-from restow.domain.session.reusable import OneOfAKind
+from restow.domain.session.reusable import OneReusablePerNode
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
-Kind = Hashable
+EquivalenceClass = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
 
 
@@ -29,7 +29,7 @@ NOWHERE: Mapping[PodUid, int] = {}
 """No pod is meant for a row: each goes to its best one."""
 
 NOBODYS = (-1,)
-"""In slot of the kinds of holds that a pod owns: looked at anew for the next one."""
+"""In place of the classes of holds that a pod owns: looked at anew for the next one."""
 
 
 class Fit(msgspec.Struct):
@@ -61,7 +61,7 @@ class View:
         """Holds that this session has taken from their nodes."""
         self.told = 0
         """How often rules were told that somebody has come or gone."""
-        self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
+        self._reasons: dict[EquivalenceClass, tuple[int, tuple[int, dict[str, int]]]] = {}
         self._aside: dict[SlotKey, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ class View:
     def ready(self) -> None:
         """All plugins have registered."""
         self.extensions.filters = [rule for rule in self.extensions.filters if rule.active]
-        if (alone := OneOfAKind(self.state)).active:
+        if (alone := OneReusablePerNode(self.state)).active:
             self.extensions.filters.append(alone)
             self.extensions.filters.sort(key=lambda rule: STAGES.index(rule.stage))
         self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
@@ -100,25 +100,25 @@ class View:
             known = self._best_effort[shape] = is_best_effort(self.state.shapes[shape])
         return known
 
-    def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
+    def equivalence_class(self, pod: e.PodObserved, concerned: list[Filter]) -> EquivalenceClass:
         if not concerned:
             return pod.shape, pod.pinned_node
-        owned = tuple([kind.number for kind in self.offers.own(pod)])
+        owned = tuple([one.number for one in self.offers.own(pod)])
         return pod.shape, pod.pinned_node, owned, *[rule.key(pod) for rule in concerned]
 
-    def alike(self, pod: e.PodObserved) -> Kind:
+    def alike(self, pod: e.PodObserved) -> EquivalenceClass:
         """What it has in common with pods that every rule treats as it."""
-        return self.kind(pod, self.concerned(pod))
+        return self.equivalence_class(pod, self.concerned(pod))
 
     def look_as(self, pod: e.PodObserved) -> None:
         """Rules about what runs do not see the holds that this pod owns: no hold is in its own owner's way."""
         if not self.offers.owned:
             return
-        kinds = self.offers.own(pod)
-        owned = tuple([kind.number for kind in kinds])
+        classes = self.offers.own(pod)
+        owned = tuple([one.number for one in classes])
         if owned == self._owned:
             return
-        wanted = {key: None for kind in kinds for key in kind.all if key not in self.left}
+        wanted = {key: None for one in classes for key in one.all if key not in self.left}
         for key in [key for key in self._aside if key not in wanted]:
             self._tell("restored", key)
         for key in wanted:
@@ -205,13 +205,13 @@ class View:
         return not any(failing[row] for rule in concerned for _, failing in rule.failing(pod))
 
     def reasons(self, pod: e.PodObserved) -> tuple[int, dict[str, int]]:
-        """How many nodes there are, and how many each rule removes; counted once for a kind while no row changes."""
+        """How many nodes there are, and how many each rule removes; counted once for a class while no row changes."""
         concerned = self.concerned(pod)
-        kind, changes = self.kind(pod, concerned), len(self.nodes.changes)
-        known = self._reasons.get(kind)
+        equivalence_class, changes = self.equivalence_class(pod, concerned), len(self.nodes.changes)
+        known = self._reasons.get(equivalence_class)
         if known is None or known[0] != changes:
             found = [(STAGES.index(rule.stage) < CAPACITY, rule.failing(pod)) for rule in concerned]
-            known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
+            known = self._reasons[equivalence_class] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
 
     def admits(

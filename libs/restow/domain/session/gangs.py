@@ -12,7 +12,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group
 from restow.domain.predicates import only, static_mask
-from restow.domain.session.fitting import NOWHERE, Fit, Kind
+from restow.domain.session.fitting import NOWHERE, EquivalenceClass, Fit
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
 from restow.domain.session.queues import share
 from restow.domain.session.session import Session
@@ -150,13 +150,13 @@ def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int
     if job.group is None and job.hold is None:
         return
     state = session.state
-    kinds = {pod.pod: session.kind(pod, session.concerned(pod)) for pod in pods}
-    if len(set(kinds.values())) < 2:
+    classes = {pod.pod: session.equivalence_class(pod, session.concerned(pod)) for pod in pods}
+    if len(set(classes.values())) < 2:
         return
     whole = dict(enumerate(totals(state).allocatable))
     size = {pod.pod: share(dict(state.vectors[pod.shape].items), whole) for pod in pods}
-    nodes = {kind: _nodes(session, pod) for kind, pod in {kinds[pod.pod]: pod for pod in pods}.items()}
-    scarcest = sorted(pods, key=lambda pod: (*nodes[kinds[pod.pod]], -size[pod.pod]))
+    nodes = {equivalence_class: _nodes(session, pod) for equivalence_class, pod in {classes[pod.pod]: pod for pod in pods}.items()}
+    scarcest = sorted(pods, key=lambda pod: (*nodes[classes[pod.pod]], -size[pod.pod]))
     if scarcest != [*pods]:
         yield scarcest
     if job.ready + besides + len(pods) > job.need:
@@ -184,20 +184,20 @@ def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[Po
     spare = 0 if job.need_by_task else job.ready + len(pods) - job.need
     if spare < 0 or len(pods) > PODS or session.searched >= ALL_STEPS:
         return {}
-    kinds: dict[Kind, list[PodObserved]] = {}
+    classes: dict[EquivalenceClass, list[PodObserved]] = {}
     for pod in pods:
-        kinds.setdefault(session.kind(pod, session.concerned(pod)), []).append(pod)
-    if len(kinds) < 2:
+        classes.setdefault(session.equivalence_class(pod, session.concerned(pod)), []).append(pod)
+    if len(classes) < 2:
         return {}
     state = session.state
     whole = dict(enumerate(totals(state).allocatable))
-    vectors = {kind: state.vectors[alike[0].shape] for kind, alike in kinds.items()}
-    largest = sorted(kinds, key=lambda kind: -share(dict(vectors[kind].items), whole))
-    many, fits = [len(kinds[kind]) for kind in largest], [session.fitting(kinds[kind][0]) for kind in largest]
+    vectors = {equivalence_class: state.vectors[alike[0].shape] for equivalence_class, alike in classes.items()}
+    largest = sorted(classes, key=lambda equivalence_class: -share(dict(vectors[equivalence_class].items), whole))
+    many, fits = [len(classes[equivalence_class]) for equivalence_class in largest], [session.fitting(classes[equivalence_class][0]) for equivalence_class in largest]
     columns = sorted({column for v in vectors.values() for column, _ in v.items})
     rows = np.flatnonzero(np.logical_or.reduce(fits))
     free = np.maximum(state.table.free[rows][:, columns], 0)
-    asked = [[dict(vectors[kind].items).get(column, 0) for column in columns] for kind in largest]
+    asked = [[dict(vectors[equivalence_class].items).get(column, 0) for column in columns] for equivalence_class in largest]
     able = [mask[rows] for mask in fits]
     if not _may_fit(free, asked, able, many, spare):
         return {}
@@ -208,11 +208,11 @@ def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[Po
     search = Bins(free.tolist(), asked, [mask.tolist() for mask in able], many, STEPS)
     found = search.found if search.fits(spare) else []
     session.searched += search.steps
-    return {kinds[largest[kind]][i].pod: int(rows[at]) for kind, ats in enumerate(found) for i, at in enumerate(ats)}
+    return {classes[largest[equivalence_class]][i].pod: int(rows[at]) for equivalence_class, ats in enumerate(found) for i, at in enumerate(ats)}
 
 
 def _may_fit(free: np.ndarray, asked: list[list[int]], able: list[np.ndarray], many: list[int], spare: int) -> bool:
-    """Whether enough of each kind would fit if there were no others, and all of them by the sums."""
+    """Whether enough of each class would fit if there were no others, and all of them by the sums."""
     wanted = np.zeros(free.shape[1], np.int64)
     for amounts, mask, number in zip(asked, able, many, strict=True):
         column = [at for at, amount in enumerate(amounts) if amount]
@@ -224,7 +224,7 @@ def _may_fit(free: np.ndarray, asked: list[list[int]], able: list[np.ndarray], m
 
 
 class Bins:
-    """How things of several kinds fit into bins: `free` by bin and column, `asked` by kind and column, `able` by kind and bin, so `many` of each kind.
+    """How things of several classes fit into bins: `free` by bin and column, `asked` by class and column, `able` by class and bin, so `many` of each class.
     Depth first, each where it leaves least; of bins that are alike only one is tried. Pure arithmetic."""
 
     def __init__(self, free: list[list[int]], asked: list[list[int]], able: list[list[bool]], many: list[int], most: int) -> None:
@@ -233,44 +233,44 @@ class Bins:
         self._able = [[at for at, is_able in enumerate(bins) if is_able] for bins in able]
         self._alike = list(zip(*able, strict=True))
         self.found: list[list[int]] = [[] for _ in asked]
-        """By kind, the bins."""
+        """By class, the bins."""
         self.steps = 0
 
     def fits(self, spare: int) -> bool:
         """Whether all but at most so many fit, as far as the steps go."""
         return self._from(0, spare)
 
-    def _from(self, kind: int, spare: int) -> bool:
-        while kind < len(self._many) and len(self.found[kind]) == self._many[kind]:
-            kind += 1
-        if kind == len(self._many):
+    def _from(self, equivalence_class: int, spare: int) -> bool:
+        while equivalence_class < len(self._many) and len(self.found[equivalence_class]) == self._many[equivalence_class]:
+            equivalence_class += 1
+        if equivalence_class == len(self._many):
             return True
-        asked, tried = self._asked[kind], set[Hashable]()
-        for at in self._bins(kind):
+        asked, tried = self._asked[equivalence_class], set[Hashable]()
+        for at in self._bins(equivalence_class):
             alike = (*self._free[at], self._alike[at])
             if alike in tried:
                 continue
             tried.add(alike)
             self._free[at] = [free - amount for free, amount in zip(self._free[at], asked, strict=True)]
-            self.found[kind].append(at)
-            if self._from(kind, spare):
+            self.found[equivalence_class].append(at)
+            if self._from(equivalence_class, spare):
                 return True
-            self.found[kind].pop()
+            self.found[equivalence_class].pop()
             self._free[at] = [free + amount for free, amount in zip(self._free[at], asked, strict=True)]
             if self.steps >= self._most:
                 return False
-        missing = self._many[kind] - len(self.found[kind])
+        missing = self._many[equivalence_class] - len(self.found[equivalence_class])
         if missing > spare:
             return False
-        many, self._many[kind] = self._many[kind], len(self.found[kind])
-        found = self._from(kind + 1, spare - missing)
-        self._many[kind] = many
+        many, self._many[equivalence_class] = self._many[equivalence_class], len(self.found[equivalence_class])
+        found = self._from(equivalence_class + 1, spare - missing)
+        self._many[equivalence_class] = many
         return found
 
-    def _bins(self, kind: int) -> list[int]:
-        asked, left = self._items[kind], list[tuple[int, int]]()
-        self.steps += len(self._able[kind])
-        for at in self._able[kind]:
+    def _bins(self, equivalence_class: int) -> list[int]:
+        asked, left = self._items[equivalence_class], list[tuple[int, int]]()
+        self.steps += len(self._able[equivalence_class])
+        for at in self._able[equivalence_class]:
             rest = 0
             free = self._free[at]
             for column, amount in asked:

@@ -12,7 +12,7 @@ from restow.contracts.ids import PodUid, ReservationUid
 from restow.domain.allocations import Taken, after, taken_of
 from restow.domain.groups import Group, group_of
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
-from restow.domain.reservation.hold_index import HoldIndex, Kind, Rank
+from restow.domain.reservation.hold_index import HoldIndex, Rank, ReservationClass
 from restow.domain.reservation.ownership import by_spec, counts_match, is_migration_hold
 from restow.domain.reservation.reservation_affinity import Wish, closed, ignores, wish_of
 from restow.domain.resources import GPU_MILLI
@@ -46,22 +46,22 @@ class Host(Protocol):
 
 
 class _Line:
-    """Slots of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
+    """Slots of the classes that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
     those of `base` from `start` on that this session has not changed and that are not `refused`, and between them `changed`
-    ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's;
+    ones as they are now, with their `ranks`. `seen`: how many changes of each class are known to it. `base` is the index's;
     `skipped`: how many of it were passed over in vain. `vain`: who got none of it for something of its own, by what it has in common with
     those of whom the same would be said, and at which of the session's moves."""
 
-    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "skipped", "start", "vain")
+    __slots__ = ("base", "changed", "classes", "ranks", "refused", "seen", "skipped", "start", "vain")
 
-    def __init__(self, kinds: list[Kind], base: list[tuple[Rank, SlotKey]]) -> None:
-        self.kinds = kinds
+    def __init__(self, classes: list[ReservationClass], base: list[tuple[Rank, SlotKey]]) -> None:
+        self.classes = classes
         self.base = base
         self.start = 0
         self.refused: set[SlotKey] = set()
         self.changed: list[tuple[Rank, SlotKey]] = []
         self.ranks: dict[SlotKey, Rank] = {}
-        self.seen = [0] * len(kinds)
+        self.seen = [0] * len(classes)
         self.skipped = 0
         self.vain: dict[Hashable, int] = {}
 
@@ -105,9 +105,9 @@ class Offers:
         self._added: dict[ReservationUid, None] = {}
         """Reservations that have become available, or have more slots, in this session."""
         self._reopened: dict[int, list[SlotKey]] = {}
-        """By the number of their kind, slots that may be had again, or by other pods."""
+        """By the number of their class, slots that may be had again, or by other pods."""
         self._lines: dict[tuple, _Line] = {}
-        self._kinds: dict[PodUid, list[Kind]] = {}
+        self._classes_of: dict[PodUid, list[ReservationClass]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
         self._awaiting: dict[PodUid, None] | None = None
         """Pods that wait for a hold that is coming; None until somebody asks."""
@@ -175,13 +175,13 @@ class Offers:
         return [key for key in self._now if not self.is_untouched(key)]
 
     def _reopen(self, key: SlotKey) -> None:
-        """It may be had again, or by other pods. Nobody may have been asked about Reservations of its kind before."""
-        kind = self._index.kind_of(key[0])
-        if kind is None:
+        """It may be had again, or by other pods. Nobody may have been asked about Reservations of its class before."""
+        reservation_class = self._index.class_of(key[0])
+        if reservation_class is None:
             return
-        if kind.number not in self._reopened and not kind.all:
-            self._kinds.clear()
-        self._reopened.setdefault(kind.number, []).append(key)
+        if reservation_class.number not in self._reopened and not reservation_class.all:
+            self._classes_of.clear()
+        self._reopened.setdefault(reservation_class.number, []).append(key)
 
     def slot(self, key: SlotKey) -> Slot:
         """A slot as it is now."""
@@ -237,29 +237,29 @@ class Offers:
         slots = self._state.slots.get(migration.reservation, {})
         return any(slot.phase in ON_NODE and may_run(self._state, pod, slot, False) for slot in slots.values())
 
-    def own(self, pod: PodObserved) -> list[Kind]:
-        """The kinds of Reservations that a pod owns; none for one that ignores Reservations."""
+    def own(self, pod: PodObserved) -> list[ReservationClass]:
+        """The classes of Reservations that a pod owns; none for one that ignores Reservations."""
         if not self.owned or ignores(pod):
             return []
-        known = self._kinds.get(pod.pod)
+        known = self._classes_of.get(pod.pod)
         if known is None:
-            known = self._kinds[pod.pod] = self._index.kinds(pod, self._reopened)
+            known = self._classes_of[pod.pod] = self._index.classes(pod, self._reopened)
         return known
 
     def hand_over(self, pod: PodObserved) -> HandedOver | None:
         """The hand-over for this pod, or None where it goes the normal way: migration holds that its predecessor left
         first, then what it owns, in the order of the index."""
-        for uid in self.left(pod):
+        for uid in self.holds_left(pod):
             for name in sorted(self._state.slots[uid]):
                 if (handed := self._from((uid, name), pod, None)[0]) is not None:
                     return handed
-        kinds = self.own(pod)
-        if not kinds:
+        classes = self.own(pod)
+        if not classes:
             return None
         wish, target = wish_of(pod), self.target(pod)
         if wish is not None and wish.wrong:
             return None
-        line = self._line(pod, kinds, target)
+        line = self._line(pod, classes, target)
         if not line.vain:
             return self._first(line, pod, wish)
         # Many may own a hold that a rule keeps from all of them: one of those that are alike is asked about.
@@ -300,25 +300,25 @@ class Offers:
             else:
                 at = line.start = at + 1
 
-    def _line(self, pod: PodObserved, kinds: list[Kind], target: ReservationUid | None) -> _Line:
+    def _line(self, pod: PodObserved, classes: list[ReservationClass], target: ReservationUid | None) -> _Line:
         """What is left for pods like this one. `target`: of this Reservation alone."""
         said = tuple(sorted(pod.annotations.items())) if wish_of(pod) is not None else ()
-        key = (pod.shape, pod.pinned_node, said, target, *[kind.number for kind in kinds])
+        key = (pod.shape, pod.pinned_node, said, target, *[reservation_class.number for reservation_class in classes])
         line = self._lines.get(key)
         if line is None:
-            entries = self._index.ladder(kinds[0], pod.shape).entries
-            if len(kinds) > 1:
-                entries = sorted(entry for kind in kinds for entry in self._index.ladder(kind, pod.shape).entries)
+            entries = self._index.ladder(classes[0], pod.shape).entries
+            if len(classes) > 1:
+                entries = sorted(entry for reservation_class in classes for entry in self._index.ladder(reservation_class, pod.shape).entries)
             if target is not None:
                 entries = [entry for entry in entries if entry[1][0] == target]
-            line = self._lines[key] = _Line(kinds, entries)
+            line = self._lines[key] = _Line(classes, entries)
         if self._reopened:
             self._catch_up(line, pod, target)
         return line
 
     def _catch_up(self, line: _Line, pod: PodObserved, target: ReservationUid | None) -> None:
-        for i, kind in enumerate(line.kinds):
-            again, seen = self._reopened.get(kind.number), line.seen[i]
+        for i, reservation_class in enumerate(line.classes):
+            again, seen = self._reopened.get(reservation_class.number), line.seen[i]
             if again is None or seen == len(again):
                 continue
             line.seen[i] = len(again)
@@ -354,8 +354,8 @@ class Offers:
         if wish is not None and wish.wrong:
             return wish.wrong
         against: Counter[str] = Counter()
-        for kind in self.own(pod):
-            for key in sorted(kind.all):
+        for reservation_class in self.own(pod):
+            for key in sorted(reservation_class.all):
                 record, slot = state.reservations[key[0]], self.slot(key)
                 why = closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape)
                 if not why:
@@ -375,9 +375,9 @@ class Offers:
 
     def left_to(self, pod: PodObserved) -> bool:
         """Whether a pod of its lineage that was moved has left it a hold."""
-        return bool(self.left(pod))
+        return bool(self.holds_left(pod))
 
-    def left(self, pod: PodObserved) -> list[ReservationUid]:
+    def holds_left(self, pod: PodObserved) -> list[ReservationUid]:
         """Holds that a pod of the same lineage leaves, or has left, to the first like it that the log sees later: the earliest
         first."""
         state = self._state

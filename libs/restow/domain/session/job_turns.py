@@ -98,8 +98,8 @@ class Standing:
         classes = self._backlog.jobs[name]
         if len(classes) != 1:
             return None
-        under, kind = next(iter(classes))
-        first = self._backlog.classes[under][kind][0][1]
+        under, equivalence_class = next(iter(classes))
+        first = self._backlog.classes[under][equivalence_class][0][1]
         if under[0] == "group":
             group = named(under[1])
             known = group in state.pod_groups and group not in ledger(state).groups

@@ -1,6 +1,6 @@
 """What a session considers: new pods, those that wait and may fit now, gangs as a whole.
 
-Of new pods as many as the limit, and of as many kinds as `KINDS`. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
+Of new pods as many as the limit, and of as many classes as `CLASSES`. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
 as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17)."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator
@@ -28,18 +28,18 @@ from restow.domain.state import ClusterState
 
 class ParkedOwners:
     """Parked pods that may own a Reservation, or that ignore all of them. Whoever is not parked any more is forgotten when it is
-    met. All are looked at anew where there are owners of a new kind, or a workload was seen that may own pods' owners."""
+    met. All are looked at anew where there are owners of a new class, or a workload was seen that may own pods' owners."""
 
     def __init__(self, state: ClusterState) -> None:
         self.pods: dict[PodUid, None] = {}
         self._index: HoldIndex | None = None
-        self._kinds, self._seen = 0, Seen(state.parkings)
+        self._classes, self._seen = 0, Seen(state.parkings)
 
     def refresh(self, state: ClusterState) -> None:
         index = HoldIndex.of(state)
         [new] = self._seen.news()
-        if new is None or index is not self._index or index.kinds_made != self._kinds:
-            self._index, self._kinds = index, index.kinds_made
+        if new is None or index is not self._index or index.classes_made != self._classes:
+            self._index, self._classes = index, index.classes_made
             self.pods.clear()
             new = state.parked
         else:
@@ -55,7 +55,7 @@ def parked_owners(state: ClusterState) -> list[PodUid]:
     return list(kept(state, ParkedOwners).pods)
 
 
-KINDS = 500
+CLASSES = 500
 """Of new pods so many shapes and gangs in one session: each of them costs about as much as a hundred pods that are alike. The rest
 follows in the next session, and between the two whatever else the process has to do: leases, health, what the API reads."""
 LOOKED_AT = 64
@@ -99,17 +99,17 @@ def _add_waiting(
 ) -> None:
     """What waits under these names and may fit now."""
     backlog, pods = session.backlog, session.state.pods
-    found = [(under, backlog.line((under, kind))) for name in names for under, kind in backlog.jobs[name] if backlog.is_hopeful(under)]
+    found = [(under, backlog.line((under, equivalence_class))) for name in names for under, equivalence_class in backlog.jobs[name] if backlog.is_hopeful(under)]
     for _, line in sorted(found, key=lambda item: (item[0], item[1][0])):
         group = job_of(session.state, pods[line[0][1]])
         if group is not None:
             # Any one pod stands for all of it.
             groups[group] = None
             continue
-        waiting.kinds += 1
+        waiting.classes += 1
         for _, uid in line[: session.limit]:
             if uid not in alone:
-                waiting.add(uid, waiting.kinds)
+                waiting.add(uid, waiting.classes)
 
 
 def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
@@ -117,12 +117,12 @@ def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
     state, backlog = session.state, session.backlog
 
     def make(name: Name) -> Job | None:
-        under, kind = next(iter(backlog.jobs[name]))
+        under, equivalence_class = next(iter(backlog.jobs[name]))
         if under[0] == "group":
             job = whole(session, named(under[1]))
             return None if is_promised(session, job) else job
         shared = _Shared(state)
-        for _, uid in backlog.line((under, kind))[: session.limit]:
+        for _, uid in backlog.line((under, equivalence_class))[: session.limit]:
             shared.add(uid, 0)
         return next(shared.made())
 
@@ -136,25 +136,25 @@ class _Shared:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._jobs: dict[Hashable, Job] = {}
-        self.kinds = 0
+        self.classes = 0
 
-    def add(self, uid: PodUid, kind: int | None = None) -> None:
-        """`kind`: the class that it waits in, if it does."""
+    def add(self, uid: PodUid, equivalence_class: int | None = None) -> None:
+        """`equivalence_class`: the class that it waits in, if it does."""
         state = self._state
         pod = state.pods[uid]
         key: Hashable = uid
         if pod.owner is not None:
             said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
             key = pod.owner.uid, state.queue_of(pod), state.shapes[pod.shape].priority, said
-        elif kind is not None:
-            key = kind
+        elif equivalence_class is not None:
+            key = equivalence_class
         job = self._jobs.get(key)
         if job is None:
             job = self._jobs[key] = single(state, pod)
         else:
             job.tasks.append(uid)
-        if kind is not None:
-            job.alike[uid] = kind
+        if equivalence_class is not None:
+            job.alike[uid] = equivalence_class
 
     def made(self) -> Iterator[Job]:
         order = self._state.order
@@ -170,13 +170,13 @@ def _new(session: Session) -> list[PodUid]:
     queue: Iterable[tuple[PodUid, int]] = state.queue.items()
     if session.offers.left_behind:
         queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
-    kinds: set[Hashable] = set()
+    classes: set[Hashable] = set()
     found: list[PodUid] = []
     # Most are in their order already.
     for uid, _ in sorted(queue, key=itemgetter(1))[: session.limit]:
         pod = state.pods[uid]
-        kinds.add(job_of(state, pod) or (pod.shape, pod.pinned_node))
-        if len(kinds) > KINDS:
+        classes.add(job_of(state, pod) or (pod.shape, pod.pinned_node))
+        if len(classes) > CLASSES:
             break
         found.append(uid)
     return found
@@ -221,8 +221,8 @@ def _gangs(names: Iterable[Name]) -> Iterator[tuple[str, str]]:
 
 
 def _first_job(state: ClusterState, backlog: Backlog, name: Name) -> Job:
-    under, kind = next(iter(backlog.jobs[name]))
-    return gang(state, named(under[1])) if under[0] == "group" else single(state, state.pods[backlog.line((under, kind))[0][1]])
+    under, equivalence_class = next(iter(backlog.jobs[name]))
+    return gang(state, named(under[1])) if under[0] == "group" else single(state, state.pods[backlog.line((under, equivalence_class))[0][1]])
 
 
 def _look_again(session: Session, backlog: Backlog) -> None:

@@ -122,7 +122,7 @@ class _Ranking:
 
 
 class _Contents:
-    """Numbers for what rows have left, and for their kinds: equal rows, equal numbers."""
+    """Numbers for what rows have left, and for their classes: equal rows, equal numbers."""
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
@@ -135,14 +135,14 @@ class _Contents:
             self._nodes_seen = nodes_seen
             self._machines.clear()
 
-    def number(self, row: int, snapshot: NodeSnapshot, kinds: Collection[np.ndarray]) -> int:
+    def number(self, row: int, snapshot: NodeSnapshot, node_classes: Collection[np.ndarray]) -> int:
         free, devices = snapshot.row(row)
         machine = self._machines.get(row)
         if machine is None:
             machine = self._machines[row] = snapshot.table.allocatable[row].tobytes()
         content: Hashable = (*free, *devices, machine)
-        if kinds:
-            content = content, *[int(kind[row]) for kind in kinds]
+        if node_classes:
+            content = content, *[int(node_class[row]) for node_class in node_classes]
         return self.numbers.setdefault(content, len(self.numbers))
 
 
@@ -184,8 +184,8 @@ class Placer:
         self._session = self._kept.sessions
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""
-        kinds = {i: kinds(state) for i, s in enumerate(scorers[0]) if (kinds := getattr(s, "kinds", None)) is not None}
-        self._kinds: dict[int, np.ndarray] = kinds
+        node_classes = {i: node_classes(state) for i, s in enumerate(scorers[0]) if (node_classes := getattr(s, "node_classes", None)) is not None}
+        self._node_classes: dict[int, np.ndarray] = node_classes
         """By the place of each scorer that has them."""
         self._news: dict[tuple[int, int, int, int], np.ndarray | None] = {}
         """What `_changed` has found."""
@@ -288,7 +288,7 @@ class Placer:
                 plain[row] = -1
                 continue
             if (number := numbers.get(row)) is None:
-                number = numbers[row] = contents.number(row, snapshot, self._kinds.values())
+                number = numbers[row] = contents.number(row, snapshot, self._node_classes.values())
             if (score := known.get(number)) is None:
                 score = self._score(shape, ranking, row)
                 score = known[number] = score * unit if score >= 0 else NOWHERE
@@ -312,12 +312,12 @@ class Placer:
         if ranking.ones is None:
             ranking.ones = [scorer.one(self._state, shape) for scorer in self._kept.scorers[0]]
         allocatable = self._state.table.allocatable[row].tolist()
-        if not self._kinds:
+        if not self._node_classes:
             return sum(one(free, allocatable, shares) for one in ranking.ones)
         total = 0
         for i, one in enumerate(ranking.ones):
-            kinds = self._kinds.get(i)
-            total += one(free, allocatable, shares) if kinds is None else one(free, allocatable, shares, int(kinds[row]))
+            node_classes = self._node_classes.get(i)
+            total += one(free, allocatable, shares) if node_classes is None else one(free, allocatable, shares, int(node_classes[row]))
         return total
 
     def _keys(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray | slice) -> np.ndarray:

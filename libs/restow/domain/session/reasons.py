@@ -109,7 +109,7 @@ def _told_the_same(state: ClusterState, unfit: Unfit) -> str | None:
 
 
 def _first(session: Session, unfit: Unfit) -> PodUid:
-    """Whose name pods of this kind wait under: that of the first that is known to."""
+    """Whose name pods of this class wait under: that of the first that is known to."""
     for uid in unfit.pods:
         parked = session.state.parked.get(uid)
         if parked is not None and parked[0].startswith(f"{unfit.pod.shape}/"):

@@ -1,4 +1,4 @@
-"""At most one reusable Reservation of a kind on a node (RULES 004-3): several would only split what owners could share."""
+"""At most one reusable Reservation of a class on a node (RULES 004-3): several would only split what owners could share."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from restow.domain.state import ClusterState
 
 REASON = "node(s) already had an equal reusable reservation"
 
-_Kind = tuple[int, ShapeId]
+_Class = tuple[int, ShapeId]
 
 
 class _There:
-    """Where Reservations of one kind are: how many `(nodes,) int64` on each row, and which of them are on which rows."""
+    """Where Reservations of one class are: how many `(nodes,) int64` on each row, and which of them are on which rows."""
 
     __slots__ = ("counts", "rows")
 
@@ -42,8 +42,8 @@ class _There:
         return found
 
 
-class OneOfAKind(Filter):
-    """A rule about slots of Reservations only: of one kind are those with equal owners in one namespace and an equal template.
+class OneReusablePerNode(Filter):
+    """A rule about slots of Reservations only: of one class are those with equal owners in one namespace and an equal template.
     Of one that is vacated another may still come back there."""
 
     stage = "reusable"
@@ -51,31 +51,31 @@ class OneOfAKind(Filter):
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self.active = any(_reusable(state.reservations[uid]) for uid, _ in (*state.slot_queue, *state.resizes))
-        self._there: dict[_Kind, _There] = {}
-        """By kind, once it has been asked for; with what this session has placed."""
+        self._there: dict[_Class, _There] = {}
+        """By class, once it has been asked for; with what this session has placed."""
 
     def concerns(self, pod: PodObserved) -> bool:
         return self._record(pod) is not None
 
     def key(self, pod: PodObserved) -> Hashable:
-        return self._kind(pod)
+        return self._class(pod)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         rows = self._of(pod).of_others(_uid(pod))
         return ((REASON, rows),) if rows.any() else ()
 
     def _of(self, pod: PodObserved) -> _There:
-        """Of the kind of this slot."""
-        state, kind = self._state, self._kind(pod)
-        there = self._there.get(kind)
+        """Of the class of this slot."""
+        state, reservation_class = self._state, self._class(pod)
+        there = self._there.get(reservation_class)
         if there is not None:
             return there
-        there = self._there[kind] = _There(len(state.table.names))
-        known = HoldIndex.of(state).kind_of(_uid(pod))
+        there = self._there[reservation_class] = _There(len(state.table.names))
+        known = HoldIndex.of(state).class_of(_uid(pod))
         for uid, name in known.all if known is not None else ():
             slot = state.slots[uid][name]
             row = state.table.rows.get(slot.node)
-            if row is not None and slot.shape == kind[1] and _reusable(state.reservations[uid]):
+            if row is not None and slot.shape == reservation_class[1] and _reusable(state.reservations[uid]):
                 there.add(uid, row)
         return there
 
@@ -94,8 +94,8 @@ class OneOfAKind(Filter):
         record = self._state.reservations.get(_uid(pod))
         return record if record is not None and _reusable(record) else None
 
-    def _kind(self, pod: PodObserved) -> _Kind:
-        known = HoldIndex.of(self._state).kind_of(_uid(pod))
+    def _class(self, pod: PodObserved) -> _Class:
+        known = HoldIndex.of(self._state).class_of(_uid(pod))
         return (known.number if known is not None else -1), pod.shape
 
 

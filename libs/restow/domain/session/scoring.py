@@ -20,14 +20,14 @@ MAX_SCALED, SHIFT = (1 << 49) - 1, 12
 
 One = Callable[..., int]
 """(free, allocatable, free share of each device) of one node, before the pod is placed → weighted score. Of a scorer that has
-`kinds` a fourth argument is the node's kind."""
+`node_classes` a fourth argument is the node's class."""
 Many = Callable[[np.ndarray | slice], np.ndarray]
 """Rows → `(rows,) int64` weighted scores."""
 
 
 class ContentScorer(Protocol):
     """Scores by what a node has left. `one` and `many` are equal; only rows with capacity are ever looked at. One that also reads
-    facts about a node has `kinds(state)`, `(nodes,) int64`: equal for nodes that are equal to it, for as long as the scorer."""
+    facts about a node has `node_classes(state)`, `(nodes,) int64`: equal for nodes that are equal to it, for as long as the scorer."""
 
     def one(self, state: ClusterState, shape: ShapeId) -> One: ...
     def many(self, state: ClusterState, shape: ShapeId) -> Many: ...

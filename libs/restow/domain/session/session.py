@@ -15,7 +15,7 @@ from restow.domain.memo import Memo
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
-from restow.domain.session.fitting import NOBODYS, NOWHERE, Fit, Kind, View
+from restow.domain.session.fitting import NOBODYS, NOWHERE, EquivalenceClass, Fit, View
 from restow.domain.session.framework import Filter
 from restow.domain.session.gates import Gates
 from restow.domain.session.job_turns import Feed
@@ -34,7 +34,7 @@ ENQUEUE = "enqueue"
 
 
 class Unfit:
-    """Pods of a kind that fit nowhere. `plain`: their shape and pinned node say all that counts."""
+    """Pods of a class that fit nowhere. `plain`: their shape and pinned node say all that counts."""
 
     __slots__ = ("nodes", "plain", "pod", "pods", "reasons")
 
@@ -54,7 +54,7 @@ class Withheld:
 
 
 class Session(View):
-    """Works on the node snapshot; nothing in the state changes. `events` are what was decided, in order. `unfit` are the kinds of
+    """Works on the node snapshot; nothing in the state changes. `events` are what was decided, in order. `unfit` are the classes of
     pods that were found to fit nowhere. `used` is what each queue uses, by column, as far
     as this session has looked at it."""
 
@@ -72,7 +72,7 @@ class Session(View):
         self.gates = Gates(state, self.extensions, self._pledged, self.as_used)
         self.events: list[e.Event] = []
         self.used: dict[str, dict[int, int]] = {}
-        self.unfit: dict[Kind, Unfit] = {}
+        self.unfit: dict[EquivalenceClass, Unfit] = {}
         self.withheld: dict[tuple[str, str], Withheld] = {}
         self.jobs: list[Job] = []
         self.backlog: Any = None
@@ -81,8 +81,8 @@ class Session(View):
         """By queue, what it has no capacity for."""
         self.feeds: dict[str, Feed] = {}
         """By queue, jobs that wait and are made when their turn comes (`job_turns.Standing`)."""
-        self.borrowed_nothing: dict[Kind, int] = {}
-        """Kinds of pods that found no hold to give them capacity, and at which of the session's `moves`."""
+        self.borrowed_nothing: dict[EquivalenceClass, int] = {}
+        """Classes of pods that found no hold to give them capacity, and at which of the session's `moves`."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
         self.other_pods: OtherPods | None = None
@@ -387,18 +387,18 @@ class Session(View):
         return [*self.unfit.values(), *self.withheld.values()]
 
     def say_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> None:
-        """The pod fits nowhere now. The counts are those of the moment when the first of its kind was found unfit."""
-        kind = self.kind(pod, concerned)
-        known = self.unfit.get(kind)
+        """The pod fits nowhere now. The counts are those of the moment when the first of its class was found unfit."""
+        equivalence_class = self.equivalence_class(pod, concerned)
+        known = self.unfit.get(equivalence_class)
         if known is None:
-            known = self.unfit[kind] = Unfit(pod, *self.reasons(pod), plain=not concerned)
+            known = self.unfit[equivalence_class] = Unfit(pod, *self.reasons(pod), plain=not concerned)
         known.pods.append(pod.pod)
 
     def known_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> bool:
-        """Whether its kind was found unfit before, and nothing that a session does can have changed that."""
+        """Whether its class was found unfit before, and nothing that a session does can have changed that."""
         if not self.unfit or any(not rule.shrinks for rule in concerned):
             return False
-        return self.kind(pod, concerned) in self.unfit
+        return self.equivalence_class(pod, concerned) in self.unfit
 
     def withhold_pod(self, job: Job, pod: PodUid, reason: str, message: str) -> None:
         """One pod of a job waits for something that is not a node."""

@@ -124,12 +124,12 @@ class _Uses:
 
 
 class Ledger:
-    """`waiting[queue][column]`: what pods ask for that wait for a node. `kinds[queue][shape]`: how many such pods;
+    """`waiting[queue][column]`: what pods ask for that wait for a node. `shapes[queue][shape]`: how many such pods;
     `incoming[queue][group][shape]` how many of each group. `groups`: of each group with pods that are ready or charged."""
 
     def __init__(self, state: ClusterState) -> None:
         self.waiting: dict[str, Amounts] = {}
-        self.kinds: dict[str, dict[ShapeId, int]] = {}
+        self.shapes: dict[str, dict[ShapeId, int]] = {}
         self.incoming: dict[str, dict[Group, dict[ShapeId, int]]] = {}
         self._uses = _Uses()
         self.groups: dict[Group, Use] = self._uses.of
@@ -178,9 +178,9 @@ class Ledger:
     def _count(self, state: ClusterState, wish: _Wish, times: int) -> None:
         queue, shape, group = wish
         _charge(self.waiting.setdefault(queue, {}), state.vectors[shape].items, times)
-        _tally(self.kinds.setdefault(queue, {}), shape, times)
-        if not self.kinds[queue]:
-            del self.kinds[queue], self.waiting[queue]
+        _tally(self.shapes.setdefault(queue, {}), shape, times)
+        if not self.shapes[queue]:
+            del self.shapes[queue], self.waiting[queue]
         if group is not None:
             self._hopeless.pop(group, None)
             groups = self.incoming.setdefault(queue, {})

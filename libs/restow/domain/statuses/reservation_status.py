@@ -126,7 +126,7 @@ def in_use(state: ClusterState, uid: ReservationUid) -> Counter[str]:
     return _named(state, (state.allocations[pod].items for pods in slot_users for pod in pods))
 
 
-def left(state: ClusterState, uid: ReservationUid) -> Counter[str]:
+def unallocated(state: ClusterState, uid: ReservationUid) -> Counter[str]:
     """What its slots are to hold now, without what was allocated, in canonical units."""
     return _named(state, (slot.capacity.wanted for slot in state.slots.get(uid, {}).values() if slot.phase in ON_NODE))
 

@@ -6,18 +6,18 @@ import numpy as np
 
 from restow.domain.topology.asker import Asker
 from restow.domain.topology.domains import Domains
-from restow.domain.topology.kinds import Carried, Kind, Matching
+from restow.domain.topology.label_classes import Carried, LabelClass, Matching
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-def failing(asker: Asker, kind: Kind, hits: Iterable[Carried]) -> list[tuple[str, np.ndarray]]:
+def failing(asker: Asker, label_class: LabelClass, hits: Iterable[Carried]) -> list[tuple[str, np.ndarray]]:
     """(reason, `(nodes,) bool`), in kube-scheduler's order; a rule that fails nowhere may be left out."""
     found = []
     if asker.affinity is not None:
-        found.append((AFFINITY, _unmet(asker.affinity, asker.affinity_domains, kind)))
+        found.append((AFFINITY, _unmet(asker.affinity, asker.affinity_domains, label_class)))
     anti = _rows((domains, count.per_domain(domains)) for domains, count in asker.anti if count.rows)
     if anti is not None:
         found.append((ANTI_AFFINITY, anti))
@@ -27,11 +27,11 @@ def failing(asker: Asker, kind: Kind, hits: Iterable[Carried]) -> list[tuple[str
     return found
 
 
-def _unmet(count: Matching, keys: tuple[Domains, ...], kind: Kind) -> np.ndarray:
+def _unmet(count: Matching, keys: tuple[Domains, ...], label_class: LabelClass) -> np.ndarray:
     """A node needs every term's topology key, and in each of its domains a pod that *all* terms are about. If there is no
     such pod in any domain, a pod that its own terms are about may be the first, wherever the keys are."""
     counts = [count.per_domain(domains) for domains in keys]
-    if may_be_first(count, kind, counts):
+    if may_be_first(count, label_class, counts):
         return np.logical_or.reduce([domains.absent for domains in keys])
     met = (counts[0] > 0).take(keys[0].array)
     for domains, counted in zip(keys[1:], counts[1:], strict=True):
@@ -39,9 +39,9 @@ def _unmet(count: Matching, keys: tuple[Domains, ...], kind: Kind) -> np.ndarray
     return ~met
 
 
-def may_be_first(count: Matching, kind: Kind, counts: list[np.ndarray]) -> bool:
+def may_be_first(count: Matching, label_class: LabelClass, counts: list[np.ndarray]) -> bool:
     """Whether there is nobody to be near, and it may be the one whom others are near. `counts`: `(domains,) int64` for each key."""
-    return count in kind.matched and not any((counted > 0).any() for counted in counts)
+    return count in label_class.matched and not any((counted > 0).any() for counted in counts)
 
 
 def _rows(counts: Iterable[tuple[Domains, np.ndarray]]) -> np.ndarray | None:

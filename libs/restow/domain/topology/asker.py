@@ -3,7 +3,7 @@
 import msgspec
 
 from restow.domain.topology.domains import Domains, Eligible
-from restow.domain.topology.kinds import Matching
+from restow.domain.topology.label_classes import Matching
 
 
 class Spreading(msgspec.Struct, frozen=True, eq=False):

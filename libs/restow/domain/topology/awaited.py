@@ -10,7 +10,7 @@ from restow.domain.topology import affinity, spread
 from restow.domain.topology.asker import Asker, Spreading
 from restow.domain.topology.domains import Domains, Eligible
 from restow.domain.topology.index import Occupant
-from restow.domain.topology.kinds import Matching
+from restow.domain.topology.label_classes import Matching
 
 
 def counts(asker: Asker, of_spread: bool, of_affinity: bool) -> Iterator[Matching]:
@@ -24,7 +24,7 @@ def counts(asker: Asker, of_spread: bool, of_affinity: bool) -> Iterator[Matchin
 def like(asker: Asker, occupant: Occupant) -> Hashable:
     """Equal for occupants that make no difference to who is kept out."""
     spreads = ((s.domains.ids[occupant.row], s.eligible is None or s.eligible.ids[occupant.row]) for s in asker.hard)
-    return occupant.kind, occupant.leaving, *spreads, *(domains.ids[occupant.row] for domains in asker.affinity_domains)
+    return occupant.label_class, occupant.leaving, *spreads, *(domains.ids[occupant.row] for domains in asker.affinity_domains)
 
 
 class Around(NamedTuple):
@@ -35,12 +35,12 @@ class Around(NamedTuple):
     overlooked: list[Occupant]
     leaving: list[Occupant]
 
-    def counts(self, count: Matching, domains: Domains, eligible: Eligible | None, left: list[Occupant]) -> np.ndarray:
+    def counts(self, count: Matching, domains: Domains, eligible: Eligible | None, leavers: list[Occupant]) -> np.ndarray:
         """`(domains,) int64`: where these have left, too."""
         found = count.per_domain(domains, eligible).copy()
-        for some, sign in ((self.overlooked, 1), (self.gone, -1), (left, -1)):
+        for some, sign in ((self.overlooked, 1), (self.gone, -1), (leavers, -1)):
             for one in some:
-                if count in one.kind.matched and not (one.leaving and count.live) and (eligible is None or eligible.ids[one.row]):
+                if count in one.label_class.matched and not (one.leaving and count.live) and (eligible is None or eligible.ids[one.row]):
                     found[domains.ids[one.row]] += sign
         found[0] = 0
         return found
@@ -58,13 +58,13 @@ def closed(asker: Asker, around: Around, about: Iterable[Matching]) -> Iterator[
 
 def _skewed(constraint: Spreading, around: Around) -> np.ndarray | None:
     """Eligible nodes of its domain."""
-    domains, eligible, count, place = constraint.domains, constraint.eligible, constraint.count, around.gone[0]
-    domain, leaving = domains.ids[place.row], around.leaving
+    domains, eligible, count, slot = constraint.domains, constraint.eligible, constraint.count, around.gone[0]
+    domain, leaving = domains.ids[slot.row], around.leaving
     # Who leaves its own domain only helps; at worst the others leave alone.
     far = [one for one in leaving if domains.ids[one.row] != domain]
     for some in (leaving, far, []) if leaving else ([],):
         left = around.counts(count, domains, eligible, some)
-        if domain and spread.breaks(constraint, place.kind, left, domain):
+        if domain and spread.breaks(constraint, slot.label_class, left, domain):
             rows: np.ndarray = domains.array == domain
             return rows if eligible is None else rows & eligible.array
     return None
@@ -73,13 +73,13 @@ def _skewed(constraint: Spreading, around: Around) -> np.ndarray | None:
 def _led_away(asker: Asker, around: Around) -> np.ndarray | None:
     """Nodes that are in another domain than it, where it is to be the first whom others are near."""
     assert asker.affinity is not None, "it has required terms"
-    place = around.gone[0]
+    slot = around.gone[0]
     left = [around.counts(asker.affinity, domains, None, around.leaving) for domains in asker.affinity_domains]
-    if not affinity.may_be_first(asker.affinity, place.kind, left):
+    if not affinity.may_be_first(asker.affinity, slot.label_class, left):
         return None
     rows = np.zeros(len(asker.affinity_domains[0].array), bool)
     beside = ~rows
     for domains in asker.affinity_domains:
         rows = rows | ~domains.absent
-        beside = beside & (domains.array == domains.ids[place.row])
+        beside = beside & (domains.array == domains.ids[slot.row])
     return rows & ~beside

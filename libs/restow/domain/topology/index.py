@@ -18,7 +18,7 @@ from restow.domain.occupants import Who, everybody, held_as_pod
 from restow.domain.state import ClusterState
 from restow.domain.topology import ports
 from restow.domain.topology.domains import ByRow, Count, Domains, Eligible
-from restow.domain.topology.kinds import Carried, Finder, Kind, Kinds, Matching
+from restow.domain.topology.label_classes import Carried, Finder, LabelClass, LabelClasses, Matching
 from restow.domain.topology.terms import CarriedTerm, Rule, Subject, Wants, carried, wants
 
 GONE, AS_IT_WAS = -1, -2
@@ -33,7 +33,7 @@ class Occupant(msgspec.Struct, frozen=True, gc=False):
     """One that is counted on `row`; `leaving`: terminating. Equal where it is counted equally."""
 
     row: int
-    kind: Kind
+    label_class: LabelClass
     leaving: bool
     carried: tuple[Carried, ...] = ()
     ports: tuple[HostPort, ...] = ()
@@ -54,7 +54,7 @@ class Index:
 
     def _forget(self) -> None:
         self.version += 1
-        self.kinds = Kinds()
+        self.label_classes = LabelClasses()
         self.rows = Domains(None)
         self.used_ports: dict[ports.PortKey, Count] = {}
         self._domains: dict[str, Domains] = {}
@@ -70,7 +70,7 @@ class Index:
         self._pending_terms = False
         self._namespaces: dict[str, NamespaceObserved] = {}
         self._by_namespace = False
-        self._new_kinds = self._new_matching = self._new_carried = 0
+        self._new_label_classes = self._new_matching = self._new_carried = 0
 
     # -- following the state -----------------------------------------------------------------------------------------
 
@@ -132,8 +132,8 @@ class Index:
         before, self._namespaces = self._namespaces, dict(self.state.namespaces)
         for name in {**before, **self._namespaces}:
             if before.get(name) != self._namespaces.get(name):
-                for kind in self.kinds.within(name):
-                    self._rematch(kind)
+                for label_class in self.label_classes.within(name):
+                    self._rematch(label_class)
         self.version += 1
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Index:
     def _occupant(self, row: int, subject: Subject, leaving: bool) -> Occupant:
         says = self.wants(subject.shape)
         terms = self._bring(says, subject) if says.carries else ()
-        return Occupant(row, self.kind(subject), leaving, terms, says.ports)
+        return Occupant(row, self.label_class(subject), leaving, terms, says.ports)
 
     def _set(self, who: Who, new: Occupant | None) -> None:
         old = self._occupants.get(who)
@@ -239,11 +239,11 @@ class Index:
             self._occupants[who] = new
 
     def _put(self, occupant: Occupant, n: int) -> None:
-        row, kind = occupant.row, occupant.kind
-        _change(kind.there, row, n)
+        row, label_class = occupant.row, occupant.label_class
+        _change(label_class.there, row, n)
         if not occupant.leaving:
-            _change(kind.live, row, n)
-        for count in kind.matched:
+            _change(label_class.live, row, n)
+        for count in label_class.matched:
             if not (occupant.leaving and count.live):
                 count.change(row, n)
         for term in occupant.carried:
@@ -257,7 +257,7 @@ class Index:
                 if not used.rows:
                     del self.used_ports[key]
 
-    # -- kinds and counts --------------------------------------------------------------------------------------------
+    # -- label classes and counts --------------------------------------------------------------------------------------------
 
     def wants(self, shape: ShapeId) -> Wants:
         """What a shape says about other pods."""
@@ -266,33 +266,33 @@ class Index:
             found = self._wants[shape] = wants(self.state.shapes[shape])
         return found
 
-    def kind(self, subject: Subject) -> Kind:
-        known = subject.kind
-        if isinstance(known, Kind) and known.home is self.kinds and not known.gone:
+    def label_class(self, subject: Subject) -> LabelClass:
+        known = subject.label_class
+        if isinstance(known, LabelClass) and known.home is self.label_classes and not known.gone:
             return known
         key = frozenset(subject.labels.items())
-        kind = self.kinds.get(subject.namespace, key)
-        if kind is None:
-            kind = Kind(self.kinds, subject.namespace, subject.labels, key)
-            self.kinds.add(kind)
-            self._new_kinds += 1
-            kind.matched = self._matched(kind)
-        subject.kind = kind
-        return kind
+        label_class = self.label_classes.get(subject.namespace, key)
+        if label_class is None:
+            label_class = LabelClass(self.label_classes, subject.namespace, subject.labels, key)
+            self.label_classes.add(label_class)
+            self._new_label_classes += 1
+            label_class.matched = self._matched(label_class)
+        subject.label_class = label_class
+        return label_class
 
-    def _matched(self, kind: Kind) -> dict[Matching, None]:
-        about = self._matching_by_rule.candidates(kind.namespace, kind.labels.items())
-        return {count: None for count in about if self._meant(count.rules, kind)}
+    def _matched(self, label_class: LabelClass) -> dict[Matching, None]:
+        about = self._matching_by_rule.candidates(label_class.namespace, label_class.labels.items())
+        return {count: None for count in about if self._meant(count.rules, label_class)}
 
-    def _meant(self, rules: tuple[Rule, ...], kind: Kind) -> bool:
-        return all(rule.about(kind.namespace, kind.labels, self._namespaces, False) for rule in rules)
+    def _meant(self, rules: tuple[Rule, ...], label_class: LabelClass) -> bool:
+        return all(rule.about(label_class.namespace, label_class.labels, self._namespaces, False) for rule in rules)
 
-    def _rematch(self, kind: Kind) -> None:
-        before, kind.matched = kind.matched, self._matched(kind)
-        for counts, others, sign in ((before, kind.matched, -1), (kind.matched, before, 1)):
+    def _rematch(self, label_class: LabelClass) -> None:
+        before, label_class.matched = label_class.matched, self._matched(label_class)
+        for counts, others, sign in ((before, label_class.matched, -1), (label_class.matched, before, 1)):
             for count in counts:
                 if count not in others:
-                    for row, n in (kind.live if count.live else kind.there).items():
+                    for row, n in (label_class.live if count.live else label_class.there).items():
                         count.change(row, n * sign)
 
     def matching(self, rules: tuple[Rule, ...], live: bool) -> Matching:
@@ -305,21 +305,21 @@ class Index:
         self._watch(rules)
         best = min(rules, key=lambda rule: -1 if rule.selector is None else not rule.selector.pairs)
         self._matching_by_rule.add(found, best)
-        for kind in self.kinds.candidates(best):
-            if self._meant(rules, kind):
-                kind.matched[found] = None
-                for row, n in (kind.live if live else kind.there).items():
+        for label_class in self.label_classes.candidates(best):
+            if self._meant(rules, label_class):
+                label_class.matched[found] = None
+                for row, n in (label_class.live if live else label_class.there).items():
                     found.change(row, n)
         return found
 
-    def hits(self, kind: Kind) -> tuple[Carried, ...]:
+    def hits(self, label_class: LabelClass) -> tuple[Carried, ...]:
         """The terms of occupants that are about such a pod."""
-        if kind.hits_at != self.version:
-            about = self._carried_by_rule.candidates(kind.namespace, kind.labels.items())
-            meant = (c for c in about if c.term.rule.about(kind.namespace, kind.labels, self._namespaces, True))
-            kind.hits = tuple(sorted(meant, key=lambda c: c.serial))
-            kind.hits_at = self.version
-        return kind.hits
+        if label_class.hits_at != self.version:
+            about = self._carried_by_rule.candidates(label_class.namespace, label_class.labels.items())
+            meant = (c for c in about if c.term.rule.about(label_class.namespace, label_class.labels, self._namespaces, True))
+            label_class.hits = tuple(sorted(meant, key=lambda c: c.serial))
+            label_class.hits_at = self.version
+        return label_class.hits
 
     def _bring(self, says: Wants, subject: Subject) -> tuple[Carried, ...]:
         key = (subject.shape, subject.namespace, *map(subject.labels.get, says.label_keys))
@@ -353,10 +353,10 @@ class Index:
 
     def _sweep(self) -> None:
         """Forget what is not needed. Nothing that is asked depends on it."""
-        if self._new_kinds > SPARE:
-            self._new_kinds = 0
-            for kind in [kind for kind in self.kinds if not kind.there]:
-                self.kinds.discard(kind)
+        if self._new_label_classes > SPARE:
+            self._new_label_classes = 0
+            for label_class in [label_class for label_class in self.label_classes if not label_class.there]:
+                self.label_classes.discard(label_class)
         if self._new_matching > SPARE:
             self._forget_matching()
         if self._new_carried > SPARE or len(self._brought) > 2 * SPARE:
@@ -377,8 +377,8 @@ class Index:
         self._new_matching = 0
         self._matching.clear()
         self._matching_by_rule = Finder()
-        for kind in self.kinds:
-            kind.matched.clear()
+        for label_class in self.label_classes:
+            label_class.matched.clear()
 
 
 def _change(rows: dict[int, int], row: int, n: int) -> None:

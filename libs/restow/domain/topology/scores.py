@@ -7,7 +7,7 @@ import numpy as np
 
 from restow.domain.topology.asker import Asker
 from restow.domain.topology.domains import Domains
-from restow.domain.topology.kinds import Carried
+from restow.domain.topology.label_classes import Carried
 
 SCALE = 10_000
 FRACTION = 32

@@ -21,14 +21,14 @@ class Subject:
     """For whom is asked, or who occupies: a pod, or a slot of a Reservation (its template's labels). `pinned` is the one
     node that a DaemonSet wants it on, which is a part of its node affinity. Made once a pod: it remembers what it is."""
 
-    __slots__ = ("kind", "labels", "namespace", "pinned", "shape")
+    __slots__ = ("label_class", "labels", "namespace", "pinned", "shape")
 
     def __init__(self, namespace: str, labels: dict[str, str], shape: ShapeId, pinned: NodeName = NodeName("")) -> None:
         self.namespace = namespace
         self.labels = labels
         self.shape = shape
         self.pinned = pinned
-        self.kind: object = None
+        self.label_class: object = None
 
 
 class Selector(msgspec.Struct, frozen=True, cache_hash=True):

@@ -11,7 +11,7 @@ from restow.domain.topology import affinity, ports, scores, spread
 from restow.domain.topology.asker import Asker, Spreading
 from restow.domain.topology.domains import Domains
 from restow.domain.topology.index import SPARE, Index
-from restow.domain.topology.kinds import Carried
+from restow.domain.topology.label_classes import Carried
 from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
 
 Failing = list[tuple[str, np.ndarray]]
@@ -65,7 +65,7 @@ class Topology(Index):
             self.settle()
         if not self._carried:
             return False
-        return any(term.rows and (term.term.weight != 0) is weighed for term in self.hits(self.kind(subject)))
+        return any(term.rows and (term.term.weight != 0) is weighed for term in self.hits(self.label_class(subject)))
 
     def key(self, subject: Subject) -> Hashable:
         """Equal for subjects that every rule here treats alike, as long as `version` stays."""
@@ -73,12 +73,12 @@ class Topology(Index):
             return ()
         if self._pending_terms:
             self.settle()
-        kind = self.kind(subject)
+        label_class = self.label_class(subject)
         # A term that nobody carries any more says nothing, however long it is remembered.
-        hits = tuple(term.serial for term in self.hits(kind) if term.rows) if self._carried else ()
+        hits = tuple(term.serial for term in self.hits(label_class) if term.rows) if self._carried else ()
         if not self.wants(subject.shape).special:
             return hits
-        own = tuple(count in kind.matched for count in self._asker(subject).counts)
+        own = tuple(count in label_class.matched for count in self._asker(subject).counts)
         return self._sort(subject), own, hits
 
     def ports(self, subject: Subject) -> Failing:
@@ -95,15 +95,15 @@ class Topology(Index):
             return []
         self.settle()
         asker = self._asker(subject)
-        return spread.failing(asker, self.kind(subject))
+        return spread.failing(asker, self.label_class(subject))
 
     def affinity(self, subject: Subject) -> Failing:
         """Nodes that required terms remove, its own and those of occupants."""
         if self.idle:
             return []
         self.settle()
-        asker, kind = self._asker(subject), self.kind(subject)
-        return affinity.failing(asker, kind, self.hits(kind) if self._carried else ())
+        asker, label_class = self._asker(subject), self.label_class(subject)
+        return affinity.failing(asker, label_class, self.hits(label_class) if self._carried else ())
 
     def affinity_score(self, subject: Subject, among: np.ndarray) -> np.ndarray | None:
         """`(nodes,) int64` in 0..10_000 over the rows in `among` `(nodes,) bool`: preferred terms, its own and those of
@@ -111,8 +111,8 @@ class Topology(Index):
         if self.idle:
             return None
         self.settle()
-        asker, kind = self._asker(subject), self.kind(subject)
-        return scores.affinity_score(asker, self.hits(kind) if self._carried else (), among)
+        asker, label_class = self._asker(subject), self.label_class(subject)
+        return scores.affinity_score(asker, self.hits(label_class) if self._carried else (), among)
 
     def spread_score(self, subject: Subject, among: np.ndarray) -> np.ndarray | None:
         """`(nodes,) int64` in 0..10_000 over the rows in `among` `(nodes,) bool`: ScheduleAnyway constraints. None where it
@@ -126,7 +126,7 @@ class Topology(Index):
         """Whether a required rule of it counts the other one: as somebody to be near, or where pods are spread."""
         if self.idle:
             return False
-        asker, matched = self._asker(subject), self.kind(other).matched
+        asker, matched = self._asker(subject), self.label_class(other).matched
         return asker.affinity in matched or any(s.count in matched for s in asker.hard)
 
     # -- for whoever looks ahead -------------------------------------------------------------------------------------

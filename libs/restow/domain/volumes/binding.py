@@ -22,7 +22,7 @@ NOWHERE = -1
 """The row of a node that does not exist."""
 UNKNOWN, FITS, FAILS = 0, 1, 2
 KEPT = 256
-"""Kinds of competing claims that are remembered."""
+"""Classes of competing claims that are remembered."""
 
 
 class Binding:
@@ -123,22 +123,22 @@ class Binding:
     def _compete(self, claims: Sequence[ClaimObserved], rows: np.ndarray) -> np.ndarray:
         """`(nodes,) bool`: of these rows those where each of the claims really finds a volume of its own. Remembered for
         claims alike (the next pod of a StatefulSet), and looked at again where a volume has come or gone."""
-        kind = (self._pool.anywhere, *(self._kind(claim) for claim in claims))
-        known, seen = self._competed.get(kind) or (np.zeros(len(self._nodes), np.int8), self._pool.changed.position)
+        key = (self._pool.anywhere, *(self._key(claim) for claim in claims))
+        known, seen = self._competed.get(key) or (np.zeros(len(self._nodes), np.int8), self._pool.changed.position)
         changed = self._pool.changed.since(seen)
         known[slice(None) if changed is None else list(changed)] = UNKNOWN
         for row in np.flatnonzero(rows & (known == UNKNOWN)).tolist():
             known[row] = FAILS if self._match(claims, row) is None else FITS
         if len(self._competed) >= KEPT:
             self._competed.clear()
-        self._competed[kind] = known, self._pool.changed.position
+        self._competed[key] = known, self._pool.changed.position
         return known == FITS
 
-    def _kind(self, claim: ClaimObserved) -> Hashable:
+    def _key(self, claim: ClaimObserved) -> Hashable:
         """All that `_match` reads of a claim."""
         storage = self._state.storage_classes[claim.storage_class]
-        kind = claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
-        return kind, tuple(self._unserved(claim))
+        key = claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
+        return key, tuple(self._unserved(claim))
 
     def choose(self, claims: Sequence[ClaimObserved], row: int, key: Who) -> tuple[ClaimChoice, ...]:
         """Raises ValueError where a claim can get no volume on this row."""

@@ -17,7 +17,7 @@ _NONE = -1
 
 Sized = tuple[int, str]
 """Bytes and name: the order in which volumes are preferred."""
-_Kind = tuple[str, bool, tuple[str, ...]]
+_ShelfKey = tuple[str, bool, tuple[str, ...]]
 
 
 class _Shelf:
@@ -41,26 +41,26 @@ class Pool:
         self.changed: Changes[int] = Changes()
         self.anywhere = 0
         self._nodes = nodes
-        self._shelves: dict[_Kind, _Shelf] = {}
-        self._where: dict[str, tuple[_Kind, Terms | None, int]] = {}
+        self._shelves: dict[_ShelfKey, _Shelf] = {}
+        self._where: dict[str, tuple[_ShelfKey, Terms | None, int]] = {}
 
     def image(self) -> tuple:
         """All that is kept, to compare with another pool."""
         shelves = {
-            kind: (shelf.anywhere, shelf.piles, {r: set(t) for r, t in shelf.of_row.items() if t}, shelf.largest.tolist())
-            for kind, shelf in self._shelves.items()
+            key: (shelf.anywhere, shelf.piles, {r: set(t) for r, t in shelf.of_row.items() if t}, shelf.largest.tolist())
+            for key, shelf in self._shelves.items()
             if shelf.anywhere or shelf.piles
         }
         return self._where, shelves
 
     def put(self, volume: VolumeObserved) -> None:
         self.take(volume.name)
-        kind = (volume.storage_class, volume.block, tuple(sorted(volume.modes)))
-        shelf = self._shelves.get(kind)
+        key = (volume.storage_class, volume.block, tuple(sorted(volume.modes)))
+        shelf = self._shelves.get(key)
         if shelf is None:
-            shelf = self._shelves[kind] = _Shelf(len(self._nodes))
+            shelf = self._shelves[key] = _Shelf(len(self._nodes))
         terms = volume.affinity
-        self._where[volume.name] = (kind, terms, volume.capacity)
+        self._where[volume.name] = (key, terms, volume.capacity)
         if terms is None:
             insort(shelf.anywhere, (volume.capacity, volume.name))
             self.anywhere += 1
@@ -79,8 +79,8 @@ class Pool:
         where = self._where.pop(name, None)
         if where is None:
             return
-        kind, terms, capacity = where
-        shelf = self._shelves[kind]
+        key, terms, capacity = where
+        shelf = self._shelves[key]
         if terms is None:
             shelf.anywhere.remove((capacity, name))
             self.anywhere += 1
@@ -113,13 +113,13 @@ class Pool:
             found |= shelf.largest >= claim.request
         return found
 
-    def smallest(self, claim: ClaimObserved, row: int, without: set[str]) -> str:
+    def smallest(self, claim: ClaimObserved, row: int, taken: set[str]) -> str:
         """The smallest volume that fits the claim on this row, ties by name; "" where there is none."""
         best: Sized | None = None
         for shelf in self._fitting(claim):
             for pile in (shelf.anywhere, *(shelf.piles[terms] for terms in shelf.of_row.get(row, ()))):
                 at = bisect_left(pile, (claim.request, ""))
-                while at < len(pile) and pile[at][1] in without:
+                while at < len(pile) and pile[at][1] in taken:
                     at += 1
                 if at < len(pile) and (best is None or pile[at] < best):
                     best = pile[at]

@@ -87,8 +87,8 @@ def groups(verdicts: Iterable[Verdict]) -> list[Group]:
 
 def show(report: Report) -> None:
     state, outcome = report.state, report.outcome
-    _say(f"policy   {report.file}, {_many(len(report.policy.profiles), 'profile')}")
-    seen = f"{_many(len(state.nodes), 'node')} and {_many(len(state.pods), 'pod')}"
+    _say(f"policy   {report.file}, {_counted(len(report.policy.profiles), 'profile')}")
+    seen = f"{_counted(len(state.nodes), 'node')} and {_counted(len(state.pods), 'pod')}"
     _say(f"cluster  {report.url}, {seen}, {'decided' if report.dry else 'done'} in {report.took:.1f} s")
     _warnings(report)
     if outcome.skipped:
@@ -112,7 +112,7 @@ def _plugin(report: Report, of: tuple[str, str, str], results: list[tuple[Evicti
     """What one plugin did, and why the other pods that it looked at stay."""
     profile, plugin, point = of
     kept = sum(len(group.pods) for group in stay)
-    said = f"{_many(len(results), 'pod')} to evict, {kept} looked at and left" if results or kept else "looked at no pod"
+    said = f"{_counted(len(results), 'pod')} to evict, {kept} looked at and left" if results or kept else "looked at no pod"
     click.echo()
     _say(f"{plugin} ({point}, profile {profile}): {said}", heading)
     if results:
@@ -143,7 +143,7 @@ def _warnings(report: Report) -> None:
         _warn(f"{name} could not be listed ({why}): what depends on them is decided cautiously")
     if bad := report.seen.undecodable:
         one = bad[0]
-        _warn(f"{_many(len(bad), 'object')} could not be read, such as {one.kind} {one.namespace}/{one.name}: {one.message}")
+        _warn(f"{_counted(len(bad), 'object')} could not be read, such as {one.kind} {one.namespace}/{one.name}: {one.message}")
     for note in report.notes:
         _warn(note)
     for warned in report.outcome.warnings:
@@ -164,7 +164,7 @@ def _examples(report: Report, group: Group) -> str:
     return ", ".join(map(report.name, group.pods[:MOST])) + (", …" if len(group.pods) > MOST else "")
 
 
-def _many(count: int, name: str) -> str:
+def _counted(count: int, name: str) -> str:
     return f"{count} {name}{'s' * (count != 1)}"
 
 

@@ -105,7 +105,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
     everybody = sorted(there, key=lambda uid: easiest(world, (uid,)))
     there = _distinct(world, everybody, pods)
     found: list[Pods] = []
-    tried, kinds = 0, set()
+    tried, classes = 0, set()
     for many in range(1, pods + 1):
         if found:
             break  # more pods are hardly easier to move
@@ -113,10 +113,10 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
             tried += 1
             if tried > TRIED:
                 break
-            kind = tuple(sorted(_kind(world, uid) for uid in some))
-            if kind not in kinds and enough(*_without(world, row, some)):
+            equivalence_class = tuple(sorted(_equivalence_class(world, uid) for uid in some))
+            if equivalence_class not in classes and enough(*_without(world, row, some)):
                 found.append(some)
-                kinds.add(kind)
+                classes.add(equivalence_class)
     world.steps += tried // TRIES
     if not found:
         found = [_thinned(world, row, everybody, enough)]
@@ -124,7 +124,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
     return found[:most]
 
 
-def _kind(world: World, uid: PodUid) -> tuple:
+def _equivalence_class(world: World, uid: PodUid) -> tuple:
     """Equal for pods that are the same to move."""
     return world.vector(uid).items, world.price(uid), tuple(d.index for d in world.spot(uid).devices)
 
@@ -134,9 +134,9 @@ def _distinct(world: World, pods: Sequence[PodUid], most: int) -> list[PodUid]:
     seen: Counter[tuple] = Counter()
     left = []
     for uid in pods:
-        kind = _kind(world, uid)
-        seen[kind] += 1
-        if seen[kind] <= most:
+        equivalence_class = _equivalence_class(world, uid)
+        seen[equivalence_class] += 1
+        if seen[equivalence_class] <= most:
             left.append(uid)
     return left
 

@@ -215,21 +215,21 @@ class RuleOrder:
             return
         topology.settle()
         subject = self._subject(step.uid)
-        asker, kind = topology.asks(subject), topology.kind(subject)
+        asker, label_class = topology.asks(subject), topology.label_class(subject)
         if asker.affinity is not None:
-            alone = sum(asker.affinity.rows.values()) == (asker.affinity in kind.matched)
+            alone = sum(asker.affinity.rows.values()) == (asker.affinity in label_class.matched)
             for domains in asker.affinity_domains if not alone else ():
                 yield Check(self._counter(asker.affinity, domains), domains.ids[row], somebody=True)
         for domains, count in asker.anti:
             if domains.ids[row]:
                 yield Check(self._counter(count, domains), domains.ids[row])
-        for term in topology.hits(kind):
+        for term in topology.hits(label_class):
             if not term.term.weight and term.domains.ids[row]:
                 yield Check(self._counter(term, term.domains), term.domains.ids[row])
         for spread in asker.hard:
             if spread.domains.ids[row]:
                 counter = self._counter(spread.count, spread.domains, spread.eligible)
-                yield Check(counter, spread.domains.ids[row], spread=spread, itself=spread.count in kind.matched)
+                yield Check(counter, spread.domains.ids[row], spread=spread, itself=spread.count in label_class.matched)
         for port in topology.wants(subject.shape).ports:
             for address in ("",) if port.ip == ANY_ADDRESS else (ANY_ADDRESS, port.ip):
                 used = topology.used_ports.get((port.protocol, port.port, address))
@@ -252,7 +252,7 @@ class RuleOrder:
         topology = self._topology
         assert topology is not None
         subject = self._subject(uid)
-        yield from topology.kind(subject).matched
+        yield from topology.label_class(subject).matched
         yield from topology.brings(subject)
         for port in topology.wants(subject.shape).ports:
             for key in port_keys(port):

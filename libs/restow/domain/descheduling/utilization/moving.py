@@ -51,12 +51,12 @@ class Flow(msgspec.Struct, kw_only=True):
         scarce = [name for name, bound in self.bounds.items() if bound.is_below(self.percent[node].get(name, 0))]
         return self.order(pods, scarce, self.targets)
 
-    def stop(self, node: NodeName, used: Amounts, left: Amounts) -> str:
+    def stop(self, node: NodeName, used: Amounts, remaining: Amounts) -> str:
         """Why no more pods leave a source that uses this now, where the targets have so much left."""
         top = self.ceilings[node] if self.bounds else None
         if top is not None and not any(amount > top[name] for name, amount in used.items()):
             return "Utilization: enough leaves its node, which is above no target any more"
-        scarce = next((name for name, amount in left.items() if amount <= 0), "")
+        scarce = next((name for name, amount in remaining.items() if amount <= 0), "")
         return f"Capacity: the nodes that pods could go to have no {scarce} left" if scarce else ""
 
 
@@ -97,13 +97,13 @@ def _ceiling(usage: Usage, capacity: Amounts, bounds: Bounds) -> Amounts:
     }
 
 
-def too_few_underutilized(low: int, more_than: int, of: int, so: str) -> str:
-    """Why nothing is done where so many `of` the nodes are underutilized."""
+def too_few_underutilized(low: int, more_than: int, nodes: int, so: str) -> str:
+    """Why nothing is done where so many of the `nodes` are underutilized."""
     if not low:
         return "no node is underutilized"
     if low <= more_than:
         return f"{low} nodes are underutilized; numberOfNodes asks for more than {more_than}"
-    return f"all nodes are underutilized{so}" if low == of else ""
+    return f"all nodes are underutilized{so}" if low == nodes else ""
 
 
 def rested(handle: Handle, usage: Usage, flow: Flow, unsettled: frozenset[NodeName] = frozenset()) -> str:

@@ -67,11 +67,11 @@ def _beyond(session: Session, refused: Refused, name: Name) -> bool:
     """Whether the job waits for its queue, and this session has said that again of one that asks for no more."""
     if session.offers:
         return False
-    (under, kind), *_ = session.backlog.jobs[name]
+    (under, equivalence_class), *_ = session.backlog.jobs[name]
     if under[0] != "reason":
         return False
     state, backlog = session.state, session.backlog
-    shape = state.pods[backlog.line((under, kind))[0][1]].shape
+    shape = state.pods[backlog.line((under, equivalence_class))[0][1]].shape
     return refused.covers(under, state.vectors[shape].items, session.lowered)
 
 
@@ -115,13 +115,13 @@ def _place(session: Session, job: Job) -> bool:
     if session.is_best_effort(pod.shape):
         session.best_effort.append((job, uid))
         return bool(job.tasks)
-    kind = job.alike.get(uid) if job.alike else None
-    if kind is None:
+    equivalence_class = job.alike.get(uid) if job.alike else None
+    if equivalence_class is None:
         if job.group is None or _may_go(session, uid):
             place_one(session, job, pod)
     elif not session.backlog.still(uid, session.nodes) or (not place_one(session, job, pod) and not session.offers.awaited(pod)):
         # Nothing has come that would let the others in; what this session places is looked at in the next one.
-        job.refused.add(kind)
+        job.refused.add(equivalence_class)
     return bool(job.tasks)
 
 

@@ -68,10 +68,10 @@ def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserv
 
     def take(pod: e.PodObserved) -> Outcome:
         nonlocal waits
-        kind = (pod.shape, pod.pinned_node)
+        equivalence_class = (pod.shape, pod.pinned_node)
         if not job.helps(pod):
             return Outcome.PASSED
-        if kind in hopeless or not wants_node(session, pod):
+        if equivalence_class in hopeless or not wants_node(session, pod):
             return Outcome.UNFIT
         choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)
         if choice is not None:
@@ -79,7 +79,7 @@ def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserv
             return Outcome.FOUND
         if session.concerned(pod):
             return Outcome.AGAIN if job.group is not None else Outcome.UNFIT
-        hopeless.add(kind)
+        hopeless.add(equivalence_class)
         return Outcome.UNFIT
 
     first = sorted(pods, key=lambda pod: not is_meek(session, pod))
@@ -105,12 +105,12 @@ def _within(session: Session, hunt: Hunt, job: Job) -> None:
     hopeless: set[tuple[ShapeId, str]] = set()
     for uid in list(job.tasks):
         pod = session.state.pods[uid]
-        kind = (pod.shape, pod.pinned_node)
-        if kind in hopeless or is_meek(session, pod) or not wants_node(session, pod):
+        equivalence_class = (pod.shape, pod.pinned_node)
+        if equivalence_class in hopeless or is_meek(session, pod) or not wants_node(session, pod):
             continue
         choice = hunt.find(job, pod, Scope.JOB)
         if choice is None:
-            hopeless.add(kind)
+            hopeless.add(equivalence_class)
             continue
         if choice.victims:
             claim(session, job, pod, choice, NAME)

@@ -12,7 +12,7 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.predicates import static_mask
 from restow.domain.session.actions.args import ReserveArgs
 from restow.domain.session.extensions import jobs_in_order
-from restow.domain.session.fitting import Kind
+from restow.domain.session.fitting import EquivalenceClass
 from restow.domain.session.jobs import is_best_effort, job_of
 from restow.domain.session.session import Session
 from restow.domain.session.starving.jobs import Ahead, Members
@@ -83,7 +83,7 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
     ahead = Ahead(session, rule)
     everybody = starving | {members.job.key: members for members in ahead.jobs(starving.keys())}
     untried = set(starving)
-    hopeless: dict[Kind, int] = {}
+    hopeless: dict[EquivalenceClass, int] = {}
     tried = 0
     wanting = sum(not members.condition_ready() for members in starving.values())
     parts = max(-(-wanting // MOST), 1)
@@ -105,21 +105,21 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
             passed -= 1  # these had their turn, and could not be helped
             untried.add(job.key)
             continue
-        kind = _kind(session, members)
-        if kind is not None and hopeless.get(kind, job.priority - 1) >= job.priority:
+        equivalence_class = _equivalence_class(session, members)
+        if equivalence_class is not None and hopeless.get(equivalence_class, job.priority - 1) >= job.priority:
             continue
         tried += 1
-        if not Search(session, rule, members, percent).run() and kind is not None:
-            hopeless[kind] = job.priority
+        if not Search(session, rule, members, percent).run() and equivalence_class is not None:
+            hopeless[equivalence_class] = job.priority
     return untried
 
 
-def _kind(session: Session, members: Members) -> Kind | None:
+def _equivalence_class(session: Session, members: Members) -> EquivalenceClass | None:
     """What single pods have in common that are refused alike; None for gangs."""
     if members.job.group is not None:
         return None
     pod = session.state.pods[members.job.tasks[0]]
-    return members.job.queue, session.kind(pod, session.concerned(pod))
+    return members.job.queue, session.equivalence_class(pod, session.concerned(pod))
 
 
 # -- how reservations end --------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ FINE = 4
 """Growth is counted in quarters of a thousandth of a GPU."""
 
 Row = tuple[list[int], list[int]]
-OneOfKind = Callable[[list[int], list[int], list[int], int], int]
-ManyOfKind = Callable[[np.ndarray | slice], np.ndarray]
+OneOfClass = Callable[[list[int], list[int], list[int], int], int]
+ManyOfClass = Callable[[np.ndarray | slice], np.ndarray]
 
 
 class Args(Arguments, frozen=True):
@@ -105,17 +105,17 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class Gradient(msgspec.Struct, frozen=True):
-    """The scorer. Its forms also read the node's *kind* (`kinds`): which typical pods the rules admit there."""
+    """The scorer. Its forms also read the node's *class* (`node_classes`): which typical pods the rules admit there."""
 
     weight: int
     typical: Typical
     packed: Packed
 
-    def kinds(self, state: ClusterState) -> np.ndarray:
+    def node_classes(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) int64`: equal for nodes that are equal to the typical pods' rules."""
-        return Model.of(state, self.typical).kinds(state)
+        return Model.of(state, self.typical).node_classes(state)
 
-    def one(self, state: ClusterState, shape: ShapeId) -> OneOfKind:
+    def one(self, state: ClusterState, shape: ShapeId) -> OneOfClass:
         v, weight, packed = state.vectors[shape], self.weight, self.packed
         model, request = Model.of(state, self.typical), v.devices
         asked, weights = model.asked(v.items), max(self.typical.weights, 1)
@@ -124,9 +124,9 @@ class Gradient(msgspec.Struct, frozen=True):
         gpu_asked = request.count * request.milli if request is not None else 0
         shared = is_shared(request)
 
-        def score(free: list[int], allocatable: list[int], devices: list[int], kind: int) -> int:
+        def score(free: list[int], allocatable: list[int], devices: list[int], node_class: int) -> int:
             there = [min(d, WHOLE) for d in devices if d > 0]
-            before, after = model.open(asked, free, kind)
+            before, after = model.open(asked, free, node_class)
             unusable = before.unusable(there)
             grown = after.placed(there, request)[0] - unusable
             cpu = free[cpu_at] - cpu_asked if cpu_at is not None else 0
@@ -136,7 +136,7 @@ class Gradient(msgspec.Struct, frozen=True):
 
         return score
 
-    def many(self, state: ClusterState, shape: ShapeId) -> ManyOfKind:
+    def many(self, state: ClusterState, shape: ShapeId) -> ManyOfClass:
         v, table, packed = state.vectors[shape], state.table, self.packed
         model, request = Model.of(state, self.typical), v.devices
         asked, weights = model.asked(v.items), max(self.typical.weights, 1)
@@ -148,7 +148,7 @@ class Gradient(msgspec.Struct, frozen=True):
             free, there = table.free[at], np.clip(table.device_free[at], 0, WHOLE)
             if not len(free):
                 return np.zeros(0, np.int64)
-            before, after = model.open_many(asked, free, model.kinds(state)[at])
+            before, after = model.open_many(asked, free, model.node_classes(state)[at])
             grown = after.placed(there, request) - before.unusable(there)
             cpu = free[:, cpu_at] - cpu_asked if cpu_at is not None else np.zeros(len(free), np.int64)
             idle = packed.idles(is_shared(request), there.sum(axis=1) - gpu_asked, cpu)
@@ -168,7 +168,7 @@ class Gradient(msgspec.Struct, frozen=True):
         model = Model.of(state, self.typical)
         shares_left = table.device_free[row].tolist()
         there = [min(d, WHOLE) for d in shares_left if d > 0]
-        _, after = model.open(model.asked(v.items), table.free[row].tolist(), int(model.kinds(state)[row]))
+        _, after = model.open(model.asked(v.items), table.free[row].tolist(), int(model.node_classes(state)[row]))
         found, chosen = after.placed(there, request)
         if found >= MOST_SHARE:
             return ()

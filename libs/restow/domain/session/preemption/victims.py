@@ -127,7 +127,7 @@ class Hunt:
 
     def _refreshed(self, job: Job, pod: e.PodObserved, scope: Scope) -> _Nodes:
         touched = self.coming.touched
-        key = (scope, job.key, self.session.kind(pod, self.session.concerned(pod)))
+        key = (scope, job.key, self.session.equivalence_class(pod, self.session.concerned(pod)))
         nodes = self._nodes.get(key)
         if nodes is None:
             nodes = self._nodes[key] = _Nodes(self._all(job, pod, scope), 0)
@@ -163,10 +163,10 @@ class Hunt:
             below = None if others else job.priority + (not self._by_priority)
             line = self._lines[about] = Candidates.of(self._evictable, job.queue, others, below, job.priority, self._out_of_question())
         concerned = session.concerned(pod)
-        kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others])
-        known = self._ranked.get(kind)
+        equivalence_class = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others])
+        known = self._ranked.get(equivalence_class)
         if known is None:
-            known = self._ranked[kind] = ranked(session, self.coming, pod, line, self._open(pod))
+            known = self._ranked[equivalence_class] = ranked(session, self.coming, pod, line, self._open(pod))
         return list(known)
 
     def _out_of_question(self) -> Iterator[Who]:
@@ -247,8 +247,8 @@ class Hunt:
             for at, unit in enumerate(rest):
                 if not idle.suffices() or not asks:
                     break
-                kind = self._alike(unit)
-                if kind not in refused:
+                equivalence_class = self._alike(unit)
+                if equivalence_class not in refused:
                     asks -= 1
                     self.asked += 1
                     chosen.append(unit)
@@ -258,7 +258,7 @@ class Hunt:
                         else:
                             yield from deeper(rest[at + 1 :])
                     chosen.pop()
-                    refused.add(kind)
+                    refused.add(equivalence_class)
                 idle.give(unit, -1)
             else:
                 at = len(rest)

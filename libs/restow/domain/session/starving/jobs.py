@@ -157,10 +157,10 @@ class Ahead:
             return True
         if session.offers.awaited(pod):
             return False
-        kind = (members.job.queue, session.kind(pod, session.concerned(pod)))
-        known = self._known.get(kind)
+        equivalence_class = (members.job.queue, session.equivalence_class(pod, session.concerned(pod)))
+        known = self._known.get(equivalence_class)
         if known is None:
-            known = self._known[kind] = members.may_place(pod) and session.find(pod) is not None
+            known = self._known[equivalence_class] = members.may_place(pod) and session.find(pod) is not None
         return known
 
     def _gang(self, members: Members) -> bool:

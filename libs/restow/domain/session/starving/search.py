@@ -13,7 +13,7 @@ import numpy as np
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.predicates import only, static_mask
-from restow.domain.session.fitting import Fit, Kind
+from restow.domain.session.fitting import EquivalenceClass, Fit
 from restow.domain.session.gangs import Outcome, in_passes, orders
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.session import Session
@@ -63,13 +63,13 @@ class Search:
         return self._got() >= missing and self._members.condition_ready(self._allocated)
 
     def _may_suffice(self, left: list[PodUid], missing: int) -> bool:
-        """A cheap necessary condition for a gang: as many places on nodes as it lacks tasks, kind by kind. A gang that cannot
+        """A cheap necessary condition for a gang: as many places on nodes as it lacks tasks, class by class. A gang that cannot
         be served is asked for again in every session."""
         session, state = self._session, self._session.state
-        alike: dict[Kind, list[e.PodObserved]] = {}
+        alike: dict[EquivalenceClass, list[e.PodObserved]] = {}
         for uid in left:
             pod = state.pods[uid]
-            alike.setdefault(session.kind(pod, session.concerned(pod)), []).append(pod)
+            alike.setdefault(session.equivalence_class(pod, session.concerned(pod)), []).append(pod)
         nodes = 0
         for pods in alike.values():
             rows, _ = taking_part(session, self._rule, pods[0], self._percent)

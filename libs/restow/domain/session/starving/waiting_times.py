@@ -18,15 +18,15 @@ SLACK = 1_000
 
 
 class Entry(NamedTuple):
-    """`since`: when the job was created, a PodGroup or the pod itself. `turn` and `kind`: as the state had them."""
+    """`since`: when the job was created, a PodGroup or the pod itself. `turn` and `equivalence_class`: as the state had them."""
 
     since: Millis
     turn: int
-    kind: Hashable
+    equivalence_class: Hashable
 
 
 class Waits:
-    """`threshold` in milliseconds. A job is over it strictly after `since + threshold`. `_over` has the pods that are, by kind,
+    """`threshold` in milliseconds. A job is over it strictly after `since + threshold`. `_over` has the pods that are, by class,
     in their turns."""
 
     def __init__(self, state: ClusterState, threshold: int) -> None:
@@ -43,30 +43,30 @@ class Waits:
         return known
 
     def first(self, now: Millis, most: int, besides: Container[PodUid]) -> list[list[PodUid]]:
-        """Of each kind of pods over the threshold, one for a gang, else as many as are named besides and `most` more."""
+        """Of each class of pods over the threshold, one for a gang, else as many as are named besides and `most` more."""
         self._pass(now)
         found: list[list[PodUid]] = []
-        for kind, several in list(self._over.items()):
+        for equivalence_class, several in list(self._over.items()):
             pods: list[PodUid] = []
             left, at = most, 0
             while at < len(several) and left:
                 turn, pod = several[at]
                 entry = self._entries.get(pod)
-                if entry is None or (entry.turn, entry.kind) != (turn, kind) or not self._state.awaits_placement(pod):
+                if entry is None or (entry.turn, entry.equivalence_class) != (turn, equivalence_class) or not self._state.awaits_placement(pod):
                     del several[at]
-                    if entry is not None and (entry.turn, entry.kind) == (turn, kind):
+                    if entry is not None and (entry.turn, entry.equivalence_class) == (turn, equivalence_class):
                         del self._entries[pod]
                     continue
                 at += 1
                 if entry.since + self.threshold < now:
                     pods.append(pod)
                     left -= pod not in besides
-                    if not _is_single(kind):
+                    if not _is_single(equivalence_class):
                         break
             if pods:
                 found.append(pods)
             if not several:
-                del self._over[kind]
+                del self._over[equivalence_class]
         return found
 
     def next(self, after: Millis) -> Millis | None:
@@ -91,7 +91,7 @@ class Waits:
                 if not self._state.awaits_placement(pod):
                     del self._entries[pod]
                 elif since + self.threshold < now:
-                    insort(self._over.setdefault(entry.kind, []), (turn, pod))
+                    insort(self._over.setdefault(entry.equivalence_class, []), (turn, pod))
                 else:
                     return
             heappop(self._heap)
@@ -121,6 +121,6 @@ class Waits:
         return None
 
 
-def _is_single(kind: Hashable) -> bool:
-    """Of pods on their own; a gang's kind is its group, of two parts."""
-    return isinstance(kind, tuple) and len(kind) == 3
+def _is_single(equivalence_class: Hashable) -> bool:
+    """Of pods on their own; a gang's class is its group, of two parts."""
+    return isinstance(equivalence_class, tuple) and len(equivalence_class) == 3

@@ -45,7 +45,7 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
 
 
 def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Relief]:
-    """How many empty nodes, like one that is there, would take all of these. The fewest that one kind of node allows, ties to
+    """How many empty nodes, like one that is there, would take all of these. The fewest that one class of node allows, ties to
     the first name. Nothing but capacity is looked at."""
     state, table = session.state, session.state.table
     if not missing or len(missing) > MOST:
@@ -58,10 +58,10 @@ def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Rel
     best: tuple[int, NodeName] | None = None
     seen: set[tuple[bytes, int]] = set()
     for row in sorted(np.flatnonzero(able).tolist(), key=lambda r: int(table.rank[r])):
-        kind = (table.allocatable[row].tobytes(), counts[row])
-        if kind in seen:
+        node_class = (table.allocatable[row].tobytes(), counts[row])
+        if node_class in seen:
             continue
-        seen.add(kind)
+        seen.add(node_class)
         count = _bins(table.allocatable[row].tolist(), counts[row], asked)
         if count is not None and (best is None or count < best[0]):
             best = count, session.name(row)

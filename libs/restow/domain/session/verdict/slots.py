@@ -14,7 +14,7 @@ from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import Job
-from restow.domain.session.reusable import OneOfAKind
+from restow.domain.session.reusable import OneReusablePerNode
 from restow.domain.session.session import Session
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
@@ -113,7 +113,7 @@ def _lifted(session: Session, fit: SlotsFit, unfit: WaitingSlots) -> Iterator[Re
         count = nodes.Masks(session, replace(pod, pinned_node="")).fits
         if count >= missing:
             yield Relief(f"without the pin to {pod.pinned_node}", count)
-    elif all(rule.for_others or isinstance(rule, OneOfAKind) for _, pod in unfit for rule in session.concerned(pod)):
+    elif all(rule.for_others or isinstance(rule, OneReusablePerNode) for _, pod in unfit for rule in session.concerned(pod)):
         # Nothing but capacity is between them and new nodes, which nobody has anything on.
         yield from more_empty(session, [pod for _, pod in unfit])
 

@@ -9,7 +9,7 @@ before it was guaranteed, their parent's capability counts: what is used there g
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from restow.domain.accounts import Amounts, by_column
-from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place
+from restow.domain.session.plugins.capacity.hierarchy import ROOT, TreeQueue
 
 Items = Sequence[tuple[int, int]]
 
@@ -20,15 +20,15 @@ class Claims:
 
     def __init__(
         self,
-        places: Mapping[str, Place],
+        tree_queues: Mapping[str, TreeQueue],
         columns: Mapping[str, int],
         total: Sequence[int],
         usage: Callable[[str], Mapping[int, int]],
         others: Iterable[str],
     ) -> None:
-        self._places = places
-        self._least = {n: by_column({} if p.wrong else p.guarantee, columns) for n, p in places.items() if n != ROOT}
-        self._most = {name: by_column(place.capability, columns) for name, place in places.items()}
+        self._tree_queues = tree_queues
+        self._least = {n: by_column({} if p.wrong else p.guarantee, columns) for n, p in tree_queues.items() if n != ROOT}
+        self._most = {name: by_column(tree_queue.capability, columns) for name, tree_queue in tree_queues.items()}
         self._capability = {**self._most, ROOT: dict(self._most[ROOT])}
         """Without what the cluster has: nodes say that."""
         for least in self._least.values():
@@ -47,14 +47,14 @@ class Claims:
     def _make(self, root: str, limited: Sequence[int], usage: Callable[[str], Mapping[int, int]]) -> None:
         order = [root]
         for name in order:
-            order += self._places[name].below
+            order += self._tree_queues[name].below
         # What is in no tree of the root (circles) counts for the root itself, as it has no parent to count for.
-        lost = [name for name in self._places if name not in set(order)]
+        lost = [name for name in self._tree_queues if name not in set(order)]
         for name in reversed(order):
             used = usage(name)
             inner = {column: used.get(column, 0) for column in limited}
             uses = dict(inner)
-            for child in self._places[name].below:
+            for child in self._tree_queues[name].below:
                 for column in limited:
                     inner[column] += self._claim(child, column)
                     uses[column] += self._used[child][column]
@@ -68,8 +68,8 @@ class Claims:
         return max(self._inner[name][column] + more, self._least[name].get(column, 0))
 
     def _chain(self, queue: str) -> tuple[str, ...]:
-        place = self._places.get(queue)
-        return (queue, *place.above) if place is not None and queue in self._inner else (ROOT,)
+        tree_queue = self._tree_queues.get(queue)
+        return (queue, *tree_queue.above) if tree_queue is not None and queue in self._inner else (ROOT,)
 
     def refuses(self, queue: str, items: Items) -> tuple[str, int] | None:
         """The queue, itself or one above, and the column in which it has no capacity for this; None where there is capacity."""

@@ -15,8 +15,8 @@ Amounts = dict[str, int]
 """By resource."""
 
 
-class Place:
-    """A queue's place in the tree. `above` are its ancestors, the nearest first, the root last. `guarantee` and `deserved` are
+class TreeQueue:
+    """A queue in the tree. `above` are its ancestors, the nearest first, the root last. `guarantee` and `deserved` are
     what counts, `real` is what it may use at most while nobody else uses anything, missing where nothing limits it. `wrong` says why it takes no jobs."""
 
     __slots__ = ("above", "below", "capability", "deserved", "guarantee", "name", "priority", "real", "reclaimable", "shut", "wrong")
@@ -35,42 +35,42 @@ class Place:
         self.real: Amounts = {}
 
 
-def plant(queues: Mapping[str, QueueObserved], total: Mapping[str, int]) -> dict[str, Place]:
+def plant(queues: Mapping[str, QueueObserved], total: Mapping[str, int]) -> dict[str, TreeQueue]:
     """The tree of these queues in a cluster that has `total`. Never raises; depends on no order. O(queues · depth)."""
     names = sorted({ROOT, DEFAULT_QUEUE, *queues})
-    places = {name: Place(name, queues.get(name)) for name in names}
-    _link(places, queues)
-    top_down = sorted(names, key=lambda name: (len(places[name].above), name))
+    tree_queues = {name: TreeQueue(name, queues.get(name)) for name in names}
+    _link(tree_queues, queues)
+    top_down = sorted(names, key=lambda name: (len(tree_queues[name].above), name))
     for name in reversed(top_down):
-        _judge(places, places[name], total)
+        _judge(tree_queues, tree_queues[name], total)
     for name in top_down:
-        _inherit(places, places[name])
-    _limit(places, top_down, total)
-    return places
+        _inherit(tree_queues, tree_queues[name])
+    _limit(tree_queues, top_down, total)
+    return tree_queues
 
 
-def _link(places: dict[str, Place], queues: Mapping[str, QueueObserved]) -> None:
+def _link(tree_queues: dict[str, TreeQueue], queues: Mapping[str, QueueObserved]) -> None:
     """Find everybody's ancestors. What is in a cycle, or below something that is or that does not exist, has none."""
-    for name, place in places.items():
+    for name, tree_queue in tree_queues.items():
         if name == ROOT:
             continue
         path: list[str] = []
         at = name
         while at != ROOT:
             above = (queues[at].parent if at in queues else "") or ROOT
-            if above not in places:
+            if above not in tree_queues:
                 whose = "its" if at == name else f"queue {at}'s"
-                place.wrong = place.wrong or f"{whose} parent {above} does not exist"
+                tree_queue.wrong = tree_queue.wrong or f"{whose} parent {above} does not exist"
                 break
             if above == name or above in path:
                 loop = [name, *path] if above == name else path[path.index(above) :]
-                place.wrong = place.wrong or f"its parents go round in a circle: {_circle(loop)}"
+                tree_queue.wrong = tree_queue.wrong or f"its parents go round in a circle: {_circle(loop)}"
                 break
             path.append(above)
             at = above
         else:
-            place.above = tuple(path)
-            places[path[0]].below.append(name)
+            tree_queue.above = tuple(path)
+            tree_queues[path[0]].below.append(name)
 
 
 def _circle(names: list[str]) -> str:
@@ -79,56 +79,56 @@ def _circle(names: list[str]) -> str:
     return " → ".join([*names[first:], *names[:first], names[first]])
 
 
-def _judge(places: dict[str, Place], place: Place, total: Mapping[str, int]) -> None:
+def _judge(tree_queues: dict[str, TreeQueue], tree_queue: TreeQueue, total: Mapping[str, int]) -> None:
     """Children first: what they are guaranteed counts for their parent, unless they are wrong."""
     asked: Amounts = {}
-    for child in place.below:
-        if not places[child].wrong:
-            for resource, amount in places[child].guarantee.items():
+    for child in tree_queue.below:
+        if not tree_queues[child].wrong:
+            for resource, amount in tree_queues[child].guarantee.items():
                 asked[resource] = asked.get(resource, 0) + amount
     wrong = ""
-    for resource, amount in sorted(place.guarantee.items()):
+    for resource, amount in sorted(tree_queue.guarantee.items()):
         if amount > total.get(resource, 0):
             wrong = wrong or f"guarantee of {r.shown(resource, amount)} is above what the cluster has, {r.amount(resource, total.get(resource, 0))}"
     for resource, amount in sorted(asked.items()):
-        if place.name == ROOT:
+        if tree_queue.name == ROOT:
             continue  # more than the cluster has: each may use its own guarantee, and nobody else anything
-        if resource in place.guarantee and amount > place.guarantee[resource]:
-            wrong = wrong or f"its children's guarantees add up to {r.shown(resource, amount)}, above its own {r.amount(resource, place.guarantee[resource])}"
-        place.guarantee.setdefault(resource, amount)
-    for what, amounts in (("guarantee", place.guarantee), ("deserved", place.deserved)):
+        if resource in tree_queue.guarantee and amount > tree_queue.guarantee[resource]:
+            wrong = wrong or f"its children's guarantees add up to {r.shown(resource, amount)}, above its own {r.amount(resource, tree_queue.guarantee[resource])}"
+        tree_queue.guarantee.setdefault(resource, amount)
+    for what, amounts in (("guarantee", tree_queue.guarantee), ("deserved", tree_queue.deserved)):
         for resource, amount in sorted(amounts.items()):
-            if resource in place.capability and amount > place.capability[resource]:
-                wrong = wrong or f"{what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, place.capability[resource])}"
-    place.wrong = place.wrong or wrong
+            if resource in tree_queue.capability and amount > tree_queue.capability[resource]:
+                wrong = wrong or f"{what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, tree_queue.capability[resource])}"
+    tree_queue.wrong = tree_queue.wrong or wrong
 
 
-def _inherit(places: dict[str, Place], place: Place) -> None:
+def _inherit(tree_queues: dict[str, TreeQueue], tree_queue: TreeQueue) -> None:
     """Below a wrong queue all are wrong; below a closed one all are closed. Parents first."""
-    if not place.above:
+    if not tree_queue.above:
         return
-    parent = places[place.above[0]]
-    if parent.wrong and not place.wrong:
-        place.wrong = parent.wrong if parent.wrong.startswith("queue ") else f"queue {parent.name}: {parent.wrong}"
-    place.shut = place.shut or parent.shut
+    parent = tree_queues[tree_queue.above[0]]
+    if parent.wrong and not tree_queue.wrong:
+        tree_queue.wrong = parent.wrong if parent.wrong.startswith("queue ") else f"queue {parent.name}: {parent.wrong}"
+    tree_queue.shut = tree_queue.shut or parent.shut
 
 
-def _limit(places: dict[str, Place], top_down: Iterable[str], total: Mapping[str, int]) -> None:
+def _limit(tree_queues: dict[str, TreeQueue], top_down: Iterable[str], total: Mapping[str, int]) -> None:
     """`real` is the parent's without what its other children are guaranteed, and at most the capability; a resource of which
     nobody is guaranteed anything and nobody's capability says anything is not limited: nodes say what there is."""
     for name in top_down:
-        place = places[name]
-        right = [places[child] for child in place.below if not places[child].wrong]
+        tree_queue = tree_queues[name]
+        right = [tree_queues[child] for child in tree_queue.below if not tree_queues[child].wrong]
         promised: Amounts = {}
         for child in right:
             for resource, amount in child.guarantee.items():
                 promised[resource] = promised.get(resource, 0) + amount
         if name == ROOT:
-            place.real = {resource: total.get(resource, 0) for resource, amount in promised.items() if amount}
-            _cap(place.real, place.capability)
-        for child in map(places.__getitem__, place.below):
+            tree_queue.real = {resource: total.get(resource, 0) for resource, amount in promised.items() if amount}
+            _cap(tree_queue.real, tree_queue.capability)
+        for child in map(tree_queues.__getitem__, tree_queue.below):
             own = child.guarantee if not child.wrong else {}
-            for resource, most in place.real.items():
+            for resource, most in tree_queue.real.items():
                 child.real[resource] = min(max(most - promised.get(resource, 0), 0) + own.get(resource, 0), most)
             _cap(child.real, child.capability)
             for resource, amount in own.items():

@@ -18,7 +18,7 @@ from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.capacity.claims import Claims, Items
-from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
+from restow.domain.session.plugins.capacity.hierarchy import ROOT, TreeQueue, plant
 from restow.domain.session.queues import CLOSED, INVALID, SCALE, beyond, may_lose, share
 from restow.domain.session.session import Session
 from restow.domain.session.sums import totals
@@ -44,10 +44,10 @@ def open(session: Session, args: Args) -> None:
 class _Planted(NamedTuple):
     facts: list[QueueObserved]
     total: dict[str, int]
-    tree: dict[str, Place]
+    tree: dict[str, TreeQueue]
 
 
-def places(state: ClusterState) -> dict[str, Place]:
+def tree_queues(state: ClusterState) -> dict[str, TreeQueue]:
     """The tree, made anew when a queue or what the cluster has is another."""
     offered = totals(state).allocatable
     total = {name: offered[column] for name, column in state.table.columns.items()}
@@ -59,19 +59,19 @@ def places(state: ClusterState) -> dict[str, Place]:
 
 
 def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
-    return _wrong(places(state).get(state.queue_of(pod)))
+    return _wrong(tree_queues(state).get(state.queue_of(pod)))
 
 
-def _wrong(place: Place | None) -> Refusal | None:
+def _wrong(tree_queue: TreeQueue | None) -> Refusal | None:
     """Why a queue's place in the tree lets no job in."""
-    if place is None:
+    if tree_queue is None:
         return None
-    if place.wrong:
-        return Refusal(INVALID, f"queue {place.name}: {place.wrong}")
-    if place.shut:
-        return Refusal(CLOSED, f"queue {place.name} is {place.shut}")
-    if place.below or place.name == ROOT:
-        return Refusal(NOT_A_LEAF, f"queue {place.name} has queues below it; only those take jobs")
+    if tree_queue.wrong:
+        return Refusal(INVALID, f"queue {tree_queue.name}: {tree_queue.wrong}")
+    if tree_queue.shut:
+        return Refusal(CLOSED, f"queue {tree_queue.name} is {tree_queue.shut}")
+    if tree_queue.below or tree_queue.name == ROOT:
+        return Refusal(NOT_A_LEAF, f"queue {tree_queue.name} has queues below it; only those take jobs")
     return None
 
 
@@ -81,11 +81,11 @@ class Tree:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._state = session.state
-        self._places = places(session.state)
+        self._tree_queues = tree_queues(session.state)
         self._admission = admission(session)
-        others = [name for name in session.state.accounts.queues() if name not in self._places]
+        others = [name for name in session.state.accounts.queues() if name not in self._tree_queues]
         columns, offered = session.state.table.columns, totals(session.state).allocatable
-        self._claims = Claims(self._places, columns, offered, session.usage, others)
+        self._claims = Claims(self._tree_queues, columns, offered, session.usage, others)
         self._used: dict[str, Amounts] = {}
         self._shares: dict[str, int] = {}
         self._columns: dict[tuple[str, str], Amounts] = {}
@@ -94,15 +94,15 @@ class Tree:
 
     def _chain(self, queue: str) -> tuple[str, ...]:
         """The queue and its ancestors, the nearest first."""
-        place = self._places.get(queue)
-        return (queue, *place.above) if place is not None else (queue,)
+        tree_queue = self._tree_queues.get(queue)
+        return (queue, *tree_queue.above) if tree_queue is not None else (queue,)
 
     def _of(self, queue: str, what: str) -> Amounts:
         """`real`, `deserved` or `guarantee` of a queue, by column."""
         known = self._columns.get((queue, what))
         if known is None:
-            place = self._places.get(queue)
-            said = getattr(place, what) if place is not None else {}
+            tree_queue = self._tree_queues.get(queue)
+            said = getattr(tree_queue, what) if tree_queue is not None else {}
             known = self._columns[queue, what] = by_column(said, self._state.table.columns)
         return known
 
@@ -110,13 +110,13 @@ class Tree:
         """The queue and all below it: whatever uses something there counts."""
         found = [queue]
         for name in found:
-            place = self._places.get(name)
-            found += place.below if place is not None else ()
+            tree_queue = self._tree_queues.get(name)
+            found += tree_queue.below if tree_queue is not None else ()
         return found
 
     def used(self, queue: str) -> Amounts:
-        place = self._places.get(queue)
-        if place is None or not place.below:
+        tree_queue = self._tree_queues.get(queue)
+        if tree_queue is None or not tree_queue.below:
             return self._session.usage(queue)
         known = self._used.get(queue)
         if known is None:
@@ -140,9 +140,9 @@ class Tree:
         no queue (holds of migrations) before all."""
         if not queue:
             return (FIRST,)
-        place = self._places.get(queue)
+        tree_queue = self._tree_queues.get(queue)
         path = [name for name in reversed(self._chain(queue)) if name != ROOT]
-        key = [-(place.priority if place is not None else 0)]
+        key = [-(tree_queue.priority if tree_queue is not None else 0)]
         for name in path:
             key += self._share(name), not any(self._of(name, "deserved").values())
         return tuple(key)
@@ -159,7 +159,7 @@ class Tree:
 
     def refuses(self, queue: str) -> Refusal | None:
         """Where the queue's place in the tree lets no job in."""
-        return _wrong(self._places.get(queue))
+        return _wrong(self._tree_queues.get(queue))
 
     def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
         if not job.queue:
@@ -191,8 +191,8 @@ class Tree:
         """Whether with this pod the queue uses no more than it deserves, of something that it deserves at all: only then it may take
         from others. (For Volcano one resource is enough; then a queue takes what is taken back at once.) What is above it depends on
         from whom it takes (`reclaimable`)."""
-        place = self._places.get(queue)
-        if place is None or place.wrong or place.shut:
+        tree_queue = self._tree_queues.get(queue)
+        if tree_queue is None or tree_queue.wrong or tree_queue.shut:
             return False
         items = self._state.vectors[pod.shape].items
         deserved = self._of(queue, "deserved")
@@ -233,7 +233,7 @@ class Tree:
         return allowed
 
     def _gives(self, name: str, used: Amounts, items: Sequence[tuple[int, int]], asked: list[int]) -> bool:
-        place = self._places.get(name)
-        if place is not None and not place.reclaimable:
+        tree_queue = self._tree_queues.get(name)
+        if tree_queue is not None and not tree_queue.reclaimable:
             return False
         return may_lose(used, items, self._of(name, "deserved"), asked, self._of(name, "guarantee"))

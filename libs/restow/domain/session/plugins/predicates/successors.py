@@ -18,7 +18,7 @@ from restow.domain.slots import SlotKey
 from restow.domain.state import is_sociable
 from restow.domain.topology import awaited
 from restow.domain.topology.asker import Asker
-from restow.domain.topology.kinds import Matching
+from restow.domain.topology.label_classes import Matching
 
 KEPT = "node(s) were kept from such pods for the successor of an evicted pod"
 SENT = frozenset({Step.EVICTING, Step.ABORTING, Step.EVICTED})
@@ -65,10 +65,10 @@ class KeptForSuccessors(Filter):
 
     def _about(self, pod: PodObserved) -> list[tuple[_Awaited, tuple[Matching, ...]]]:
         """By whom the pod could be kept off, and for which rules. Whose hold is left to it comes in its place."""
-        matched = self._topology.kind(self._others.subject(pod)).matched
+        matched = self._topology.label_class(self._others.subject(pod)).matched
         if self._counts.isdisjoint(matched):
             return []
-        own = self._session.offers.left(pod) if pod.pod in self._state.pods else []
+        own = self._session.offers.holds_left(pod) if pod.pod in self._state.pods else []
         about = [(one, tuple(count for count in one.counts if count in matched)) for one in self._awaited if one.key[0] not in own]
         return [(one, counts) for one, counts in about if counts]
 
@@ -99,9 +99,9 @@ class KeptForSuccessors(Filter):
                 # It is handed over, or set aside.
                 continue
             # Many are moved alike: from the same domains into the same.
-            kind = (id(one.asker), counts, awaited.like(one.asker, held), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
-            if kind not in found:
-                found.add(kind)
+            equivalence_class = (id(one.asker), counts, awaited.like(one.asker, held), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
+            if equivalence_class not in found:
+                found.add(equivalence_class)
                 away = [who for uid, who in overlooked.items() if uid != one.victim]
                 going = [who for uid, who in leaving.items() if uid != one.victim]
                 around = awaited.Around([held] if victim is None else [held, victim], away, going + away)

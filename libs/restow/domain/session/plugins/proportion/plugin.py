@@ -143,12 +143,12 @@ class Shares:
         return real
 
     def _wants(self, name: str) -> Amounts:
-        """What waits in it and may start one day. O(kinds of pods and groups that wait)."""
+        """What waits in it and may start one day. O(classes of pods and groups that wait)."""
         state, known = self._state, self._ledger
         if self.refuses(name) is not None:
             return {}
         wanted = dict(known.waiting.get(name, {}))
-        for shape, count in known.kinds.get(name, {}).items():
+        for shape, count in known.shapes.get(name, {}).items():
             if self._too_large(shape):
                 charge(wanted, state.vectors[shape].items, -count)
         for group, shapes in known.incoming.get(name, {}).items() if self._gangs else ():
@@ -233,7 +233,7 @@ class Shares:
         known = self._least.get((queue, column))
         if known is None:
             vectors = self._state.vectors
-            asked = [dict(vectors[shape].items).get(column, 0) for shape in self._ledger.kinds.get(queue, ()) if not self._too_large(shape)]
+            asked = [dict(vectors[shape].items).get(column, 0) for shape in self._ledger.shapes.get(queue, ()) if not self._too_large(shape)]
             known = self._least[queue, column] = min((amount for amount in asked if amount), default=0)
         return known
 

@@ -1,6 +1,6 @@
-"""Kinds of occupants: pods with the same namespace and labels are alike to every selector, and are matched once.
+"""Label classes of occupants: pods with the same namespace and labels are alike to every selector, and are matched once.
 
-Both directions are indexed, so that neither a new kind nor a new term looks at everything: a selector that asks for a
+Both directions are indexed, so that neither a new label class nor a new term looks at everything: a selector that asks for a
 label's value is found by that label, and finds by it.
 """
 
@@ -38,7 +38,7 @@ class Matching(Count):
         self.live = live
 
 
-class Kind:
+class LabelClass:
     """Where its occupants are, by row: `there`, and `live` without those that terminate. `matched` are the counts that it
     is a part of; `hits` the carried terms that are about it, as of `hits_at`. `gone`: forgotten by the index."""
 
@@ -57,56 +57,56 @@ class Kind:
         self.gone = False
 
 
-class Kinds:
-    """All kinds, found by namespace and label."""
+class LabelClasses:
+    """All label classes, found by namespace and label."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, frozenset[Pair]], Kind] = {}
-        self._by_label: dict[str, dict[Pair, dict[Kind, None]]] = {}
-        self._in: dict[str, dict[Kind, None]] = {}
+        self._known: dict[tuple[str, frozenset[Pair]], LabelClass] = {}
+        self._by_label: dict[str, dict[Pair, dict[LabelClass, None]]] = {}
+        self._in: dict[str, dict[LabelClass, None]] = {}
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[LabelClass]:
         return iter(self._known.values())
 
-    def get(self, namespace: str, key: frozenset[Pair]) -> Kind | None:
+    def get(self, namespace: str, key: frozenset[Pair]) -> LabelClass | None:
         return self._known.get((namespace, key))
 
-    def add(self, kind: Kind) -> None:
-        self._known[kind.namespace, kind.key] = kind
-        self._in.setdefault(kind.namespace, {})[kind] = None
-        by_label = self._by_label.setdefault(kind.namespace, {})
-        for pair in kind.key:
-            by_label.setdefault(pair, {})[kind] = None
+    def add(self, label_class: LabelClass) -> None:
+        self._known[label_class.namespace, label_class.key] = label_class
+        self._in.setdefault(label_class.namespace, {})[label_class] = None
+        by_label = self._by_label.setdefault(label_class.namespace, {})
+        for pair in label_class.key:
+            by_label.setdefault(pair, {})[label_class] = None
 
-    def discard(self, kind: Kind) -> None:
-        kind.gone = True
-        del self._known[kind.namespace, kind.key]
-        del self._in[kind.namespace][kind]
-        by_label = self._by_label[kind.namespace]
-        for pair in kind.key:
-            del by_label[pair][kind]
+    def discard(self, label_class: LabelClass) -> None:
+        label_class.gone = True
+        del self._known[label_class.namespace, label_class.key]
+        del self._in[label_class.namespace][label_class]
+        by_label = self._by_label[label_class.namespace]
+        for pair in label_class.key:
+            del by_label[pair][label_class]
             if not by_label[pair]:
                 del by_label[pair]
 
-    def within(self, namespace: str) -> Iterable[Kind]:
+    def within(self, namespace: str) -> Iterable[LabelClass]:
         return self._in.get(namespace, ())
 
-    def candidates(self, rule: Rule) -> Iterator[Kind]:
-        """No kind that the rule is about is missing."""
+    def candidates(self, rule: Rule) -> Iterator[LabelClass]:
+        """No label class that the rule is about is missing."""
         if rule.selector is None:
             return
         scattered = rule.everywhere or rule.namespace_selector is not None
         for namespace in list(self._in) if scattered else rule.namespaces:
             yield from self._within(namespace, rule.selector)
 
-    def _within(self, namespace: str, selector: Selector) -> Iterable[Kind]:
+    def _within(self, namespace: str, selector: Selector) -> Iterable[LabelClass]:
         options = _options(selector)
         if not options:
             return self._in.get(namespace, ())
         by_label = self._by_label.get(namespace, {})
         found = [[by_label.get(pair, {}) for pair in pairs] for pairs in options]
         least = min(found, key=lambda buckets: sum(map(len, buckets)))
-        return (kind for bucket in least for kind in bucket)
+        return (label_class for bucket in least for label_class in bucket)
 
 
 class Finder(Generic[T]):
