@@ -1,16 +1,18 @@
 """`restow verify` tells the truth about every decision (DESIGN 2)."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from replay.handmade import DECIDERS, FirstFit, Handmade, migration, node, placements, pod, shape, time_at
 
+from restow.contracts import codec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
 from restow.replay.at import ReplayError
 from restow.replay.report import lines_of
 from restow.replay.source import ListSource
-from restow.replay.verify import verify
+from restow.replay.verify import _texts, verify
 
 
 def test_an_honest_log_is_re_decided_identically():
@@ -220,3 +222,9 @@ def test_a_version_that_no_decider_has_is_found_and_not_merely_skipped(logic):
     report = verify(log.source(), DECIDERS)
     assert not report.ok
     assert "no version of a decider" in report.found[0].what
+
+
+def test_an_old_form_that_keeps_its_events_name_is_compared_in_its_present_form():
+    old = b'{"type":"migration.failed","migration":"p-1","reason":"NoRoom","message":"m"}'
+    (decision,) = codec.decode(b'{"decisions":[{"command":{"type":"advance","time":1},"events":[' + old + b"]}]}")
+    assert _texts([msgspec.Raw(old)], decision.events) == (codec.encode_event(e.MigrationFailed("p-1", "NoCapacity", "m")),)
