@@ -138,7 +138,7 @@ def test_a_starving_gang_has_its_turn_after_more_that_can_never_be_reserved_for_
 
 
 def test_of_new_pods_no_more_kinds_are_looked_at_in_one_session_than_keep_it_short_and_the_others_follow_in_their_order(monkeypatch):
-    monkeypatch.setattr(opening, "KINDS", 3)
+    monkeypatch.setattr(opening, "CLASSES", 3)
     state = given(GROUPS, node("n", cpu=100_000, memory=1 << 50), *[shape(f"s{i}", cpu=100 + i) for i in range(8)], [pod(f"p{i}-{j}", f"s{i}") for i in range(8) for j in range(2)])
     then(state, pod_group("g", need=3), [member(f"g-{j}", "g", "s0") for j in range(3)])
     sessions = []
