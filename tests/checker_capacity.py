@@ -218,5 +218,7 @@ class HeldCapacityCheck:
         self.sits_on(key, hold)
         if hold.node not in self.nodes:
             return self.lose(key, hold)
+        # What its owner had left free there is held once more: a decision that was made before could count on it.
+        self.raised[hold.node] = self.seq
         self.waiting_on[hold.node][key] = None
         return self.want_anew(key, hold)
