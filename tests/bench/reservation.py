@@ -69,7 +69,7 @@ async def measure(size: Size) -> list[Row]:
     return [
         *_rows(f"{nodes:,} nodes, 20/s", ours, size),
         *_rows(f"{count} others held", among, size),
-        *_rows("its capacity is free, preAllocation", freed, size),
+        *_rows("capacity free, preAllocation", freed, size),
     ]
 
 

@@ -18,9 +18,10 @@ def test_the_configuration_that_it_shows_is_the_file():
 def test_the_walk_prints_what_it_says(tmp_path):
     printed, shown = walk(PAGE, tmp_path), blocks(PAGE, "")
     assert [pods(part) for part in printed] == [pods(part) for part in shown]
-    for part in ("reserved on node node-1 (its job starves); waits there for cpu (asks for 3, 0 free)", "node-1 is reserved for default/pod-4"):
-        assert part in printed[2]
-        assert part in shown[2]
+    for text in (printed[2], shown[2]):
+        # On a busy machine others have ended by now.
+        assert re.search(r"reserved on node node-1 \(its job starves\); waits there for cpu \(asks for 3, [0-2] free\)", text), text
+        assert "node-1 is reserved for default/pod-4" in text
     assert "1 node(s) resource was(were) reserved" in printed[3]
     assert re.search(r"(\d+) of \1 decisions re-decided identically", printed[4]), printed[4]
 
