@@ -5,7 +5,21 @@ import random
 from collections import Counter
 
 import pytest
-from domain.build import NOW, changed, configured, given, node, pod, queue, replica_of, run, shape, then
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    queue,
+    replica_of,
+    run,
+    shape,
+    then,
+)
 from domain.saga import (
     BOLD,
     advance,
@@ -30,6 +44,7 @@ from restow.domain import reservation as reservations
 from restow.domain.migration import other_pods
 from restow.domain.records import FINAL, Step
 from restow.domain.session.plugins.predicates.successors import KEPT
+from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState, is_sociable
 from restow.domain.topology import awaited
 
@@ -174,6 +189,27 @@ def test_whoever_is_about_to_leave_is_not_relied_on():
 
 
 CLUB = shape("club", pod_affinity=(PodTerm("zone", LabelSelector(WEB)),))
+
+
+def test_a_gang_relies_on_its_own_nominees_for_it_comes_as_a_whole_or_not_at_all():
+    """`g2` may come to zone b because `g1` comes to zone a, where `v` has to leave first. Before, the gang was nominated and given up in
+    turns, as fast as sessions follow each other."""
+    state = left()
+    plugins = [{"name": name} for name in ("priority", "gang", "predicates", "proportion", "nodeorder")]
+    then(
+        state, configured("session", read_conf({"actions": "reserve, allocate, preempt", "tiers": [{"plugins": plugins}]})),
+        node("a3", cpu=2_000, labels={"zone": "a", "host": "a3"}), shape("low", cpu=2_000), pod("v", "low", node="a3"),
+        shape("takes", cpu=2_000, priority=5, node_selector={"host": "a3"}), shape("beside", cpu=100, priority=5, node_selector={"zone": "b"}),
+        pod_group("g", need=2), member("g1", "g", "takes", labels=WEB), member("g2", "g", "beside", labels=WEB),
+    )  # fmt: skip
+    assert {event.pod for event in run(state, session.decider, c.Schedule(NOW)) if isinstance(event, e.Nominated)} == {"g1", "g2"}
+    assert run(state, session.decider, c.Schedule(NOW)) == []
+    then(state, e.PodGone("v"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert {"g1", "g2"} <= state.placed.keys()
+    then(state, successor())
+    session_answers(state)
+    assert state.placed["w9"].hold is not None
 
 
 def test_the_first_of_those_who_keep_together_is_not_led_astray_by_one_who_goes_elsewhere():

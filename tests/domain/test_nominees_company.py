@@ -2,7 +2,7 @@
 without)."""
 
 import pytest
-from domain.build import NOW, configured, given, member, node, pod, pod_group, run, shape, then
+from domain.build import GIB, NOW, configured, given, member, node, pod, pod_group, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -80,3 +80,22 @@ def test_a_gang_whose_members_are_near_each_other_is_nominated_and_comes_togethe
     if gone:
         then(state, e.PodGone("v"))
         assert placed(schedule(state)) == {"g1": "a", "g2": "a"}
+
+
+def test_a_gang_waits_while_a_pod_that_has_to_leave_is_in_the_way_of_one_of_it_and_another_relies_on_that_one():
+    """`g2` may come to zone b because `g1` comes to zone a, which may not be beside `v`, which leaves for `g0`. Before, the gang was nominated
+    and given up in turns, as fast as sessions follow each other."""
+    mine, away = LabelSelector({"app": "g"}), LabelSelector({"app": "v"})
+    state = given(
+        CONF, node("a", cpu=4_000, labels={"host": "a", "zone": "a"}), node("b", cpu=4_000, labels={"host": "b", "zone": "b"}),
+        shape("lo", cpu=2_000), pod("v", "lo", node="a", labels={"app": "v"}), pod("w", "hi", node="b", labels={"app": "g"}), pod_group("g", need=3),
+        shape("hi", cpu=100, priority=5), shape("takes", cpu=3_000, priority=5, node_selector={"zone": "a"}),
+        shape("lonely", cpu=0, memory=GIB, priority=4, node_selector={"zone": "a"}, pod_anti_affinity=(PodTerm("host", away),)),
+        shape("even", cpu=100, priority=3, node_selector={"zone": "b"}, spread=(Spread(1, "zone", "DoNotSchedule", mine, node_affinity_policy="Ignore"),)),
+        member("g0", "g", "takes"), member("g1", "g", "lonely", labels={"app": "g"}), member("g2", "g", "even", labels={"app": "g"}),
+    )  # fmt: skip
+    schedule(state)
+    assert {*state.nominations} == {"g0", "g1", "g2"}
+    assert run(state, session.decider, c.Schedule(NOW)) == []
+    then(state, e.PodGone("v"))
+    assert placed(schedule(state)) == {"g0": "a", "g1": "a", "g2": "b"}

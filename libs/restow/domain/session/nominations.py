@@ -194,11 +194,13 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
         if is_complete(session, job):
             attempt.keep()
         else:
-            # Whether a rule is against one of them is asked as if all of it were where it is to go: it was chosen beside the others.
+            # Whether a rule is against one of them is asked as if all of it were where it is to go: it was chosen beside the others,
+            # and as if those who have to leave had left.
+            asked = [uid for uid in pods if why[uid] == NO_LONGER_FITS and not _leaving(state, state.nominations[uid])]
             for uid in pods:
-                if not state.nominations[uid].complete:
+                if why[uid] and uid not in asked:
                     session.enter(state.pods[uid], state.table.rows[state.nominations[uid].node])
-            _take_all(session, job, [uid for uid in pods if why[uid] == NO_LONGER_FITS], why)
+            _take_all(session, job, asked, why)
             why.update({uid: NOT_THERE for uid in pods if not why[uid]})  # these wait for the others
     for uid in pods:
         if why[uid] and uid not in session.ended:

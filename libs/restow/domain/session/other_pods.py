@@ -41,10 +41,15 @@ class OtherPods:
                 self.topology.add(who.pod, row, self.subject(who))
         return found
 
-    def _leant_on(self, pod: PodObserved, subject: Subject) -> list[tuple[PodObserved, int]]:
+    def mates(self, pod: PodObserved) -> list[PodUid]:
+        """Nominees of its own gang: they come with it, or it does not come either."""
         group = group_of(pod) if self.nominees else None
+        return [] if group is None else [who.pod for who, _ in self.nominees.values() if who.pod != pod.pod and group_of(who) == group]
+
+    def _leant_on(self, pod: PodObserved, subject: Subject) -> list[tuple[PodObserved, int]]:
+        mates = self.mates(pod)
         return [
             (who, row)
             for who, row in self.nominees.values()
-            if who.pod != pod.pod and (group is None or group_of(who) != group) and self.topology.leans_on(subject, self.subject(who))
+            if who.pod != pod.pod and who.pod not in mates and self.topology.leans_on(subject, self.subject(who))
         ]

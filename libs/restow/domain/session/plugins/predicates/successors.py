@@ -9,6 +9,7 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.groups import group_of
 from restow.domain.occupants import Who, held_as_pod
 from restow.domain.records import Step
 from restow.domain.session.framework import Filter
@@ -76,12 +77,14 @@ class KeptForSuccessors(Filter):
         return bool(self._about(pod))
 
     def key(self, pod: PodObserved) -> Hashable:
-        return tuple((one.key, *[count.serial for count in counts]) for one, counts in self._about(pod))
+        key = tuple((one.key, *[count.serial for count in counts]) for one, counts in self._about(pod))
+        return (key, group_of(pod)) if self._others.nominees else key
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
         about = self._about(pod)
-        uncertain = dict.fromkeys((*self._leaving, *self._others.nominees))
-        said = pod.pod if pod.pod in uncertain else "", *((one.key, counts) for one, counts in about)
+        mates = self._others.mates(pod)
+        uncertain = dict.fromkeys((*self._leaving, *(uid for uid in self._others.nominees if uid not in mates)))
+        said = pod.pod if pod.pod in uncertain else "", *mates, *((one.key, counts) for one, counts in about)
         known = self._found.get(said)
         if known is None:
             uncertain.pop(pod.pod, None)
