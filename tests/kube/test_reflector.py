@@ -475,3 +475,19 @@ def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_in_the_end
         changes = made.on_error(413, now, "a page of nodes has more than 128 MiB")
     assert limits == [("500", True), ("62", True), ("7", True), ("1", False)]
     assert [change.reason for change in changes] == ["Status413"]
+
+
+def test_a_collection_that_has_become_too_large_for_a_server_that_ignores_limits_is_listed_anew():
+    """The question after a watch asks for one object; such a server answers with all, and refusing that would be the end of the watch."""
+    made = Reflector(NODES, "", Config(min_backoff=100))
+    made.request(0)
+    made.on_page(page("5"), 0)
+    made.request(0)
+    made.on_end(300_000)
+    assert dict(made.request(300_000).query)["limit"] == "1"
+    for now in range(300_000, 303_000, 1_000):
+        made.on_error(413, now, "a page of nodes has more than 128 MiB")
+        request = made.request(now + 1_000)
+    assert (dict(request.query)["limit"], made.most) == ("1", 0)
+    made.on_page(page("9"), 303_000)
+    assert made.synced

@@ -316,7 +316,7 @@ class Reflector(Generic[W]):
         if status == _TIMEOUT and "resource version" in message.lower():
             self._relist(consistent=True)
             return [self._fail("VersionTooLarge", now, message, retry_after)]
-        if status == _TOO_LARGE and not self._listed and self._page > 1:
+        if status == _TOO_LARGE and (self._checking or not self._listed) and self._page > 1:
             # Anew, for a continue token holds for the same limit only.
             self._page = max(1, self._page // FEWER)
             self._relist()
