@@ -319,6 +319,24 @@ async def test_a_reader_does_not_go_on_in_another_history_that_a_restored_broker
         await asyncio.to_thread(restored.stop)
 
 
+@pytest.mark.parametrize("header", [b"ce-id:x", b"ce-id:  x ", "ce-id: \N{LATIN SMALL LETTER U WITH DIAERESIS}".encode("latin1"), b"ce-id:"])
+async def test_however_a_strangers_client_writes_the_headers_of_the_newest_record_appends_go_on_after_a_reconnect(own_server, opened, cluster, header):
+    log = await opened(own_server.url, cluster)
+    last = await write(log, 1)
+    _, stranger = await asyncio.open_connection("127.0.0.1", own_server.port)
+    head = b"NATS/1.0\r\n" + header + b"\r\n\r\n"
+    stranger.write(b'CONNECT {"verbose":false,"headers":true}\r\nHPUB restow.%s.cluster %d %d\r\n%s{}\r\n' % (cluster.encode(), len(head), len(head) + 2, head))
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 2)
+    stranger.close()
+    await asyncio.to_thread(own_server.stop)
+    await until(lambda: not log.connected)
+    await own_server.start_async()
+    await until(lambda: log.connected)
+    assert await log.append("session", BODY, envelope(), expected_last=last) == 3
+    await end(reader)
+
+
 async def test_a_reader_whose_last_record_was_let_go_of_meanwhile_goes_on(wire, nats_server, opened, cluster):
     writer, through = await opened(nats_server.url, cluster), await opened(wire.url, cluster)
     await write(writer, 20)
