@@ -288,3 +288,9 @@ def test_who_may_not_import_is_told_who_may(guarded, tmp_path):
         with pytest.raises(BrokerRefused, match=r"forbid this user to publish .* only `operator` may do that \(--server nats://operator:PASSWORD@HOST:4222\)"):
             restore(source, [guarded.url.replace("://", f"://{user}:p{user}@")], "main" if user == "cli" else "other")
     assert restore(source, [guarded.url.replace("://", "://operator:poperator@")], "main") == 1
+
+
+async def test_a_user_that_the_address_names_too_has_the_password_of_the_address(guarded):
+    address = guarded.url.replace("nats://", "nats://cli:pcli@")
+    broker = await Broker.connect(address, user="cli", wait=5)
+    await broker.close()

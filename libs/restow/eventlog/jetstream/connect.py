@@ -125,7 +125,8 @@ class Broker:
         check_login(broker.servers, user, password)
         broker._refused = asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"tls": tls} if tls else {}
-        if user is not None:
+        if user is not None and (password or not any(urlsplit(server).password for server in broker.servers)):
+            # Else the address names the same user, and the password.
             options |= {"user": user, "password": password or ""}
         opening = asyncio.ensure_future(
             broker.client.connect(
