@@ -342,6 +342,7 @@ def test_the_list_fits_and_names_every_one_in_full(restow, tmp_path):
     wide = restow("get", "resv", "-o", "wide", "-A", "--log", file).output
     assert "pods of Deployment web" in wide
     assert "koordinator" in wide
+    assert wide.split()[:2] == ["NAME", "API"]
     assert "0/2 nodes are available: 2 Insufficient cpu." in wide
     only = restow("get", "reservations", "-n", "shop", "--log", file).output
     assert len(only.splitlines()) == 3

@@ -353,7 +353,7 @@ copied into the next command."""
 WIDE: dict[str, Columns] = {
     "reservations": (
         (
-            "NAME", "DOOR", "PHASE", "HELD/USED/ALL", "NODES", "CPU", "MEMORY", "GPU", "ENDS", "AGE", "OWNERS", "MIGRATION",
+            "NAME", "API", "PHASE", "HELD/USED/ALL", "NODES", "CPU", "MEMORY", "GPU", "ENDS", "AGE", "OWNERS", "MIGRATION",
             "REASON", "MESSAGE",
         ),
         wide_row,
