@@ -99,3 +99,18 @@ def test_a_gang_waits_while_a_pod_that_has_to_leave_is_in_the_way_of_one_of_it_a
     assert run(state, session.decider, c.Schedule(NOW)) == []
     then(state, e.PodGone("v"))
     assert placed(schedule(state)) == {"g0": "a", "g1": "a", "g2": "b"}
+
+
+def test_a_gang_is_judged_in_the_order_in_which_its_pods_were_chosen():
+    """`g1` may come to zone a once `g0` is in b; `g2`, which no rule binds, was chosen for zone a after it."""
+    mine = LabelSelector({"app": "g"})
+    state = given(
+        CONF, *(node(name, cpu=4_000, labels={"host": name, "zone": name[0]}) for name in ("a1", "a2", "b1")),
+        shape("lo", cpu=4_000), pod("v", "lo", node="b1"), pod("w", "lo", node="a2"), shape("tiny", cpu=100), pod("x", "tiny", node="a1", labels={"app": "g"}),
+        shape("first", cpu=4_000, priority=9, node_selector={"zone": "b"}), shape("last", cpu=4_000, priority=7, node_selector={"zone": "a"}),
+        shape("even", cpu=100, priority=8, node_selector={"zone": "a"}, spread=(Spread(1, "zone", "DoNotSchedule", mine, node_affinity_policy="Ignore"),)),
+        pod_group("g", need=3), *(member(f"g{i}", "g", kind, labels={"app": "g"}) for i, kind in enumerate(("first", "even", "last"))),
+    )  # fmt: skip
+    schedule(state)
+    assert {*state.nominations} == {"g0", "g1", "g2"}
+    assert run(state, session.decider, c.Schedule(NOW)) == []

@@ -3,6 +3,7 @@
 What is held for the members of a gang that is not complete is used together or not at all.
 """
 
+from collections.abc import Collection
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
@@ -194,23 +195,24 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
         if is_complete(session, job):
             attempt.keep()
         else:
-            # Whether a rule is against one of them is asked as if all of it were where it is to go: it was chosen beside the others,
-            # and as if those who have to leave had left.
-            asked = [uid for uid in pods if why[uid] == NO_LONGER_FITS and not _leaving(state, state.nominations[uid])]
-            for uid in pods:
-                if why[uid] and uid not in asked:
-                    session.enter(state.pods[uid], state.table.rows[state.nominations[uid].node])
-            _take_all(session, job, asked, why)
+            # Whether a rule is against one of them is asked as if all of it were where it is to go, and those who have to leave had left: each was
+            # chosen beside those before it.
+            waiting = {uid for uid in pods if why[uid] and (why[uid] != NO_LONGER_FITS or _leaving(state, state.nominations[uid]))}
+            _take_all(session, job, [uid for uid in pods if why[uid]], why, waiting)
             why.update({uid: NOT_THERE for uid in pods if not why[uid]})  # these wait for the others
     for uid in pods:
         if why[uid] and uid not in session.ended:
             _may_wait(session, uid, state.nominations[uid], why[uid])
 
 
-def _take_all(session: Session, job: Job, pods: list[PodUid], why: dict[PodUid, str]) -> None:
-    """Those that can be used, in whichever order: one may fit only beside another that comes later. Says of the others why not."""
+def _take_all(session: Session, job: Job, pods: list[PodUid], why: dict[PodUid, str], waiting: Collection[PodUid] = ()) -> None:
+    """Those that can be used, in whichever order: one may fit only beside another that comes later. Says of the others why not. To rules those that are
+    `waiting` come in their turn, too."""
 
     def take(uid: PodUid) -> Outcome:
+        if uid in waiting:
+            session.enter(session.state.pods[uid], session.state.table.rows[session.state.nominations[uid].node])
+            return Outcome.FOUND
         why[uid] = _take(session, uid, session.state.nominations[uid])
         if not why[uid]:
             session.count(job, session.state.pods[uid])
