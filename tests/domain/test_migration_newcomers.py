@@ -212,6 +212,24 @@ def test_a_gang_relies_on_its_own_nominees_for_it_comes_as_a_whole_or_not_at_all
     assert state.placed["w9"].hold is not None
 
 
+def test_who_comes_to_a_complete_gang_relies_on_no_nominee_of_it():
+    """`g1` may never come, and `g2` would stay."""
+    state = left()
+    plugins = [{"name": name} for name in ("priority", "gang", "predicates", "proportion", "nodeorder")]
+    then(
+        state, configured("session", read_conf({"actions": "reserve, allocate, preempt", "tiers": [{"plugins": plugins}]})),
+        node("a3", cpu=2_000, labels={"zone": "a", "host": "a3"}), shape("low", cpu=2_000), pod("v", "low", node="a3"),
+        shape("takes", cpu=2_000, priority=5, node_selector={"host": "a3"}), shape("beside", cpu=100, node_selector={"zone": "b"}),
+        pod_group("g", need=1), member("g0", "g", "low", node="a1"), member("g1", "g", "takes", labels=WEB),
+    )  # fmt: skip
+    then(state, e.Nominated("g1", "a3", NOW + LAND), member("g2", "g", "beside", labels=WEB))
+    session_answers(state)
+    assert "g2" in state.parked
+    then(state, e.PodGone("v"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert {"g1", "g2"} <= state.placed.keys()
+
+
 def test_the_first_of_those_who_keep_together_is_not_led_astray_by_one_who_goes_elsewhere():
     """Its like are gone: as the first it may be anywhere, unless another one that it has to be near comes up in another zone."""
     state = zones(CLUB, shape("in-a", node_selector={"zone": "a"}), IN_B, web("w0", "club", replica_of("web"), node="a1"), plan("x", move("x-1", "w0", "a1", "b1")))

@@ -13,6 +13,7 @@ from restow.domain.groups import group_of
 from restow.domain.occupants import Who, held_as_pod
 from restow.domain.records import Step
 from restow.domain.session.framework import Filter
+from restow.domain.session.jobs import gang
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.session import Session
 from restow.domain.slots import SlotKey
@@ -82,7 +83,7 @@ class KeptForSuccessors(Filter):
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
         about = self._about(pod)
-        mates = self._others.mates(pod)
+        mates = self._mates(pod)
         uncertain = dict.fromkeys((*self._leaving, *(uid for uid in self._others.nominees if uid not in mates)))
         said = pod.pod if pod.pod in uncertain else "", *mates, *((one.key, counts) for one, counts in about)
         known = self._found.get(said)
@@ -90,6 +91,12 @@ class KeptForSuccessors(Filter):
             uncertain.pop(pod.pod, None)
             known = self._found[said] = [(KEPT, rows) for rows in self._closed(about, uncertain)]
         return known
+
+    def _mates(self, pod: PodObserved) -> list[PodUid]:
+        """Nominees that come with it, or it does not come either: those of its gang, as long as that is not complete."""
+        group = group_of(pod) if self._others.nominees else None
+        incomplete = group in self._state.pod_groups and gang(self._state, group).short() if group is not None else False
+        return self._others.mates(pod) if incomplete else []
 
     def _closed(self, about: list[tuple[_Awaited, tuple[Matching, ...]]], uncertain: Iterable[PodUid]) -> Iterator[np.ndarray]:
         """`(nodes,) bool`. `uncertain`: who is there, and may not be when the successors come."""
