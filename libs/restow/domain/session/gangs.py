@@ -173,7 +173,8 @@ def ways(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[tu
 
 
 STEPS, ALL_STEPS = 8_000, 20_000
-"""How many nodes a search looks at for one gang, and all searches of a session."""
+"""How many nodes a search looks at for one gang, and all searches of a session. Half of what is left is for the next one, but never less than one
+descent: gangs that cannot be packed leave something for those behind them, in every session."""
 PODS, NODES = 128, 64
 """Of how many pods at most, and on how many nodes: those with most capacity left."""
 
@@ -182,7 +183,7 @@ def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[Po
     """Rows on which so many of these fit together as the job needs, by amounts, as far as a search finds them. Where all are alike each may go
     anywhere."""
     spare = 0 if job.need_by_task else job.ready + len(pods) - job.need
-    if spare < 0 or len(pods) > PODS or session.searched >= ALL_STEPS:
+    if spare < 0 or len(pods) > PODS:
         return {}
     classes: dict[EquivalenceClass, list[PodObserved]] = {}
     for pod in pods:
@@ -205,7 +206,8 @@ def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[Po
         part = np.array([max(whole[column] // PARTS, 1) for column in columns], np.int64)
         best = np.lexsort((state.table.rank[rows], -(free // part).sum(axis=1)))[:NODES]
         rows, free, able = rows[best], free[best], [mask[best] for mask in able]
-    search = Bins(free.tolist(), asked, [mask.tolist() for mask in able], many, STEPS)
+    most = min(STEPS, max((ALL_STEPS - session.searched) // 2, len(pods) * len(rows)))
+    search = Bins(free.tolist(), asked, [mask.tolist() for mask in able], many, most)
     found = search.found if search.fits(spare) else []
     session.searched += search.steps
     return {classes[largest[equivalence_class]][i].pod: int(rows[at]) for equivalence_class, ats in enumerate(found) for i, at in enumerate(ats)}
