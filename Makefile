@@ -34,9 +34,10 @@ up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 test: $(VENV)/.dev  ## Run every test
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
-test-kubernetes: $(VENV)/.dev  ## Run the suites that speak HTTP only on a real kube-apiserver, built at the first run (needs Go 1.26)
+test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, and those that need a real scheduler, built at the first run (needs Go 1.26)
 	@tests/kubernetes/build.sh .kubernetes
 	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest -n 2 --dist worksteal tests/kubesim/conformance tests/e2e $(ARGS)
+	@KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 check: $(VENV)/.dev  ## Lint, types and import contracts
 	@$(BIN)/ruff check .

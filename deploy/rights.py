@@ -1,7 +1,7 @@
 """Who may do what: at the Kubernetes API (RBAC) and at the broker. One declaration of each; `make rights` writes the manifests from
 them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 
-    python deploy/rights.py            writes deploy/base/rights.yaml and deploy/nats/permissions.conf
+    python deploy/rights.py            writes rights.yaml in deploy/base and deploy/beside, and deploy/nats/permissions.conf
 """
 
 from pathlib import Path
@@ -11,7 +11,10 @@ from restow.contracts.ids import WRITERS
 
 DEPLOY = Path(__file__).parent
 RBAC = DEPLOY / "base" / "rights.yaml"
+BESIDE = DEPLOY / "beside" / "rights.yaml"
+HOST_PORTS = DEPLOY / "beside" / "host-ports" / "rights.yaml"
 PERMISSIONS = DEPLOY / "nats" / "permissions.conf"
+HEADER = "# Written by `make rights` from deploy/rights.py; change it there.\n"
 NAMESPACE = "restow-system"
 CLUSTER = "main"
 
@@ -96,12 +99,51 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
     ),
 }
 
+BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
+    "cluster-watcher": (Rule("Whose new pods wait.", "restow.dev", "landings", READ),),
+    "scheduler-session": (
+        Rule("The gate of a successor; the guard (guard.yaml) lets nothing else of it be changed.", "", "pods", "patch"),
+        Rule("Classes of placeholders, with the priority of the pods that they hold for.", "scheduling.k8s.io", "priorityclasses", "create"),
+    ),
+    "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
+    "garbage-collector": (
+        Rule("Classes of placeholders that nobody uses.", "scheduling.k8s.io", "priorityclasses", "delete"),
+        Rule("Entries of moves that are over.", "restow.dev", "landings", "patch delete"),
+    ),
+}
+"""What they may do beside another scheduler, in the whole cluster."""
+HOLDS: dict[str, tuple[Rule, ...]] = {
+    "scheduler-session": (Rule("Placeholders, and the two pods of the start-up check.", "", "pods", "get create delete"),),
+    "descheduler": (Rule("Whether a pod would get the gate: dry runs.", "", "pods", "create"),),
+    "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "delete"),),
+}
+"""What they may do where the placeholders are."""
+PLACES = {BESIDE: "restow-holds", HOST_PORTS: "restow-holds-ports"}
+
 
 def rbac() -> str:
     """`deploy/base/rights.yaml`: of each service its ServiceAccount, ClusterRole, Role, and what binds them."""
     family = {writer.replace("_", "-"): name for name, writer in WRITERS.items()}
-    head = "# Written by `make rights` from deploy/rights.py; change it there.\n"
-    return head + "---\n".join(part for service in KUBERNETES for part in _of_service(service, family[service]))
+    return HEADER + "---\n".join(part for service in KUBERNETES for part in _of_service(service, family[service]))
+
+
+def beside() -> str:
+    """`deploy/beside/rights.yaml`: what is added to the base's."""
+    return HEADER + "---\n".join([*_added("ClusterRole", BESIDE_OTHERS), *_added("Role", HOLDS, PLACES[BESIDE])])
+
+
+def host_ports() -> str:
+    """`deploy/beside/host-ports/rights.yaml`."""
+    holds = {service: rules for service, rules in HOLDS.items() if service != "descheduler"}
+    return HEADER + "---\n".join(_added("Role", holds, PLACES[HOST_PORTS]))
+
+
+def _added(kind: str, rules: dict[str, tuple[Rule, ...]], namespace: str = "") -> list[str]:
+    return [
+        part
+        for service, its in rules.items()
+        for part in _role(kind, f"restow-{service}-beside", f"restow-{service}", its, ("",) * len(its), namespace)
+    ]
 
 
 def _of_service(service: str, family: str) -> list[str]:
@@ -113,18 +155,26 @@ def _of_service(service: str, family: str) -> list[str]:
         Rule("A standby asks whether the namespace is there; a refusal would make it lead at once.", "", "namespaces", "get"),
     )
     names = ("", f"restow-{family}", NAMESPACE)
-    roles = {"ClusterRole": _rules(KUBERNETES[service], [""] * len(KUBERNETES[service])), "Role": _rules(own, names)}
-    parts = [account]
-    for kind, rules in roles.items():
-        top = f"apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}"
-        bound = f"  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\n"
-        whom = f"  - kind: ServiceAccount\n    name: {name}\n    namespace: {NAMESPACE}\n"
-        parts.append(f"{top}\nmetadata:\n  name: {name}\nrules:\n{rules}")
-        parts.append(f"{top}Binding\nmetadata:\n  name: {name}\nroleRef:\n{bound}subjects:\n{whom}")
-    return parts
+    return [
+        account,
+        *_role("ClusterRole", name, name, KUBERNETES[service], ("",) * len(KUBERNETES[service])),
+        *_role("Role", name, name, own, names),
+    ]
 
 
-def _rules(rules: tuple[Rule, ...], names: tuple[str, ...] | list[str]) -> str:
+def _role(kind: str, name: str, account: str, rules: tuple[Rule, ...], names: tuple[str, ...], namespace: str = "") -> list[str]:
+    """It, and what binds it to the service's account. `namespace`: where it is, empty for where it is applied."""
+    top = f"apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}"
+    where = f"  name: {name}\n" + (f"  namespace: {namespace}\n" if namespace else "")
+    bound = f"  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\n"
+    whom = f"  - kind: ServiceAccount\n    name: {account}\n    namespace: {NAMESPACE}\n"
+    return [
+        f"{top}\nmetadata:\n{where}rules:\n{_rules(rules, names)}",
+        f"{top}Binding\nmetadata:\n{where}roleRef:\n{bound}subjects:\n{whom}",
+    ]
+
+
+def _rules(rules: tuple[Rule, ...], names: tuple[str, ...]) -> str:
     lines = []
     for rule, name in zip(rules, names, strict=True):
         lines += [f"  # {line}" for line in rule.why.splitlines()]
@@ -262,4 +312,6 @@ def _user(user: User) -> str:
 
 if __name__ == "__main__":
     RBAC.write_text(rbac())
+    BESIDE.write_text(beside())
+    HOST_PORTS.write_text(host_ports())
     PERMISSIONS.write_text(permissions())

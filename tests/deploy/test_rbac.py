@@ -26,8 +26,8 @@ ALLOWED = {service: verbs(named(MANIFESTS, "ClusterRole", f"restow-{service}")) 
 
 def test_what_is_deployed_is_what_is_declared():
     declared = runpy.run_path(str(ROOT / "deploy" / "rights.py"))
-    for path, wanted in ((declared["RBAC"], declared["rbac"]()), (declared["PERMISSIONS"], declared["permissions"]())):
-        assert path.read_text() == wanted, "run `make rights`"
+    for path, write in (("RBAC", "rbac"), ("BESIDE", "beside"), ("HOST_PORTS", "host_ports"), ("PERMISSIONS", "permissions")):
+        assert declared[path].read_text() == declared[write](), "run `make rights`"
 
 
 def test_the_watcher_may_read_exactly_what_it_watches():

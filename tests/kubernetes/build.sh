@@ -1,45 +1,77 @@
 #!/usr/bin/env bash
-# A real API server to test on: etcd, kube-apiserver, kube-controller-manager and kubectl, built from the Go module proxy.
+# A real cluster to test on: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok (which plays kubelets),
+# built from the Go module proxy. Only what the folder lacks is built.
 #
 #   tests/kubernetes/build.sh FOLDER [MINOR.PATCH, by default 36.3]
 #
-# Needs Go 1.26 and five minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
+# Needs Go 1.26 and eight minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
 set -euo pipefail
 folder=${1:?usage: build.sh FOLDER [MINOR.PATCH]}
 version=${2:-36.3}
 etcd=v3.6.16
+kwok=v0.8.0
+parts="kube-apiserver kube-controller-manager kube-scheduler kubectl"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
-if "$folder/kube-apiserver" --version 2>/dev/null | grep -q " v1.$version\$" && test -x "$folder/etcd" -a -x "$folder/kubectl" -a -x "$folder/kube-controller-manager"; then
-    exit 0
-fi
+
+lacking=
+for one in $parts; do
+    case $one in kubectl) said="version --client" ;; *) said=--version ;; esac
+    # shellcheck disable=SC2086
+    "$folder/$one" $said 2>/dev/null | grep -q " v1.$version\$" || lacking+=" $one"
+done
+test -x "$folder/etcd" || lacking+=" etcd"
+test -x "$folder/kwok" || lacking+=" kwok"
+test -n "$lacking" || exit 0
+
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 command -v go >/dev/null || { echo "build.sh: needs Go 1.26 (https://go.dev/dl); found none" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 export GOFLAGS="-mod=mod -buildvcs=false" GOWORK=off CGO_ENABLED=0
 
-echo "Fetching Kubernetes 1.$version ..." >&2
-cd "$work"
-source=$(go mod download -json "k8s.io/kubernetes@v1.$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
-cp -r "$source" kubernetes
-chmod -R u+w kubernetes
-cd kubernetes
-# The module names its parts by folders that its zip does not have; they are modules of their own, of version 0.x.
-rm -rf go.work go.work.sum vendor
-sed -i -e '/^replace (/,/^)/d' -e "s#^\(\tk8s\.io/[a-z-]*\) v0\.0\.0\$#\1 v0.$version#" -e "s#^\(\tk8s\.io/[a-z-]*\) v0\.0\.0 #\1 v0.$version #" go.mod
+# fetch MODULE VERSION FOLDER: the source of a module, to build in.
+fetch() {
+    local source
+    source=$(cd "$work" && go mod download -json "$1@$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    cp -r "$source" "$3"
+    chmod -R u+w "$3"
+    rm -rf "$3/go.work" "$3/go.work.sum" "$3/vendor"
+}
+
+kubernetes() {
+    test -d "$work/kubernetes" && return
+    echo "Fetching Kubernetes 1.$version ..." >&2
+    fetch k8s.io/kubernetes "v1.$version" "$work/kubernetes"
+    # The module names its parts by folders that its zip does not have; they are modules of their own, of version 0.x.
+    sed -i -e '/^replace (/,/^)/d' -e "s#^\(\tk8s\.io/[a-z-]*\) v0\.0\.0\$#\1 v0.$version#" -e "s#^\(\tk8s\.io/[a-z-]*\) v0\.0\.0 #\1 v0.$version #" \
+        "$work/kubernetes/go.mod"
+}
+
 names=
 for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     names+=" -X $package.gitVersion=v1.$version -X $package.gitMajor=1 -X $package.gitMinor=${version%%.*}"
 done
-for one in kube-apiserver kube-controller-manager kubectl; do
+for one in $parts; do
+    [[ " $lacking " == *" $one "* ]] || continue
+    kubernetes
     echo "Building $one ..." >&2
-    go build -ldflags "-s -w$names" -o "$folder/$one" "./cmd/$one"
+    # Built beside it and renamed: a folder whose files are links to another's keeps them.
+    (cd "$work/kubernetes" && go build -ldflags "-s -w$names" -o "$folder/$one.new" "./cmd/$one")
+    mv "$folder/$one.new" "$folder/$one"
 done
 
-echo "Building etcd $etcd ..." >&2
-mkdir "$work/etcd"
-cd "$work/etcd"
-printf 'module etcd\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 %s\n' "$etcd" >go.mod
-printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >main.go
-go build -ldflags "-s -w" -o "$folder/etcd" .
+if [[ " $lacking " == *" etcd "* ]]; then
+    echo "Building etcd $etcd ..." >&2
+    mkdir "$work/etcd"
+    cd "$work/etcd"
+    printf 'module etcd\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 %s\n' "$etcd" >go.mod
+    printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >main.go
+    go build -ldflags "-s -w" -o "$folder/etcd" .
+fi
+
+if [[ " $lacking " == *" kwok "* ]]; then
+    echo "Building kwok $kwok ..." >&2
+    fetch sigs.k8s.io/kwok "$kwok" "$work/kwok"
+    (cd "$work/kwok" && go build -ldflags "-s -w" -o "$folder/kwok" ./cmd/kwok)
+fi

@@ -138,24 +138,30 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
     """Of a slot on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
     labels, annotations = _own_cpus(pod.labels, shape.cores)
     metadata = TemplateMetadata(labels, annotations) if labels or annotations else None
-    ports = tuple(Port(p.port, p.port, p.protocol, p.ip) for p in shape.host_ports)
     spec = PodSpec(
         scheduler_name=shape.scheduler,
         node_name=node,
-        containers=(Container("hold", IMAGE, Resources(quantities(shape.requests, shape.devices)), ports),),
+        containers=(Container("hold", IMAGE, Resources(quantities(shape.requests, shape.devices)), ports(shape)),),
         node_selector=shape.node_selector,
         affinity=_affinity(shape),
         topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.is_hard),
-        tolerations=tuple(
-            Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds)
-            for t in shape.tolerations
-        ),
+        tolerations=tolerations(shape),
         volumes=tuple(Volume(f"claim-{i}", Claim(name)) for i, name in enumerate(_claims(pod, shape))),
         priority=shape.priority,
         priority_class_name=shape.priority_class,
         preemption_policy="" if shape.preemption == "PreemptLowerPriority" else shape.preemption,
     )
     return Template(spec, metadata)
+
+
+def ports(shape: v.PodShape) -> tuple[Port, ...]:
+    return tuple(Port(p.port, p.port, p.protocol, p.ip) for p in shape.host_ports)
+
+
+def tolerations(shape: v.PodShape) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds) for t in shape.tolerations
+    )
 
 
 def _claims(pod: PodObserved, shape: v.PodShape) -> tuple[str, ...]:
@@ -193,7 +199,7 @@ def quantities(requests: dict[str, int], devices: v.DeviceRequest | None) -> dic
 def _affinity(shape: v.PodShape) -> Affinity | None:
     nodes = None
     if shape.node_affinity is not None:
-        terms = tuple(NodeTerm(_expressions(t.labels), _expressions(t.fields)) for t in shape.node_affinity)
+        terms = tuple(NodeTerm(expressions(t.labels), expressions(t.fields)) for t in shape.node_affinity)
         nodes = NodeAffinity(NodeSelector(terms))
     together, apart = _required(shape.pod_affinity), _required(shape.pod_anti_affinity)
     return Affinity(nodes, together, apart) if nodes or together or apart else None
@@ -202,7 +208,7 @@ def _affinity(shape: v.PodShape) -> Affinity | None:
 def _required(terms: tuple[v.PodTerm, ...]) -> PodAffinity | None:
     found = tuple(
         PodTerm(
-            t.topology_key, _selector(t.selector), t.namespaces, _selector(t.namespace_selector), t.match_label_keys,
+            t.topology_key, selector(t.selector), t.namespaces, selector(t.namespace_selector), t.match_label_keys,
             t.mismatch_label_keys,
         )
         for t in terms
@@ -213,14 +219,14 @@ def _required(terms: tuple[v.PodTerm, ...]) -> PodAffinity | None:
 
 def _spread(s: v.Spread) -> Spread:
     return Spread(
-        s.max_skew, s.topology_key, s.when_unsatisfiable, _selector(s.selector), s.min_domains, s.node_affinity_policy,
+        s.max_skew, s.topology_key, s.when_unsatisfiable, selector(s.selector), s.min_domains, s.node_affinity_policy,
         s.node_taints_policy, s.match_label_keys,
     )  # fmt: skip
 
 
-def _selector(selector: v.LabelSelector | None) -> Selector | None:
-    return None if selector is None else Selector(selector.labels, _expressions(selector.expressions))
+def selector(selector: v.LabelSelector | None) -> Selector | None:
+    return None if selector is None else Selector(selector.labels, expressions(selector.expressions))
 
 
-def _expressions(expressions: tuple[v.Expression, ...]) -> tuple[Expression, ...]:
+def expressions(expressions: tuple[v.Expression, ...]) -> tuple[Expression, ...]:
     return tuple(Expression(e.key, e.operator, e.values) for e in expressions)

@@ -134,7 +134,7 @@ def unique(prefix: str) -> str:
 # -- the real thing -----------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -143,7 +143,7 @@ def _free_port() -> int:
 @contextmanager
 def apiserver(assets: Path, work: Path) -> Iterator[Target]:
     """etcd and kube-apiserver from an envtest folder, on free ports, without plugins that need controllers."""
-    etcd_port, peer_port, port = _free_port(), _free_port(), _free_port()
+    etcd_port, peer_port, port = free_port(), free_port(), free_port()
     token = secrets.token_hex(16)
     (work / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
     key = work / "sa.key"

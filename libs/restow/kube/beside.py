@@ -1,0 +1,221 @@
+"""Effects beside another scheduler: gate, nominate, swap. Each is safe to repeat and safe to be late; a lost answer is never taken for a failure.
+
+    landing    lists controllers whose new pods wait        gated      asks the API whether it would let one of them wait
+    occupy     makes a placeholder                           vacate     removes it
+    land       nominates, removes the placeholder, removes the gate: in this order no moment is unguarded
+    let_go     removes the gate                              touch      makes the scheduler read a nomination again
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from restow.contracts.values import OwnerRef
+from restow.domain.foreign import LOG
+from restow.kube import decode as d
+from restow.kube import wire
+from restow.kube.client import ApiStatus, answered, path_of
+from restow.kube.crs import Created, CreateOutcome, DeleteOutcome
+from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
+from restow.kube.placeholder import (
+    NAMESPACE,
+    SLOT,
+    Placeholder,
+    class_name,
+    hold_class,
+    idle_container,
+    restricted,
+)
+
+LANDING = "restow.dev/landing"
+"""The scheduling gate of a pod that is awaited."""
+TOUCHED = "restow.dev/touched"
+"""Annotation that says nothing: it is changed so that the scheduler sees the pod."""
+LANDINGS = "/apis/restow.dev/v1/landings"
+_UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
+_OVER = ("Succeeded", "Failed")
+
+
+class Gated(msgspec.Struct, frozen=True):
+    """A pod of this controller would get our gate now."""
+
+
+class NotGated(msgspec.Struct, frozen=True):
+    """It would be scheduled at once: the policy is away, or has not heard of the controller yet."""
+
+
+LandOutcome = Done | Bound | Taken | Gone | Refused | Failed
+GatedOutcome = Gated | NotGated | Refused | Failed
+
+
+class Beside(Effects):
+    """Through one client."""
+
+    # -- who waits -----------------------------------------------------------------------------------------------------
+
+    async def landing(self, log: str, entries: Mapping[str, int | None]) -> PatchOutcome:
+        """Makes these entries of the log's Landing so: controller's uid → until (ms), None takes it off. Other entries stay.
+        `Refused` with 404 where the CRD is not installed."""
+        said = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
+        listed = {uid: time for uid, time in said.items() if time is not None}
+        patch = {"spec": {"open": said}}
+
+        async def attempt() -> PatchOutcome:
+            try:
+                await self._client.patch(f"{LANDINGS}/{log}", patch)
+            except ApiStatus as status:
+                if status.code != 404:
+                    raise
+                if listed:
+                    await self._make_landing(log, listed)
+            return Done()
+
+        return await self._bounded(attempt)
+
+    async def _make_landing(self, log: str, listed: Mapping[str, str]) -> None:
+        metadata = {"name": log, "labels": {"app.kubernetes.io/managed-by": "restow", LOG: log}}
+        body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": metadata, "spec": {"open": listed}}
+        try:
+            await self._client.create(LANDINGS, body)
+        except ApiStatus as status:
+            if status.code == 409:
+                raise ApiStatus(0, "Raced", f"Landing {log} was made meanwhile") from status
+            raise
+
+    async def gated(self, controller: OwnerRef) -> GatedOutcome:
+        """Creates a pod of this controller as a dry run: nothing is stored. Says what the API server that answers knows; another may
+        know it later."""
+        owner = {
+            "apiVersion": controller.api_version or "v1", "kind": controller.kind, "name": controller.name, "uid": controller.uid,
+            "controller": True,
+        }  # fmt: skip
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "gated-", "namespace": NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"containers": [idle_container("none", {})], "securityContext": restricted()},
+        }
+
+        async def attempt() -> GatedOutcome:
+            body = await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod)
+            return Gated() if waits(answered(_pod, body)) else NotGated()
+
+        return await self._bounded(attempt)
+
+    # -- placeholders ----------------------------------------------------------------------------------------------------
+
+    async def occupy(self, manifest: Placeholder, priority: int, log: str) -> CreateOutcome:
+        """A placeholder of that name for the same slot is success: the answer to an earlier attempt was lost. One that is on its way out is
+        not, and `Failed`: another attempt may succeed. Its PriorityClass is made where there is none."""
+        meta = manifest.metadata
+        path = path_of(d.PODS, meta.namespace)
+
+        async def attempt() -> CreateOutcome:
+            try:
+                made = answered(_pod, await self._client.create(path, manifest))
+                return Created(made.metadata.uid)
+            except ApiStatus as status:
+                if status.code == 409:
+                    return await self._made_before(manifest)
+                if status.code == 403 and f"PriorityClass with name {class_name(priority)}" in status.message:
+                    await self._make_class(priority, log)
+                    # Admission hears of the class a moment later.
+                    raise ApiStatus(0, "ClassIsNew", status.message) from status
+                raise
+
+        return await self._bounded(attempt)
+
+    async def _made_before(self, manifest: Placeholder) -> CreateOutcome:
+        meta = manifest.metadata
+        there = answered(_pod, await self._client.get(path_of(d.PODS, meta.namespace, meta.name)))
+        labels, notes = there.metadata.labels or {}, there.metadata.annotations or {}
+        if labels.get(LOG) != meta.labels[LOG] or notes.get(SLOT) != meta.annotations[SLOT]:
+            return Refused(409, "AlreadyExists", f"{meta.name} exists, and is not the placeholder that is wanted")
+        if there.metadata.deletion_timestamp is not None or (there.status and there.status.phase in _OVER):
+            raise ApiStatus(0, "Ending", f"{meta.name} is still there, and ends")
+        return Created(there.metadata.uid)
+
+    async def _make_class(self, priority: int, log: str) -> None:
+        try:
+            await self._client.create(d.PRIORITY_CLASSES.path, hold_class(priority, log))
+        except ApiStatus as status:
+            if status.code != 409:
+                raise
+
+    async def vacate(self, placeholder: PodRef) -> DeleteOutcome:
+        """At once, with the uid as precondition. One that is gone, or replaced by another, is done."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
+
+        async def attempt() -> DeleteOutcome:
+            try:
+                await self._client.delete(path_of(d.PODS, placeholder.namespace, placeholder.name), options)
+            except ApiStatus as status:
+                if status.code not in (404, 409):
+                    raise
+            return Done()
+
+        return await self._bounded(attempt)
+
+    # -- the pod ---------------------------------------------------------------------------------------------------------
+
+    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None) -> LandOutcome:
+        """Hands the node over: from the nomination on, the scheduler counts the pod there, so that the placeholder may go. `Done`: nothing
+        holds the pod back any more. `Gone` leaves the placeholder."""
+        there = await self._nominated(pod, node)
+        if isinstance(there, Gone | Refused | Failed):
+            return there
+        where = there.spec.node_name if there.spec else None
+        if placeholder is not None:
+            vacated = await self.vacate(placeholder)
+            if not isinstance(vacated, Done):
+                return vacated
+        if where:
+            return Bound() if where == node else Taken(where)
+        return await self.let_go(pod)
+
+    async def _nominated(self, pod: PodRef, node: str) -> wire.Pod | Gone | Refused | Failed:
+        return await self._patched(pod, {"status": {"nominatedNodeName": node}}, "status")
+
+    async def let_go(self, pod: PodRef) -> PatchOutcome:
+        """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
+        return _done(await self._patched(pod, {"spec": _UNGATED}))
+
+    async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
+        """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
+        return _done(await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}}))
+
+    async def _patched(self, pod: PodRef, change: dict[str, Any], subresource: str = "") -> wire.Pod | Gone | Refused | Failed:
+        """The pod as it is then. Its uid is the precondition."""
+        patch = change | {"metadata": {"uid": pod.uid} | change.get("metadata", {})}
+
+        async def attempt() -> Any:
+            try:
+                body = await self._client.patch(path_of(d.PODS, pod.namespace, pod.name, subresource), patch, "strategic")
+                return answered(_pod, body)
+            except ApiStatus as status:
+                outcome = await self._after_patch(pod, status)
+                # Only the uid is a precondition, and a pod that ends is a pod.
+                assert isinstance(outcome, Gone | Refused | Failed)
+                return outcome
+
+        return await self._bounded(attempt)
+
+
+_pod = msgspec.json.Decoder(wire.Pod)
+
+
+def waits(pod: wire.Pod) -> bool:
+    """Whether our gate holds it back."""
+    gates = pod.spec.scheduling_gates if pod.spec else None
+    return any(gate.name == LANDING for gate in gates or ())
+
+
+def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:
+    return Done() if isinstance(answer, wire.Pod) else answer
+
+
+def timestamp(millis: int) -> str:
+    """RFC 3339 with milliseconds, in UTC."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,263 @@
+"""Placeholders: pods that hold a place for a pod of another scheduler, and their PriorityClass (manifests only).
+
+A placeholder asks for what the pod asks for, and is placed by the pod's own scheduler, which may choose one node only. It has none
+of the pod's labels: the pod's controller would adopt it, budgets and endpoints would count it. It never preempts, and has the pod's
+priority itself: whoever may not take the pod's place may not take this one.
+
+What is left out, because it would keep the placeholder away from where the pod itself may go: affinity to other pods and hard spread (they count by labels),
+claims (a ReadWriteOncePod one admits no second pod), and what the pod itself blocks while it is still there.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from restow.contracts import values as v
+from restow.domain.foreign import LOG
+from restow.domain.selectors import selects
+from restow.kube.annotations import MIGRATION
+from restow.kube.pod_template import (
+    Affinity,
+    Expression,
+    Json,
+    NodeAffinity,
+    NodeSelector,
+    NodeTerm,
+    PodAffinity,
+    PodTerm,
+    Port,
+    Toleration,
+    expressions,
+    ports,
+    quantities,
+    selector,
+    tolerations,
+)
+
+NAMESPACE = "restow-holds"
+WITH_HOST_PORTS = "restow-holds-ports"
+"""Where those with host ports are: Pod Security's `restricted` refuses them."""
+SLOT = "restow.dev/slot"
+"""Annotation: the slot that it is the body of."""
+GATE = "restow.dev/hold"
+"""The scheduling gate of one that is never bound."""
+IMAGE = "registry.k8s.io/pause:3.10"
+MOST_PRIORITY = 10**9
+"""Of a PriorityClass that is not the cluster's own. Pods above it cannot be held for."""
+_NOTES = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+_MANAGED = {"app.kubernetes.io/managed-by": "restow"}
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What a placeholder is for. `slot`: any text that names the slot, once in the log. `namespace`, `labels`: the pod's. `shared`: topology
+    keys of which source and target have the same value. `lifetime`: seconds after which its kubelet ends it, whatever became of us; 0: none.
+    A `virtual` one is gated, and never bound: it holds while it is nominated."""
+
+    log: str
+    slot: str
+    node: str
+    namespace: str
+    labels: Mapping[str, str] = _NONE
+    migration: str = ""
+    shared: frozenset[str] = frozenset()
+    lifetime: int = 0
+    virtual: bool = False
+    image: str = IMAGE
+
+
+class Metadata(Json, frozen=True):
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class Resources(Json, frozen=True):
+    requests: dict[str, str]
+    limits: dict[str, str] | None = None
+
+
+class Capabilities(Json, frozen=True):
+    drop: tuple[str, ...]
+
+
+class ContainerSecurity(Json, frozen=True):
+    allow_privilege_escalation: bool
+    capabilities: Capabilities
+    read_only_root_filesystem: bool
+
+
+class Seccomp(Json, frozen=True):
+    type: str
+
+
+class PodSecurity(Json, frozen=True):
+    run_as_non_root: bool
+    run_as_user: int
+    seccomp_profile: Seccomp
+
+
+class Container(Json, frozen=True):
+    name: str
+    image: str
+    resources: Resources
+    security_context: ContainerSecurity
+    ports: tuple[Port, ...] = ()
+
+
+class Gate(Json, frozen=True):
+    name: str
+
+
+class Spec(Json, frozen=True):
+    scheduler_name: str
+    priority_class_name: str
+    containers: tuple[Container, ...]
+    security_context: PodSecurity
+    termination_grace_period_seconds: int
+    automount_service_account_token: bool
+    enable_service_links: bool
+    node_selector: dict[str, str]
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[Gate, ...] = ()
+    active_deadline_seconds: int | None = None
+
+
+class Placeholder(Json, frozen=True):
+    """`msgspec.json.encode` gives the body of the request."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: Spec
+
+
+class HoldClass(Json, frozen=True):
+    """A PriorityClass of placeholders."""
+
+    api_version: str
+    kind: str
+    metadata: "ClassMetadata"
+    value: int
+    preemption_policy: str
+    description: str
+
+
+class ClassMetadata(Json, frozen=True):
+    name: str
+    labels: dict[str, str]
+
+
+def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
+    """Of the pod's shape. What a placeholder cannot hold is not asked here: claims to devices, shares of them, CPUs of its own."""
+    labels = _MANAGED | {LOG: hold.log} | ({MIGRATION: hold.migration} if hold.migration else {})
+    return Placeholder(
+        api_version="v1",
+        kind="Pod",
+        metadata=Metadata(name_of(hold), namespace_of(shape), labels, _NOTES | {SLOT: hold.slot}),
+        spec=Spec(
+            scheduler_name=shape.scheduler,
+            priority_class_name=class_name(shape.priority),
+            containers=(idle_container(hold.image, quantities(shape.requests, shape.devices), ports(shape)),),
+            security_context=restricted(),
+            termination_grace_period_seconds=0,
+            automount_service_account_token=False,
+            enable_service_links=False,
+            node_selector=shape.node_selector,
+            affinity=_affinity(shape, hold),
+            tolerations=tolerations(shape),
+            scheduling_gates=(Gate(GATE),) if hold.virtual else (),
+            active_deadline_seconds=hold.lifetime or None,
+        ),
+    )
+
+
+def name_of(hold: Hold) -> str:
+    """The same for the same slot on the same node, so that an answer that was lost does not make a second one."""
+    said = "\0".join((hold.log, hold.slot, hold.node, "virtual" if hold.virtual else ""))
+    return f"hold-{hashlib.sha256(said.encode()).hexdigest()[:20]}"
+
+
+def namespace_of(shape: v.PodShape) -> str:
+    return WITH_HOST_PORTS if shape.host_ports else NAMESPACE
+
+
+def class_name(priority: int) -> str:
+    return f"restow-hold-{priority}"
+
+
+def hold_class(priority: int, log: str) -> HoldClass:
+    """The pod's own value: with one below, pods like it would preempt the placeholder."""
+    return HoldClass(
+        api_version="scheduling.k8s.io/v1",
+        kind="PriorityClass",
+        metadata=ClassMetadata(class_name(priority), _MANAGED | {LOG: log}),
+        value=priority,
+        preemption_policy="Never",
+        description="Restow's placeholders for pods of this priority.",
+    )
+
+
+def idle_container(image: str, requests: dict[str, str], host_ports: tuple[Port, ...] = ()) -> Container:
+    """Does nothing, in what Pod Security's `restricted` asks for. Extended resources and huge pages need equal limits."""
+    limits = {name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")}
+    security = ContainerSecurity(False, Capabilities(("ALL",)), True)
+    return Container("hold", image, Resources(requests, limits or None), security, host_ports)
+
+
+def restricted() -> PodSecurity:
+    return PodSecurity(True, 65535, Seccomp("RuntimeDefault"))
+
+
+# -- where it may be ---------------------------------------------------------------------------------------------------
+
+
+def _affinity(shape: v.PodShape, hold: Hold) -> Affinity | None:
+    apart = _anti_affinity(shape, hold)
+    nodes = NodeAffinity(NodeSelector(_terms(shape, hold)))
+    return Affinity(node_affinity=nodes, pod_anti_affinity=apart)
+
+
+def _terms(shape: v.PodShape, hold: Hold) -> tuple[NodeTerm, ...]:
+    """The pod's own, each for this node only: terms are alternatives."""
+    pin = Expression("metadata.name", "In", (hold.node,))
+    own = shape.node_affinity or (v.NodeTerm(),)
+    return tuple(NodeTerm(expressions(term.labels), (*expressions(term.fields), pin)) for term in own)
+
+
+def _anti_affinity(shape: v.PodShape, hold: Hold) -> PodAffinity | None:
+    """The required terms, as they read in the pod's own namespace and with its labels. Left out is a term that the pod itself breaks while
+    it is where it is."""
+    found = []
+    for term in shape.pod_anti_affinity:
+        if term.weight or term.selector is None:
+            continue
+        chosen = _with_keys(term.selector, term, hold.labels)
+        if term.topology_key in hold.shared and _reaches_home(term, hold) and selects(chosen, hold.labels):
+            continue
+        here = () if term.namespaces or term.namespace_selector is not None else (hold.namespace,)
+        found.append(
+            PodTerm(
+                topology_key=term.topology_key,
+                label_selector=selector(chosen),
+                namespaces=term.namespaces or here,
+                namespace_selector=selector(term.namespace_selector),
+            )
+        )
+    return PodAffinity(tuple(found)) if found else None
+
+
+def _reaches_home(term: v.PodTerm, hold: Hold) -> bool:
+    """Whether it is about pods of the pod's own namespace; a selector of namespaces, whose labels are not known here, may be."""
+    return not term.namespaces or hold.namespace in term.namespaces or term.namespace_selector is not None
+
+
+def _with_keys(chosen: v.LabelSelector, term: v.PodTerm, labels: Mapping[str, str]) -> v.LabelSelector:
+    """matchLabelKeys and mismatchLabelKeys mean labels of the pod that has the term: the placeholder has none of them."""
+    keys = (*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in term.mismatch_label_keys))
+    added = tuple(v.Expression(key, operator, (labels[key],)) for key, operator in keys if key in labels)
+    return msgspec.structs.replace(chosen, expressions=chosen.expressions + added)

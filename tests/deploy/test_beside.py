@@ -1,0 +1,73 @@
+"""What is added for moves beside another scheduler fails open, gives nobody more than it needs, and is guarded."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind
+
+from restow.kube.beside import LANDING
+from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS
+
+FOLDERS = ("beside", "beside/host-ports")
+HELD = {"beside": NAMESPACE, "beside/host-ports": WITH_HOST_PORTS}
+
+
+def sources(folder: str) -> list[Any]:
+    files = [f for f in sorted((DEPLOY / folder).glob("*.yaml")) if f.name != "kustomization.yaml"]
+    return [m for f in files for m in yaml.safe_load_all(f.read_text())]
+
+
+BOTH = [m for folder in FOLDERS for m in sources(folder)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_it_builds_with_one_label_and_all_that_is_written(folder):
+    built = build(folder)
+    assert {(m["kind"], m["metadata"]["name"]) for m in built} == {(m["kind"], m["metadata"]["name"]) for m in sources(folder)}
+    assert {m["metadata"]["labels"]["app.kubernetes.io/part-of"] for m in built} == {"restow"}
+
+
+def test_pods_are_made_and_deleted_where_placeholders_are_and_nowhere_else():
+    for role in of_kind(BOTH, "ClusterRole"):
+        for rule in role["rules"]:
+            assert "pods" not in rule["resources"] or rule["verbs"] == ["patch"]
+    for folder, namespace in HELD.items():
+        assert {m["metadata"]["namespace"] for m in of_kind(sources(folder), "Role", "RoleBinding")} == {namespace}
+        assert named(BOTH, "Namespace", namespace)
+
+
+def test_nobody_gets_a_wildcard_or_a_way_to_more_rights():
+    for role in of_kind(BOTH, "ClusterRole", "Role"):
+        assert "*" not in str(role["rules"])
+        assert not re.search("secrets|serviceaccounts|exec|escalate|impersonate|policies", str(role["rules"]))
+
+
+def test_each_role_is_bound_to_its_service_and_to_no_other():
+    for binding in of_kind(BOTH, "ClusterRoleBinding", "RoleBinding"):
+        name = binding["metadata"]["name"]
+        assert binding["roleRef"]["name"] == name
+        assert [s["name"] for s in binding["subjects"]] == [name.removesuffix("-beside")]
+        assert name.removeprefix("restow-").removesuffix("-beside") in SERVICES
+
+
+def test_whoever_may_patch_pods_is_guarded():
+    base = list(yaml.safe_load_all((DEPLOY / "base" / "rights.yaml").read_text()))
+    patch = {
+        role["metadata"]["name"].removesuffix("-beside")
+        for role in of_kind([*BOTH, *base], "ClusterRole")
+        for rule in role["rules"]
+        if {"pods", "pods/status"} & set(rule["resources"]) and "patch" in rule["verbs"] and rule["apiGroups"] == [""]
+    }
+    (condition,) = named(BOTH, "ValidatingAdmissionPolicy", "restow-guard")["spec"]["matchConditions"]
+    assert patch == set(re.findall(r"restow-system:(restow-[a-z-]+)", condition["expression"]))
+
+
+def test_the_gates_policy_fails_open_and_reads_a_crd():
+    policy = named(BOTH, "MutatingAdmissionPolicy", "restow-landing")["spec"]
+    assert policy["failurePolicy"] == "Ignore"
+    assert policy["paramKind"]["kind"] == named(BOTH, "CustomResourceDefinition", "landings.restow.dev")["spec"]["names"]["kind"]
+    assert {m["patchType"] for m in policy["mutations"]} == {"ApplyConfiguration"}
+    assert LANDING in str(policy["mutations"])
+    assert named(BOTH, "MutatingAdmissionPolicyBinding", "restow-landing")["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"

@@ -1,0 +1,194 @@
+"""Gate, nominate, swap: each effect is safe to repeat and safe to be late. Against kubesim, with its scripted faults; what a real scheduler makes of
+them is in tests/kubernetes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from restow.contracts.values import OwnerRef, PodShape
+from restow.kube.beside import LANDING, Beside, NotGated, timestamp
+from restow.kube.crs import Created
+from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
+from restow.kube.placeholder import NAMESPACE, Hold, placeholder
+from restow.kube.retry import Backoff
+
+FAST = Backoff(attempts=3, first=0.001, longest=0.002)
+STRANGER = "00000000-0000-0000-0000-000000000000"
+CRD = Path(__file__).parents[3] / "deploy" / "beside" / "crd.yaml"
+LOG = "l0g"
+GATES = [{"name": "theirs"}, {"name": LANDING}]
+SHAPE = PodShape({"cpu": 1000, "pods": 1}, priority=7)
+
+
+@pytest.fixture
+async def beside(api):
+    await api.client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    return Beside(api.client, FAST)
+
+
+async def occupied(beside, slot="s-1", node="t"):
+    manifest = placeholder(SHAPE, Hold(LOG, slot, node, "default"))
+    outcome = await beside.occupy(manifest, 7, LOG)
+    return PodRef(NAMESPACE, manifest.metadata.name, outcome.uid) if isinstance(outcome, Created) else outcome
+
+
+async def there(api, pod):
+    return [p for p in json.loads(await api.client.get(f"/api/v1/namespaces/{pod.namespace}/pods"))["items"] if p["metadata"]["uid"] == pod.uid]
+
+
+# -- placeholders ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_placeholder_of_a_priority_makes_its_class(api, beside):
+    held = await occupied(beside)
+    assert (await api.read_pod(held))["spec"]["priority"] == 7
+    assert (await api.read("/apis/scheduling.k8s.io/v1/priorityclasses/restow-hold-7")).preemptionPolicy == "Never"
+
+
+async def test_a_placeholder_is_made_once(api, beside):
+    first = await occupied(beside)
+    assert await occupied(beside) == first
+    assert await occupied(beside, slot="s-2") != first
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut"])
+async def test_a_lost_answer_makes_no_second_placeholder(api, beside, fault):
+    await occupied(beside, slot="s-0")
+    rule = api.faults.add(fault, verb="create", resource="pods")
+    held = await occupied(beside)
+    assert rule.hits == 1
+    assert len(await there(api, held)) == 1
+
+
+async def test_somebody_elses_pod_of_that_name_is_refused(api, beside):
+    manifest = placeholder(SHAPE, Hold(LOG, "s-1", "t", "default"))
+    body = {"metadata": {"name": manifest.metadata.name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    await api.client.create(f"/api/v1/namespaces/{NAMESPACE}/pods", body)
+    outcome = await occupied(beside)
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "AlreadyExists"
+
+
+async def test_one_that_ends_is_no_hold(api, beside):
+    held = await occupied(beside)
+    await api.patch_pod(held, {"metadata": {"finalizers": ["example.com/wait"]}})
+    assert await beside.vacate(held) == Done()
+    outcome = await occupied(beside)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "Ending"
+
+
+async def test_without_its_namespace_nothing_is_held(api):
+    outcome = await occupied(Beside(api.client, FAST))
+    assert isinstance(outcome, Refused)
+    assert NAMESPACE in outcome.message
+
+
+async def test_a_placeholder_goes_once_and_another_of_its_name_stays(api, beside):
+    held = await occupied(beside)
+    assert await beside.vacate(PodRef(held.namespace, held.name, STRANGER)) == Done()
+    assert await there(api, held)
+    assert await beside.vacate(held) == Done()
+    assert await there(api, held) == []
+    assert await beside.vacate(held) == Done()
+
+
+# -- the pod -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_lands_with_its_nomination_before_the_placeholder_goes_and_its_gate_after(api, beside):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    api.faults.add("status", verb="delete", resource="pods", code=503, count=3)
+    assert isinstance(await beside.land(pod, "t", held), Failed)
+    got = await api.read_pod(pod)
+    assert got["status"]["nominatedNodeName"] == "t"
+    assert got["spec"]["schedulingGates"] == GATES
+    assert await beside.land(pod, "t", held) == Done()
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
+    assert await there(api, held) == []
+    assert await beside.land(pod, "t", held) == Done()
+
+
+async def test_a_pod_that_has_a_node_has_landed_or_not_and_needs_no_placeholder(api, beside):
+    for node, outcome in (("t", Bound()), ("u", Taken("u"))):
+        held, pod = await occupied(beside), await api.pod(name=f"on-{node}")
+        await beside.bind(pod, node)
+        assert await beside.land(pod, "t", held) == outcome
+        assert await there(api, held) == []
+
+
+async def test_a_pod_that_has_gone_leaves_the_placeholder_to_whom_it_may_concern(api, beside):
+    held, pod = await occupied(beside), await api.pod()
+    assert await beside.land(PodRef("default", "web", STRANGER), "t", held) == Gone()
+    assert await beside.land(PodRef("default", "nobody", STRANGER), "t", held) == Gone()
+    assert "nominatedNodeName" not in (await api.read_pod(pod))["status"]
+    assert await there(api, held)
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut"])
+@pytest.mark.parametrize("resource", ["pods", "pods/status"])
+async def test_lost_answers_to_a_landing_are_no_failure(api, beside, fault, resource):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    rule = api.faults.add(fault, verb="patch", resource=resource)
+    assert await beside.land(pod, "t", held) == Done()
+    assert rule.hits == 1
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
+
+
+async def test_letting_go_takes_our_gate_and_no_other(api, beside):
+    pod = await api.pod(schedulingGates=GATES)
+    assert await beside.let_go(pod) == Done()
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
+    assert await beside.let_go(pod) == Done()
+    assert await beside.let_go(PodRef("default", "web", STRANGER)) == Gone()
+
+
+async def test_a_touch_changes_nothing_but_our_own_annotation(api, beside):
+    pod = await api.pod(schedulingGates=GATES)
+    assert await beside.touch(pod, "1") == Done()
+    assert (await api.read_pod(pod))["metadata"]["annotations"] == {"restow.dev/touched": "1"}
+
+
+# -- who waits ---------------------------------------------------------------------------------------------------------
+
+
+async def landings(api):
+    await api.client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(CRD.read_text()))
+
+
+async def listed(api):
+    return json.loads(await api.client.get(f"/apis/restow.dev/v1/landings/{LOG}"))
+
+
+async def test_controllers_are_listed_and_taken_off_one_by_one(api, beside):
+    await landings(api)
+    assert await beside.landing(LOG, {"u-1": None}) == Done()
+    assert await beside.landing(LOG, {"u-1": 1_000}) == Done()
+    assert (await listed(api))["metadata"]["labels"]["restow.dev/log"] == LOG
+    assert await beside.landing(LOG, {"u-2": 2_500, "u-1": None}) == Done()
+    assert (await listed(api))["spec"]["open"] == {"u-2": "1970-01-01T00:00:02.500Z"}
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut"])
+@pytest.mark.parametrize("verb", ["create", "patch"])
+async def test_a_lost_answer_lists_all_the_same(api, beside, fault, verb):
+    await landings(api)
+    if verb == "patch":
+        await beside.landing(LOG, {"u-0": 1_000})
+    rule = api.faults.add(fault, verb=verb, resource="landings.restow.dev")
+    assert await beside.landing(LOG, {"u-1": 1_000}) == Done()
+    assert rule.hits == 1
+    assert (await listed(api))["spec"]["open"]["u-1"] == timestamp(1_000)
+
+
+async def test_without_the_crd_nobody_is_listed(beside):
+    outcome = await beside.landing(LOG, {"u-1": 1_000})
+    assert isinstance(outcome, Refused)
+    assert outcome.code == 404
+
+
+async def test_where_no_policy_gates_the_dry_run_says_so_and_leaves_nothing(api, beside):
+    assert await beside.gated(OwnerRef("ReplicaSet", "web", "u-1", "apps/v1")) == NotGated()
+    assert json.loads(await api.client.get("/api/v1/pods"))["items"] == []

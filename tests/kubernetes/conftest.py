@@ -1,0 +1,76 @@
+"""Fixtures of the tests on a real control plane: one a worker, `world` is a test's own, from empty to empty.
+
+They are skipped, and say so, where KUBEBUILDER_ASSETS does not name a folder with all parts; `make test-kubernetes` builds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import pytest
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import Lab, assets, lab
+from kubernetes.moves import Mover
+from kubernetes.world import World
+from kubesim.conformance.harness import Api, Target
+
+from restow.kube.beside import Beside
+from restow.kube.client import ClientConfig, connect
+
+
+@pytest.fixture(scope="session", name="lab")
+def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    found, why = assets()
+    if found is None:
+        pytest.skip(why)
+    with lab(found, tmp_path_factory.mktemp("lab")) as one:
+        one.install()
+        yield one
+
+
+@pytest.fixture(scope="session")
+def kubelets(lab: Lab) -> Iterator[Kubelets]:
+    one = Kubelets(lab.target)
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="session")
+def accounts(lab: Lab) -> dict[str, Target]:
+    return {service: lab.account(service) for service in ("scheduler-session", "descheduler")}
+
+
+@pytest.fixture
+async def world(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
+        one = World(lab, kubelets, Api(lab.target, session))
+        await one.open()
+        try:
+            yield one
+        finally:
+            await one.close()
+
+
+@pytest.fixture
+async def session(lab: Lab, accounts: dict[str, Target]) -> AsyncIterator[Beside]:
+    async for one in effects(lab, accounts, "scheduler-session"):
+        yield one
+
+
+@pytest.fixture
+async def descheduler(lab: Lab, accounts: dict[str, Target]) -> AsyncIterator[Beside]:
+    async for one in effects(lab, accounts, "descheduler"):
+        yield one
+
+
+async def effects(lab: Lab, accounts: dict[str, Target], service: str) -> AsyncIterator[Beside]:
+    """A service's, with the rights of its account."""
+    async with await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(accounts[service], service)))) as client:
+        yield Beside(client)
+
+
+@pytest.fixture
+def mover(world: World, session: Beside, descheduler: Beside) -> Mover:
+    return Mover(world, session, descheduler)

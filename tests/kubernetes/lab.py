@@ -1,0 +1,175 @@
+"""A whole control plane from an envtest folder: etcd, API servers, controllers, the stock scheduler. Kubelets are played (`kubelets`).
+
+`tests/kubernetes/build.sh` builds what it needs; KUBEBUILDER_ASSETS names the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubesim.conformance.harness import Target, free_port, plain, signing_key, write_kubeconfig
+
+PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACE = "restow-system"
+CONTROLLERS = (
+    "*,-node-lifecycle-controller,-node-ipam-controller,-taint-eviction-controller,-serviceaccount-token-controller,"
+    "-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller,-bootstrap-signer-controller,-token-cleaner-controller"
+)
+"""Nodes are played and have no heartbeats."""
+UP = 120.0
+"""Seconds in which a part must be ready, also on a busy machine."""
+
+
+def assets() -> tuple[Path | None, str]:
+    """The folder with all parts, or why there is none."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    if not named:
+        return None, "needs a real control plane: KUBEBUILDER_ASSETS is not set (make test-kubernetes builds one)"
+    lacking = [part for part in PARTS if not os.access(Path(named) / part, os.X_OK)]
+    return (None, f"KUBEBUILDER_ASSETS={named} lacks {', '.join(lacking)}") if lacking else (Path(named), "")
+
+
+@dataclass
+class Lab:
+    """A running control plane. `target` is its first API server."""
+
+    assets: Path
+    work: Path
+    target: Target = field(init=False)
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _etcd: str = ""
+    _token: str = field(default_factory=lambda: secrets.token_hex(16))
+    _key: Path = field(init=False)
+    _scheduler: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        self._key = self.work / "sa.key"
+        self._key.write_text(signing_key())
+        (self.work / "tokens.csv").write_text(f"{self._token},admin,admin,system:masters\n")
+        port, peer = free_port(), free_port()
+        self._etcd = f"http://127.0.0.1:{port}"
+        self._spawn(
+            "etcd", "etcd", "--data-dir", str(self.work / "etcd"), "--listen-client-urls", self._etcd, "--advertise-client-urls", self._etcd,
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--unsafe-no-fsync",
+        )  # fmt: skip
+        self.target = self.another_server("api")
+        write_kubeconfig(self.target, self.work / "kubeconfig")
+        self._spawn(
+            "controllers", "kube-controller-manager", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false",
+            f"--secure-port={free_port()}", f"--cert-dir={self.work / 'controllers-certs'}", f"--controllers={CONTROLLERS}",
+            "--kube-api-qps=200", "--kube-api-burst=400", "--resource-quota-sync-period=5s",
+        )  # fmt: skip
+        self.start_scheduler()
+
+    def another_server(self, name: str) -> Target:
+        """One more API server on the same etcd, ready."""
+        port = free_port()
+        self._spawn(
+            name, "kube-apiserver", f"--etcd-servers={self._etcd}", f"--secure-port={port}", "--bind-address=127.0.0.1",
+            f"--cert-dir={self.work / f'{name}-certs'}", f"--token-auth-file={self.work / 'tokens.csv'}", "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
+            "--service-account-issuer=https://restow.test", f"--service-account-key-file={self._key}",
+            f"--service-account-signing-key-file={self._key}", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+        )  # fmt: skip
+        insecure = ssl.create_default_context()
+        insecure.check_hostname = False
+        insecure.verify_mode = ssl.CERT_NONE
+        target = Target("cluster", f"https://127.0.0.1:{port}", {"Authorization": f"Bearer {self._token}"}, insecure)
+        self._await(name, f"{target.url}/readyz", target)
+        return target
+
+    def start_scheduler(self, *more: str) -> None:
+        port = free_port()
+        self._spawn(
+            "scheduler", "kube-scheduler", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false", f"--secure-port={port}",
+            f"--cert-dir={self.work / 'scheduler-certs'}", "--authentication-skip-lookup",
+            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *more,
+        )  # fmt: skip
+        self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
+
+    def start_kwok(self, label: str) -> None:
+        """kwok's kubelets for the nodes with this label (key=value)."""
+        self._spawn(
+            "kwok", "kwok", f"--kubeconfig={self.work / 'kubeconfig'}", f"--manage-nodes-with-label-selector={label}",
+            f"--server-address=127.0.0.1:{free_port()}",
+        )  # fmt: skip
+
+    def stop(self, name: str, *, hard: bool = False) -> None:
+        child = self._running.pop(name)
+        (child.kill if hard else child.terminate)()
+        try:
+            child.wait(20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    def close(self) -> None:
+        for name in reversed(list(self._running)):
+            self.stop(name, hard=name not in ("etcd",))
+
+    def install(self) -> None:
+        """deploy/beside and the rights of the services, as `kubectl apply -k` sends them."""
+        plain(self.target, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        self.kubectl("apply", "-n", NAMESPACE, "-f", str(DEPLOY / "base" / "rights.yaml"))
+        self.kubectl("apply", "-k", str(DEPLOY / "beside"))
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev")
+
+    def kubectl(self, *args: str) -> str:
+        done = subprocess.run(
+            [str(self.assets / "kubectl"), f"--kubeconfig={self.work / 'kubeconfig'}", *args], capture_output=True, text=True, timeout=90
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
+        return done.stdout
+
+    def account(self, service: str) -> Target:
+        """The API as a service's ServiceAccount sees it."""
+        asked = {"spec": {"expirationSeconds": 86400}}
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/restow-{service}/token"
+        token = plain(self.target, "POST", path, asked)["status"]["token"]
+        return Target("cluster", self.target.url, {"Authorization": f"Bearer {token}"}, self.target.ssl)
+
+    def kubeconfig(self, target: Target, name: str) -> Path:
+        return write_kubeconfig(target, self.work / f"{name}.kubeconfig")
+
+    def log(self, name: str) -> str:
+        return (self.work / f"{name}.log").read_text(errors="replace")
+
+    def _spawn(self, name: str, program: str, *args: str) -> None:
+        with (self.work / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen([str(self.assets / program), *args], stdout=log, stderr=log)
+
+    def _await(self, name: str, url: str, target: Target) -> None:
+        deadline = time.monotonic() + UP
+        context = target.ssl if isinstance(target.ssl, ssl.SSLContext) else None
+        while time.monotonic() < deadline:
+            if self._running[name].poll() is not None:
+                raise RuntimeError(f"{name} ended: {self.log(name)[-2000:]}")
+            with contextlib.suppress(OSError):
+                request = urllib.request.Request(url, headers=target.headers)
+                with urllib.request.urlopen(request, timeout=2, context=context) as answer:
+                    if answer.status == 200:
+                        return
+            time.sleep(0.1)
+        raise RuntimeError(f"{name} was not ready in {UP:g} s: {self.log(name)[-2000:]}")
+
+
+@contextlib.contextmanager
+def lab(assets: Path, work: Path) -> Iterator[Lab]:
+    """Up, and nothing of it left afterwards."""
+    one = Lab(assets, work)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.close()

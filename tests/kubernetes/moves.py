@@ -1,0 +1,232 @@
+"""Restow in small: moves by gate, nominate, swap, driven through the effects, each with the rights of the service that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes.world import WAIT, World, controller
+
+from restow.contracts.values import OwnerRef
+from restow.kube import decode as d
+from restow.kube.beside import LANDING, Beside, Gated
+from restow.kube.crs import Created
+from restow.kube.describe import pod_fact
+from restow.kube.effects import Accepted, Bound, Done, PodRef
+from restow.kube.placeholder import Hold, placeholder
+
+Obj = dict[str, Any]
+LOG = "0123456789abcdef0123456789abcdef"
+OPEN = 60_000
+"""Milliseconds that a controller stays listed."""
+Step = Callable[[PodRef], Awaitable[None]]
+
+
+@dataclass
+class Move:
+    """One pod's. `end`: landed, elsewhere, waits, rejected, gone, `no hold: …`, `no gate: …`, `not evicted: …`."""
+
+    victim: Obj
+    target: str
+    owner: Obj
+    name: str = ""
+    """Of the successor, where it has the victim's."""
+    evicted: bool = False
+    successor: Obj | None = None
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    end: str = ""
+    node: str = ""
+    held_ms: float = 0.0
+    bound_ms: float = 0.0
+    """From the eviction's answer on."""
+    stolen: bool = False
+
+
+class Mover:
+    """`session` and `descheduler` are their effects."""
+
+    def __init__(self, world: World, session: Beside, descheduler: Beside):
+        self.world, self.session, self.descheduler = world, session, descheduler
+        self.open: list[Move] = []
+        self.let_go = 0
+        self._known: set[str] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        world.told.append(self._told)
+
+    async def move(
+        self,
+        victim: Obj,
+        target: str,
+        *,
+        before: Step | None = None,
+        after: Step | None = None,
+        wait_end: bool = False,
+        shared: frozenset[str] = frozenset(),
+        seconds: float = WAIT,
+    ) -> Move:
+        """`before`, `after` the eviction, with the placeholder. `wait_end`: the successor is nominated when the victim has gone."""
+        owner = controller(victim)
+        assert owner is not None
+        move = Move(victim, target, owner, victim["metadata"]["name"] if owner["kind"] == "StatefulSet" else "")
+        self.open.append(move)
+        held: PodRef | None = None
+        try:
+            held = await self._hold(move, shared)
+            if held is not None and await self._listed(move):
+                if before is not None:
+                    await before(held)
+                if self._lost(held):
+                    move.end = "no hold: stolen before the eviction"
+                elif await self._evict(move):
+                    if after is not None:
+                        await after(held)
+                    await self._land(move, held, wait_end, seconds)
+            return move
+        finally:
+            self.open.remove(move)
+            if not any(other.owner["uid"] == owner["uid"] for other in self.open):
+                assert isinstance(await self.descheduler.landing(LOG, {owner["uid"]: None}), Done)
+            if held is not None:
+                assert isinstance(await self.session.vacate(held), Done)
+            for pod in [p for p in self.world.pods.values() if _gated(p) and (controller(p) or {}).get("uid") == owner["uid"]]:
+                if not any(other.successor is not None and uid_of(other.successor) == uid_of(pod) for other in self.open):
+                    await self.session.let_go(ref(pod))
+
+    # -- its steps -----------------------------------------------------------------------------------------------------
+
+    async def _hold(self, move: Move, shared: frozenset[str]) -> PodRef | None:
+        began = time.perf_counter()
+        manifest, shape = manifest_of(move.victim, move.target, shared)
+        outcome = await self.session.occupy(manifest, shape.priority, LOG)
+        if not isinstance(outcome, Created):
+            move.end = f"no hold: {outcome}"
+            return None
+        held, at = PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid), self.world.at
+
+        def settled() -> bool:
+            return any((held.uid, what) in at for what in ("running", "failed", "ending", "gone"))
+
+        if not await self.world.within(settled, 5) or self._lost(held):
+            move.end = "no hold: " + ("stolen" if (held.uid, "bound") in at else "unschedulable")
+            await self.session.vacate(held)
+            return None
+        move.held_ms = 1000 * (time.perf_counter() - began)
+        return held
+
+    async def _listed(self, move: Move) -> bool:
+        until = int(time.time() * 1000) + OPEN
+        listed = await self.descheduler.landing(LOG, {move.owner["uid"]: until})
+        if not isinstance(listed, Done):
+            move.end = f"no gate: {listed}"
+            return False
+        owner = OwnerRef(move.owner["kind"], move.owner["name"], move.owner["uid"], move.owner["apiVersion"])
+        for _ in range(100):
+            if isinstance(await self.descheduler.gated(owner), Gated):
+                return True
+            await asyncio.sleep(0.05)
+        move.end = "no gate: not within 5 s"
+        return False
+
+    async def _evict(self, move: Move) -> bool:
+        move.evicted = True
+        outcome = await self.descheduler.evict(ref(move.victim))
+        if not isinstance(outcome, Accepted):
+            move.evicted, move.end = False, f"not evicted: {type(outcome).__name__}"
+        return move.evicted
+
+    async def _land(self, move: Move, held: PodRef, wait_end: bool, seconds: float) -> None:
+        world, began = self.world, time.perf_counter()
+        try:
+            await asyncio.wait_for(move.arrived.wait(), seconds)
+        except TimeoutError:
+            move.end = "no successor"
+            return
+        assert move.successor is not None
+        if wait_end:
+            await world.until(lambda: (uid_of(move.victim), "gone") in world.at, "the victim has gone")
+        pod, uid = ref(move.successor), uid_of(move.successor)
+        if self._lost(held):
+            move.stolen = True
+            assert isinstance(await self.session.let_go(pod), Done)
+        else:
+            outcome = await self.session.land(pod, move.target, held)
+            assert isinstance(outcome, Done | Bound), outcome
+        await world.within(lambda: (uid, "bound") in world.at or (uid, "gone") in world.at, seconds)
+        if (uid, "bound") not in world.at:
+            move.end = "waits" if uid in world.pods else "gone"
+            return
+        move.bound_ms, move.node = 1000 * (world.at[uid, "bound"] - began), world.pods[uid]["spec"]["nodeName"]
+        await world.within(lambda: (uid, "running") in world.at or (uid, "failed") in world.at, 5)
+        move.end = "rejected" if (uid, "failed") in world.at else "landed" if move.node == move.target else "elsewhere"
+
+    def _lost(self, held: PodRef) -> bool:
+        return any((held.uid, what) in self.world.at for what in ("failed", "ending", "gone"))
+
+    # -- successors ----------------------------------------------------------------------------------------------------
+
+    def _told(self, kind: str, pod: Obj) -> None:
+        owner, uid = controller(pod), uid_of(pod)
+        if kind != "ADDED" or owner is None or uid in self._known:
+            return
+        self._known.add(uid)
+        for move in self.open:
+            if move.owner["uid"] == owner["uid"] and move.evicted and move.successor is None and self._fits(move, pod):
+                move.successor = pod
+                move.arrived.set()
+                return
+        if _gated(pod):
+            self.let_go += 1
+            task = asyncio.get_running_loop().create_task(self.session.let_go(ref(pod)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _fits(move: Move, pod: Obj) -> bool:
+        if move.name and move.name != pod["metadata"]["name"]:
+            return False
+        return bool(shape_of(pod)[0].requests == shape_of(move.victim)[0].requests)
+
+
+def manifest_of(victim: Obj, target: str, shared: frozenset[str] = frozenset(), **more: Any) -> Any:
+    """The placeholder for this pod on this node, and the pod's shape."""
+    shape, fact = shape_of(victim)
+    hold = Hold(
+        log=LOG, slot=f"{fact.pod}.hold-0", node=target, namespace=fact.namespace, labels=fact.labels, migration=f"m-{fact.pod[:8]}",
+        shared=shared, **more,
+    )  # fmt: skip
+    return placeholder(shape, hold), shape
+
+
+def shape_of(pod: Obj) -> Any:
+    """Its shape and fact, as cluster_watcher reads them."""
+    shape, _, fact = pod_fact(d.PODS.object(json.dumps(pod).encode()))  # type: ignore[arg-type]
+    return shape, fact
+
+
+def ref(pod: Obj) -> PodRef:
+    meta = pod["metadata"]
+    return PodRef(meta["namespace"], meta["name"], meta["uid"])
+
+
+def uid_of(pod: Obj) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _gated(pod: Obj) -> bool:
+    return any(gate["name"] == LANDING for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def told(moves: list[Move]) -> str:
+    """Ends and times of many."""
+    times = sorted(move.bound_ms for move in moves if move.bound_ms)
+    if not times:
+        return str(dict(Counter(move.end for move in moves)))
+    p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+    held = statistics.median(move.held_ms for move in moves if move.held_ms)
+    return f"{dict(Counter(m.end for m in moves))}, eviction → bound p50 {statistics.median(times):.0f} p99 {p99:.0f} ms, held p50 {held:.0f} ms"
