@@ -71,6 +71,24 @@ def test_nodes_that_take_some_of_them_only_are_left_to_those():
     assert "n1" not in {placement.node for placement in state.placed.values()}
 
 
+def test_a_member_that_goes_anywhere_does_not_hide_the_nodes_of_the_others():
+    """Workers are bound to two nodes with little left; a launcher fits on a hundred that are emptier."""
+    state = given(
+        *(node(f"w{i}", cpu=6_000, labels={"worker": "1"}) for i in range(2)), *(node(f"x{i:03}", cpu=16_000) for i in range(100)),
+        *(shape(f"c{n}", cpu=n * 1_000, memory=0, node_selector={"worker": "1"}) for n in (2, 3)), shape("c1", cpu=1_000, memory=0),
+    )  # fmt: skip
+    decided(gang(state, 1, 3, 3, 2, 2, 2))
+    assert len(state.placed) == 6
+
+
+def test_of_a_gang_that_needs_so_many_of_each_task_the_others_may_be_left_out():
+    state = nodes(6, 6)
+    then(state, pod_group("g", need=5, min_task_member={"c3": 2, "c2": 3}))
+    then(state, *(member(f"g-{i}", "g", f"c{n}", created=NOW + i, annotations={"volcano.sh/task-spec": f"c{n}"}) for i, n in enumerate((3, 3, 3, 2, 2, 2))))
+    decided(state)
+    assert len(state.placed) == 5
+
+
 def test_slots_of_a_reservation_too():
     state = nodes(6, 6)
     then(state, reservation("r", ("large", 2, "c3"), ("small", 3, "c2")))

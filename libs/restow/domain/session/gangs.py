@@ -176,13 +176,15 @@ STEPS, ALL_STEPS = 8_000, 20_000
 """How many nodes a search looks at for one gang, and all searches of a session. Half of what is left is for the next one, but never less than one
 descent: gangs that cannot be packed leave something for those behind them, in every session."""
 PODS, NODES = 128, 64
-"""Of how many pods at most, and on how many nodes: those with most capacity left."""
+"""Of how many pods at most, and on how many nodes: of those that take each class the ones with most capacity left."""
 
 
 def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[PodUid, int]:
     """Rows on which so many of these fit together as the job needs, by amounts, as far as a search finds them. Where all are alike each may go
     anywhere."""
-    spare = 0 if job.need_by_task else job.ready + len(pods) - job.need
+    if job.need_by_task:
+        pods = _least(session, job, pods)
+    spare = job.ready + len(pods) - job.need
     if spare < 0 or len(pods) > PODS:
         return {}
     classes: dict[EquivalenceClass, list[PodObserved]] = {}
@@ -204,13 +206,34 @@ def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[Po
         return {}
     if len(rows) > NODES:
         part = np.array([max(whole[column] // PARTS, 1) for column in columns], np.int64)
-        best = np.lexsort((state.table.rank[rows], -(free // part).sum(axis=1)))[:NODES]
+        best = _some_of_each(np.lexsort((state.table.rank[rows], -(free // part).sum(axis=1))), able)
         rows, free, able = rows[best], free[best], [mask[best] for mask in able]
     most = min(STEPS, max((ALL_STEPS - session.searched) // 2, len(pods) * len(rows)))
     search = Bins(free.tolist(), asked, [mask.tolist() for mask in able], many, most)
     found = search.found if search.fits(spare) else []
     session.searched += search.steps
     return {classes[largest[equivalence_class]][i].pod: int(rows[at]) for equivalence_class, ats in enumerate(found) for i, at in enumerate(ats)}
+
+
+def _least(session: Session, job: Job, pods: Sequence[PodObserved]) -> Sequence[PodObserved]:
+    """Of a gang that needs so many of each task: as many as make it complete, those that ask for least."""
+    vectors, whole = session.state.vectors, dict(enumerate(totals(session.state).allocatable))
+    taken = list[PodObserved]()
+    for pod in sorted(pods, key=lambda pod: share(dict(vectors[pod.shape].items), whole)):
+        if job.short() and job.helps(pod):
+            job.tell(pod)
+            taken.append(pod)
+    for pod in taken:
+        job.tell(pod, -1)
+    return taken
+
+
+def _some_of_each(order: np.ndarray, able: list[np.ndarray]) -> np.ndarray:
+    """`NODES` of these: the first of each class in turn, so that nodes which one class is bound to are not left out for others."""
+    turn = np.full(len(order), len(order))
+    for mask in able:
+        turn = np.where(mask[order], np.minimum(turn, np.cumsum(mask[order])), turn)
+    return order[np.sort(np.argsort(turn, kind="stable")[:NODES])]
 
 
 def _may_fit(free: np.ndarray, asked: list[list[int]], able: list[np.ndarray], many: list[int], spare: int) -> bool:
