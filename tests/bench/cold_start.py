@@ -109,7 +109,7 @@ async def _listed(large: Large, api: Api, log: Observer) -> float:
     await large.start_again(*SERVICES)
 
     def placed() -> bool:
-        return any(log.state.pods[uid].name == "came-meanwhile" for uid in log.state.placed)
+        return any(log.state.pods[uid].fact.name == "came-meanwhile" for uid in log.state.placed)
 
     await log.until("the pod that came meanwhile to be placed", placed, PATIENCE)
     return time.perf_counter() - started
@@ -146,7 +146,7 @@ async def _waiting_pod(large: Large, api: Api, log: Observer, name: str) -> PodU
     await large.start_again("cluster_watcher")
 
     def there() -> list[PodUid]:
-        return [uid for uid in log.state.queue if log.state.pods[uid].name == name]
+        return [uid for uid in log.state.queue if log.state.pods[uid].fact.name == name]
 
     await log.until("the waiting pod to be in the log", lambda: bool(there()), PATIENCE)
     await large.end("cluster_watcher")

@@ -80,7 +80,7 @@ async def _bind(case: Case, sizes: Sizes, url: str) -> tuple[float, float]:
     for i in range(3 if sizes.full and case.pods <= SHORT else 1):
         state = worlds.build(case).state
         if i == 0:
-            scan, first = HoldScan(state), [state.pods[uid] for uid in list(state.queue)[:BY_SCAN]]
+            scan, first = HoldScan(state), [state.pods[uid].fact for uid in list(state.queue)[:BY_SCAN]]
         stream = "-".join(["bind", str(i), *[str(int(part)) for part in case]])
         seconds.append((await play(state, url, stream)).seconds)
         check_bound(case, worlds.handed(state))

@@ -133,7 +133,7 @@ class _World:
         since = await self._log.log.tail() + 1
         began = await act()
         await self._log.until("all to be ready again", lambda: self._ready() == self._count == len(self._movers()), PATIENCE)
-        there = sum(self._log.state.live[uid].node.startswith("target") for uid in self._movers())
+        there = sum(self._log.state.pods[uid].live.node.startswith("target") for uid in self._movers())
         found = await self._read(since, began, before)
         await together([partial(self._call, "DELETE", f"{REPLICA_SETS}/{name}?propagationPolicy=Background") for name in self._names])
         state = self._log.state
@@ -168,7 +168,7 @@ class _World:
         """Milliseconds of the first request."""
         began, state, movers = int(time.time() * 1000), self._log.state, self._movers()
         await together([partial(self._call, "POST", f"{PODS}/{name}/eviction", _eviction(name)) for name in movers.values()])
-        await self._log.until("all to be evicted", lambda: not any(u in state.pods and not state.live[u].deleting for u in movers), PATIENCE)
+        await self._log.until("all to be evicted", lambda: not any(u in state.pods and not state.pods[u].live.deleting for u in movers), PATIENCE)
         return began
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -178,11 +178,11 @@ class _World:
 
     def _movers(self) -> dict[str, str]:
         """uid → name."""
-        return {uid: pod.name for uid, pod in self._log.state.pods.items() if pod.name.startswith("mover")}
+        return {uid: pod.fact.name for uid, pod in self._log.state.pods.items() if pod.fact.name.startswith("mover")}
 
     def _ready(self) -> int:
-        live = self._log.state.live
-        return sum(live[uid].ready and not live[uid].deleting for uid in self._movers())  # type: ignore[index]
+        pods = self._log.state.pods
+        return sum((live := pods[uid].live).ready and not live.deleting for uid in self._movers())  # type: ignore[index]
 
     async def _open_targets(self, opened: bool) -> None:
         nodes = self._log.state.nodes

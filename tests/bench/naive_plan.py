@@ -22,7 +22,7 @@ def naive_plan(state: ClusterState, args: DefragmentationArgs, limit: int) -> li
     targets = [n for n in state.nodes if total[n] and defragment * total[n] < usage(n) * 100 < protection * total[n]]
     moves: list[tuple[str, str, str]] = []
     for source in sorted(sources, key=lambda n: (usage(n) * 10_000 // total[n], n)):
-        leaving = [p for p in state.pods.values() if p.node == source and p.owner is not None]
+        leaving = [p.fact for p in state.pods.values() if p.fact.node == source and p.fact.owner is not None]
         wants = {p.pod: state.shapes[p.shape].requests for p in leaving}
         leaving.sort(key=lambda p: (-wants[p.pod].get(resource, 0), -wants[p.pod]["cpu"], -wants[p.pod]["memory"], p.namespace, p.name))
         for p in leaving:

@@ -121,7 +121,7 @@ def _vms(size: Size) -> list[Row]:
 def _capacity(state: ClusterState, made: Planned | None) -> FreeCapacity:
     capacity = FreeCapacity(state.table)
     for move in made.moves if made is not None else ():
-        v = state.vectors[state.pods[move.pod].shape]
+        v = state.vectors[state.pods[move.pod].fact.shape]
         capacity.take(state.table.rows[move.source], v, state.charges[move.pod].devices, -1)
         capacity.take(state.table.rows[move.target], v, move.devices)
     return capacity

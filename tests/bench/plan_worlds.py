@@ -66,7 +66,7 @@ def aged_openb(seed: int, shorter: int = 1) -> ClusterState:
     ended = [uid for uid in state.pods if uid not in state.charges]
     while used * 100 > total * FULL:
         uid = running.pop()
-        used -= dict(state.vectors[state.pods[uid].shape].items).get(column, 0)
+        used -= dict(state.vectors[state.pods[uid].fact.shape].items).get(column, 0)
         ended.append(uid)
     fold(state, state.seq + 1, "cluster", START, [Decision(c.Observe("pods", "watch"), tuple(map(e.PodGone, ended)))])
     return state

@@ -120,7 +120,7 @@ async def _workload(workload: Workload, sizes: Sizes, url: str, number: int) -> 
         runs.append(await play(state, url, f"burst-{number}-{i}"))
         check_gangs(state, runs[-1])
     fresh = workload.build(workload.nodes, workload.pods)
-    plain, chosen = Scan(fresh).all([fresh.pods[pod] for pod in in_order(runs[-1], fresh)])
+    plain, chosen = Scan(fresh).all([fresh.pods[pod].fact for pod in in_order(runs[-1], fresh)])
     check_same({uid: placement.node for uid, placement in state.placed.items()}, chosen)
     rate = workload.pods / median(run.seconds for run in runs)
     scanned = workload.pods / plain
@@ -150,7 +150,7 @@ def check_gangs(state: ClusterState, played: Played) -> None:
     """Whatever a session commits, it commits whole gangs."""
     for decisions in played.decisions:
         placed = [x.pod for decision in decisions for x in decision.events if isinstance(x, e.PodPlaced)]
-        in_group = Counter(state.pods[uid].annotations.get("scheduling.k8s.io/group-name", "") for uid in placed)
+        in_group = Counter(state.pods[uid].fact.annotations.get("scheduling.k8s.io/group-name", "") for uid in placed)
         for (_, name), group in state.pod_groups.items():
             if in_group[name] not in (0, group.min_member):
                 raise AssertionError(f"{name}: {in_group[name]} of {group.min_member} pods placed in one session")
@@ -236,7 +236,7 @@ async def _again(scribe: Scribe, sizes: Sizes, url: str) -> Row:
     scribe.facts(new)
     scan = Scan(state)
     played = await play(state, url, "growth")
-    few = [state.pods[pod] for pod in in_order(played, state)][: sizes.scanned]
+    few = [state.pods[pod].fact for pod in in_order(played, state)][: sizes.scanned]
     plain, chosen = scan.all(few)
     check_same({pod.pod: state.placed[pod.pod].node for pod in few}, chosen)
     what = f"the first, {nodes:,} nodes, {running:,} run"

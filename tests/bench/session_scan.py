@@ -49,9 +49,9 @@ class Scan:
     def _find_running(self) -> None:
         state = self.state
         for uid, pod in state.pods.items():
-            name = state.placed[uid].node if uid in state.placed else state.live[uid].node
+            name = state.placed[uid].node if uid in state.placed else pod.live.node
             if name:
-                self._charge(self.rows[name], state.shapes[pod.shape])
+                self._charge(self.rows[name], state.shapes[pod.fact.shape])
 
     def _find_holds(self) -> None:
         """In the order of their Reservations, then of their names."""
@@ -143,7 +143,7 @@ class Scan:
 def in_turn(state: ClusterState, uids: Iterable[str]) -> list[e.PodObserved]:
     """As the session takes them, all of one priority, nobody of whose controllers runs: gangs first, by their order; then one of each controller, as
     the log saw them; then always one of the controller that has the least dominant share, in billionths."""
-    pods = sorted((state.pods[uid] for uid in uids), key=lambda pod: state.order[pod.pod])  # type: ignore[index]
+    pods = sorted((state.pods[uid].fact for uid in uids), key=lambda pod: state.pods[pod.pod].order)  # type: ignore[index]
     groups = {name: order for (_, name), order in state.group_order.items()}
     gangs = [pod for pod in pods if pod.annotations.get(GROUP) in groups]
     whole: Counter[str] = Counter()
@@ -154,7 +154,7 @@ def in_turn(state: ClusterState, uids: Iterable[str]) -> list[e.PodObserved]:
         if pod.annotations.get(GROUP) not in groups:
             waiting.setdefault(pod.owner.uid if pod.owner else pod.pod, deque()).append(pod)
     used: dict[str, Counter[str]] = {who: Counter() for who in waiting}
-    turns = [(0, 0, state.order[own[0].pod], who) for who, own in waiting.items()]
+    turns = [(0, 0, state.pods[own[0].pod].order, who) for who, own in waiting.items()]
     heapify(turns)
     taken = sorted(gangs, key=lambda pod: groups[pod.annotations[GROUP]])
     while turns:
@@ -164,5 +164,5 @@ def in_turn(state: ClusterState, uids: Iterable[str]) -> list[e.PodObserved]:
         used[who].update(state.shapes[pod.shape].requests)
         if waiting[who]:
             share = max(amount * 10**9 // whole[name] for name, amount in used[who].items() if whole[name])
-            heappush(turns, (1, share, state.order[waiting[who][0].pod], who))
+            heappush(turns, (1, share, state.pods[waiting[who][0].pod].order, who))
     return taken

@@ -80,7 +80,7 @@ def test_the_scan_heeds_apps_zones_and_holds():
     for build, key in ((session_worlds.apart, "kubernetes.io/hostname"), (session_worlds.spread, "topology.kubernetes.io/zone")):
         state = build(30, 200)
         _, chosen = Scan(state).all(in_turn(state, state.pods))
-        per_app = Counter((state.pods[uid].labels["app"], state.nodes[name].labels[key]) for uid, name in chosen.items())
+        per_app = Counter((state.pods[uid].fact.labels["app"], state.nodes[name].labels[key]) for uid, name in chosen.items())
         assert len(chosen) == 200
         assert max(per_app.values()) == (1 if key == "kubernetes.io/hostname" else 7)
     state = session_worlds.own_holds(30, 50)

@@ -60,7 +60,7 @@ def test_evictions(case):
         return
     policy, state, now = load(case["policy"]), state_of(case), time_of(case)
     outcome = carried_out(state, policy, now, samples_of(case, state, policy, now)).outcome
-    names = [f"{state.pods[e.pod].namespace}/{state.pods[e.pod].name}" for e in outcome.evictions]
+    names = [f"{state.pods[e.pod].fact.namespace}/{state.pods[e.pod].fact.name}" for e in outcome.evictions]
     said = f"{case['title']}: {names}; {outcome.skipped or Counter(v.why for v in outcome.verdicts)} {outcome.warnings}"
     assert len(outcome.evictions) == expected, said
     expect = case["expect"]
@@ -83,7 +83,7 @@ def test_what_the_evictor_says_of_each_pod(case):
     assert not run.skipped
     (filters,) = run.filters
     ask = filters.evictor.evictable if case["expect"]["stage"] == "filter" else filters.evictor.fits
-    said = {f"{pod.namespace}/{pod.name}": ask(uid) for uid, pod in state.pods.items()}
+    said = {f"{pod.fact.namespace}/{pod.fact.name}": ask(uid) for uid, pod in state.pods.items()}
     assert {name: not said[name] for name in case["expect"]["pods"]} == case["expect"]["pods"], (case["title"], said)
 
 

@@ -43,7 +43,7 @@ def samples_of(case: dict[str, Any], state: ClusterState, policy: Policy, now: M
     if "nodeMetrics" in case:
         nodes = metrics.read(json.dumps({"items": case["nodeMetrics"]}).encode())
         pods = metrics.read(json.dumps({"items": case["podMetrics"]}).encode())
-        uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in state.pods.items()}
+        uids = {f"{pod.fact.namespace}/{pod.fact.name}": uid for uid, pod in state.pods.items()}
         return Samples(
             now, nodes.usage, {uids[name]: usage for name, usage in pods.usage.items() if name in uids}
         )

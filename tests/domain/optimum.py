@@ -48,7 +48,7 @@ class _Model:
         return total
 
     def _asks(self, pod: str):
-        return self.state.shapes[self.state.pods[pod].shape]
+        return self.state.shapes[self.state.pods[pod].fact.shape]
 
     def _devices(self, p: str) -> None:
         """As many of a node's devices as it asks for; at home those that it has."""

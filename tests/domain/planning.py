@@ -56,7 +56,7 @@ class Doing:
         self.landed: dict[str, str] = {}
 
     def _charge(self, uid: str, name: str, devices: tuple[DeviceShare, ...], sign: int) -> None:
-        for resource, amount in self.state.shapes[self.state.pods[uid].shape].requests.items():
+        for resource, amount in self.state.shapes[self.state.pods[uid].fact.shape].requests.items():
             self.free[name][resource] -= amount * sign
         for share in devices:
             self.shares[name][share.index] -= share.milli * sign
@@ -105,10 +105,10 @@ def carry_out(state: ClusterState, plan: e.Planned, seed: int) -> Doing:
 def afterwards(state: ClusterState, doing: Doing) -> ClusterState:
     """The cluster as new facts, with every pod where the plan has brought it."""
     facts: list[e.Event] = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
-    for uid, observed in state.pods.items():
+    for uid, known in state.pods.items():
         name, devices = doing.at[uid]
         facts.append(e.PodObserved(
-            uid, observed.namespace, observed.name, observed.shape, observed.created, observed.labels, observed.annotations, observed.owner,
+            uid, known.fact.namespace, known.fact.name, known.fact.shape, known.fact.created, known.fact.labels, known.fact.annotations, known.fact.owner,
             node=name, phase="Running", ready=True, devices=devices,
         ))  # fmt: skip
     return given(*facts)

@@ -101,7 +101,7 @@ def hold(state: ClusterState, *ids: str, after: int = 0) -> list[e.Event]:
 
 def terminate(state: ClusterState, *pods: str) -> None:
     for uid in pods:
-        live = state.live[uid]
+        live = state.pods[uid].live
         then(state, changed(uid, node=live.node, phase="Running", deleting=NOW))
 
 
@@ -110,7 +110,7 @@ def land(state: ClusterState, id: str, successor: str, after: int = 0, gone: boo
     victim, target = state.migrations[id].move.pod, state.migrations[id].move.target
     terminate(state, victim)
     advance(state, after)
-    of = state.pods[victim]
+    of = state.pods[victim].fact
     then(state, pod(successor, of.shape, owner=of.owner, **({"labels": of.labels, "annotations": of.annotations} | more)))
     session_answers(state, after)
     assert state.placed[successor].node == target

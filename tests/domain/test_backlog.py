@@ -189,7 +189,7 @@ def test_at_rest_nobody_waits_who_would_be_placed_alone(seed):
         something(rng, state, at)
     rest(state)
     for uid in list(state.parked):
-        found = state.pods[uid]
+        found = state.pods[uid].fact
         if not found.annotations:
             with opened(state) as seen:
                 assert seen.find(found) is None, uid

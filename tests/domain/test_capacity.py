@@ -251,8 +251,8 @@ def test_who_deserves_nothing_has_borrowed_all_of_it_and_reclaims_nothing():
     then(state, in_queue("y", "x"))
     found = tree(state)
     assert found.reclaimable("b0", ["x1", "x2"]) == ["x1", "x2"]
-    assert found.preemptive("b", state.pods["b0"])
-    assert not found.preemptive("x", state.pods["y"])
+    assert found.preemptive("b", state.pods["b0"].fact)
+    assert not found.preemptive("x", state.pods["y"].fact)
 
 
 def test_from_a_cousin_only_what_its_parent_has_borrowed_too():
@@ -277,7 +277,7 @@ def family(**cousin):
 def test_what_a_sibling_has_borrowed_is_taken_back_although_their_parent_has_all_that_it_deserves():
     """What victims leave below the parent is what the claimer takes there: the parent uses no more than before."""
     state = family()
-    assert tree(state).preemptive("b", state.pods["b0"])
+    assert tree(state).preemptive("b", state.pods["b0"].fact)
     assert tree(state).reclaimable("b0", ["a5", "a4", "a3", "a2"]) == ["a5", "a4", "a3"]
 
 
@@ -303,7 +303,7 @@ def test_the_whole_session_takes_back_what_a_sibling_has_borrowed():
 def test_a_queue_above_what_it_deserves_of_something_takes_nothing():
     state = cluster(queue("b", deserved={"cpu": 6_000, "memory": 1 << 30}), in_queue("b9", "b", node="n"))
     wanting(state, b=1)
-    assert not tree(state).preemptive("b", state.pods["b0"])
+    assert not tree(state).preemptive("b", state.pods["b0"].fact)
 
 
 # -- trees in general ------------------------------------------------------------------------------------------------

@@ -62,11 +62,11 @@ def test_the_scheduler_would_make_each_move_whichever_of_them_have_landed(seed, 
     for move in got.moves:
         for landed in (True, False):
             others = [
-                msgspec.structs.replace(fact, node=target.get(uid, fact.node) if landed else fact.node)
+                msgspec.structs.replace(fact.fact, node=target.get(uid, fact.fact.node) if landed else fact.fact.node)
                 for uid, fact in state.pods.items()
                 if uid != move.pod
             ]
-            successor = msgspec.structs.replace(state.pods[move.pod], node=None, phase="Pending", ready=False)
+            successor = msgspec.structs.replace(state.pods[move.pod].fact, node=None, phase="Pending", ready=False)
             assert ruled.may([*rest, *others], successor, move.target), move
 
 

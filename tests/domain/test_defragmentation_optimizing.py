@@ -320,12 +320,12 @@ def test_so_it_is_with_few_steps_and_whatever_moving_costs(seed, objective, cost
     """Who has just come costs less to move than before: that is foreseen."""
     args = msgspec.structs.replace(ARGS[objective], searchSteps=4_000, costs=costs)
     state = cluster(seed, objective)
-    for uid, seen in state.pods.items():
-        state.pods[uid] = msgspec.structs.replace(seen, created=NOW - seed % 7 * 3_600_000)
+    for seen in state.pods.values():
+        seen.fact = msgspec.structs.replace(seen.fact, created=NOW - seed % 7 * 3_600_000)
     got = plan(state, args)
     then_ = afterwards(state, carry_out(state, got, seed))
     for uid in {move.pod for move in got.moves if move.pod}:
-        then_.pods[uid] = msgspec.structs.replace(then_.pods[uid], created=NOW)
+        then_.pods[uid].fact = msgspec.structs.replace(then_.pods[uid].fact, created=NOW)
     assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
 
 

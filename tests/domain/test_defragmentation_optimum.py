@@ -38,7 +38,7 @@ def _worth(state, plan, objective: str) -> int:
     for move in plan.moves:
         at[move.pod or of[move.follows]] = move.target, move.devices
     for uid, (name, devices) in at.items():
-        free[name]["cpu"] -= state.shapes[state.pods[uid].shape].requests["cpu"]
+        free[name]["cpu"] -= state.shapes[state.pods[uid].fact.shape].requests["cpu"]
         for share in devices:
             shares[name][share.index] -= share.milli
     if objective == "devices":

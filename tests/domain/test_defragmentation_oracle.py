@@ -79,9 +79,9 @@ def oracle(state, resource, low, defragment, protection, number, limit):
     moves = []
     for source in sources:
         removable = [
-            p
+            p.fact
             for p in state.pods.values()
-            if p.node == source and p.owner is not None and p.owner.kind != "DaemonSet" and p.namespace != "kube-system"
+            if p.fact.node == source and p.fact.owner is not None and p.fact.owner.kind != "DaemonSet" and p.fact.namespace != "kube-system"
         ]
         wants = lambda p: state.shapes[p.shape].requests  # noqa: E731
         removable.sort(key=lambda p: (-wants(p).get(resource, 0), -wants(p)["cpu"], -wants(p)["memory"], p.name))

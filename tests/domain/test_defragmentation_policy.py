@@ -135,7 +135,7 @@ def test_a_filter_plugin_of_ones_own_is_asked(args, monkeypatch):
         label: str = "mine"
 
     def says(point, state, args, now):
-        return lambda uid: f"Mine: at {point} its label {args.label} says so" if args.label in state.pods[uid].labels else ""
+        return lambda uid: f"Mine: at {point} its label {args.label} says so" if args.label in state.pods[uid].fact.labels else ""
 
     plugin = types.SimpleNamespace(NAME="Mine", POINTS=("filter", "preEvictionFilter"), Args=Mine, says=says)
     monkeypatch.setitem(PLUGINS, "Mine", plugin)

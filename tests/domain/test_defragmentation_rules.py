@@ -19,7 +19,7 @@ ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType
 def test_the_scheduler_would_make_each_move(seed):
     state = cluster(seed)
     plan = defragmentation.plan(state, ARGS, NOW, "p")
-    pods = {uid: state.pods[uid] for uid in state.pods}
+    pods = {uid: state.pods[uid].fact for uid in state.pods}
     rest = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
     of = {move.migration: move.pod for move in plan.moves}
     done: set[str] = set()

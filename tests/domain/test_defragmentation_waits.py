@@ -36,7 +36,7 @@ class Cluster:
 
     def __init__(self, state, moves: list[Move]) -> None:
         self.facts = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
-        self.pods, self.moves = dict(state.pods), moves
+        self.pods, self.moves = {uid: pod.fact for uid, pod in state.pods.items()}, moves
         self.at = {uid: charge.node for uid, charge in state.charges.items()}
         self.left = {move.migration: move for move in moves}
         self.under_way: dict[str, tuple[Move, str]] = {}

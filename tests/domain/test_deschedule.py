@@ -381,7 +381,7 @@ def test_one_constraint_is_not_kept_by_breaking_another_that_is_balanced_too():
         (planned,) = when(state, decider, c.Deschedule(AT + turn, "api", f"t{turn}"))
         for one in planned.moves:
             moved.append((one.source, one.target))
-            before = state.pods[one.pod]
+            before = state.pods[one.pod].fact
             then(state, e.PodGone(one.pod), replace(before, pod=f"{one.pod}x", name=f"{one.pod}x", node=one.target, phase="Running", ready=True))
     assert sorted(moved) == [("n1", "n3"), ("n2", "n3")], "two in each zone, and one or two on each host"
 

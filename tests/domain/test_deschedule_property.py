@@ -92,7 +92,7 @@ def test_every_place_that_is_promised_is_held(seed):
     moves = [move for plan in plans for move in plan.moves]
     assert len({move.pod for move in moves}) == len(moves)
     for move in moves:
-        ended = state.live[move.pod].phase == "Failed"
+        ended = state.pods[move.pod].live.phase == "Failed"
         assert ended == (not move.target), move
         assert move.target != move.source
     run(state, decider, c.Deschedule(AT, "api", "now"))
@@ -140,7 +140,7 @@ def test_pods_that_are_only_evicted_end_as_removed_or_stay_whatever_the_api_answ
     assert (state.active, state.backlog, state.victims, state.armed) == ({}, {}, {}, {})
     assert [effect for effect in decider.pending(state, None) if not isinstance(effect, TellGroupMoves)] == []
     for name, id in ids.items():
-        live, migration = state.live.get(name), state.migrations[id]
+        live, migration = state.live_of(name), state.migrations[id]
         assert migration.step in (Step.REMOVED, Step.FAILED)
         if migration.step is Step.REMOVED:
             assert live is None or live.deleting
@@ -150,7 +150,7 @@ def test_pods_that_are_only_evicted_end_as_removed_or_stay_whatever_the_api_answ
 def play(r: random.Random, state, names, ids, now) -> None:
     """One thing that happens: the API answers, the pod goes, or somebody cancels."""
     name = r.choice(names)
-    migration, live = state.migrations[ids[name]], state.live.get(name)
+    migration, live = state.migrations[ids[name]], state.live_of(name)
     asked = migration.step in (Step.EVICTING, Step.ABORTING)
     match r.choice(("budget", "refused", "aborted", "accepted", "gone", "deleted", "cancel", "nothing", "nothing")):
         case "budget" if asked:

@@ -99,7 +99,7 @@ def formula(state) -> int:
     """Slow and obvious: the paper's definition over devices, one at a time."""
     counts: dict[str, int] = {}
     for p in state.pods.values():
-        counts[p.shape] = counts.get(p.shape, 0) + 1
+        counts[p.fact.shape] = counts.get(p.fact.shape, 0) + 1
     chosen, covered = [], 0
     for name in sorted(counts, key=lambda s: (-counts[s], s)):
         if covered * 100 >= len(state.pods) * 95:

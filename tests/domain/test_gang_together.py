@@ -100,12 +100,12 @@ def test_slots_of_a_reservation_too():
 def test_within_an_attempt_within_pods_are_meant_for_the_same_rows():
     state = gang(nodes(6, 6), 3, 3)
     with opened(state) as seen:
-        best = seen.find(state.pods["g-0"]).row
+        best = seen.find(state.pods["g-0"].fact).row
         with seen.attempt({"g-0": 1 - best}):
             with seen.attempt():
-                assert seen.find(state.pods["g-0"]).row == 1 - best
-            assert seen.find(state.pods["g-0"]).row == 1 - best
-        assert seen.find(state.pods["g-0"]).row == best
+                assert seen.find(state.pods["g-0"].fact).row == 1 - best
+            assert seen.find(state.pods["g-0"].fact).row == 1 - best
+        assert seen.find(state.pods["g-0"].fact).row == best
 
 
 def exact(free: list[tuple[int, ...]], asked: Sequence[tuple[int, ...]], spare: int) -> bool:

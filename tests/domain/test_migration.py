@@ -419,7 +419,7 @@ def test_a_mark_that_the_api_never_takes_ends_as_not_marked_and_the_hold_goes():
     assert event.message.startswith("Budget: minAvailable; the pod could not be marked")
     assert event.message.endswith("403 Forbidden")
     assert effects(state) == [DeleteReservation("hold")]
-    assert state.live["p"].node == "a"
+    assert state.pods["p"].live.node == "a"
 
 
 def test_so_it_does_where_nobody_ever_answers():

@@ -97,7 +97,7 @@ def test_who_comes_back_twice_in_a_row_is_found_whatever_others_do(seed):
             # Another workload's pods come and go on the node.
             then(state, pod(f"o{turn}", node="a", owner=replica_of("other")))
         back = "a" if r.random() < 0.6 else "c"
-        live = state.live[landed]
+        live = state.pods[landed].live
         then(state, changed(landed, node=live.node, phase="Running", deleting=NOW))
         uid = f"b{turn}"
         then(state, pod(uid, owner=replica_of("rs")), e.PodGone(landed), changed(uid, node=back, phase="Running", ready=True))

@@ -60,7 +60,7 @@ def test_a_pod_that_has_to_be_near_another_is_not_evicted_when_that_is_gone_from
     assert advance(state, LAND - 1) == []
     assert decider.deadline(state) == NOW + LAND
     assert failed(advance(state, LAND)) == {"x-1": "Company"}
-    assert state.live["p"].node == "a1"
+    assert state.pods["p"].live.node == "a1"
 
 
 def test_it_goes_when_such_a_one_is_there_again_in_time():
@@ -130,8 +130,8 @@ def tidy(chance: random.Random) -> ClusterState:
     state = cluster(chance)
     pods = [e.PodObserved(
         p.pod, p.namespace, p.name, p.shape, p.created, {"app": "x" if p.shape == "spread" else "y"}, owner=replica_of(f"{p.owner.name}-{p.shape}"),
-        node=state.live[p.pod].node, phase=state.live[p.pod].phase, ready=state.live[p.pod].ready, devices=p.devices,
-    ) for p in state.pods.values()]  # fmt: skip
+        node=live.node, phase=live.phase, ready=live.ready, devices=p.devices,
+    ) for p, live in ((known.fact, known.live) for known in state.pods.values())]  # fmt: skip
     conf = e.MigrationConfigured(*_text(state))
     return given(conf, *SHAPES, *state.nodes.values(), *pods)
 
@@ -170,13 +170,13 @@ class Undisturbed:
         for effect in decider.pending(state, None):
             if isinstance(effect, CreateHold | DeleteReservation | Evict | AbortEviction):
                 yield self._effect, effect
-        for uid, live in state.live.items():
-            if live.deleting:
+        for uid, known in state.pods.items():
+            if known.live.deleting:
                 yield self._tell, e.PodGone(uid)
-            elif uid in state.placed and live.node is None:
+            elif uid in state.placed and known.live.node is None:
                 yield self._tell, changed(uid, node=state.placed[uid].node, phase="Pending")
-            elif live.node and live.phase == "Pending":
-                yield self._tell, changed(uid, node=live.node, phase="Running", ready=True)
+            elif known.live.node and known.live.phase == "Pending":
+                yield self._tell, changed(uid, node=known.live.node, phase="Running", ready=True)
         for uid in self.left:
             yield self._make, uid
 
@@ -197,9 +197,9 @@ class Undisturbed:
             run(self.state, decider, c.ReportEviction(self.now, effect.migration, "Aborted"))
         else:
             uid = self.state.migrations[effect.migration].move.pod
-            live = self.state.live[uid]
+            live = self.state.pods[uid].live
             if live.phase != "Failed":
-                self.left[uid] = self.state.pods[uid]
+                self.left[uid] = self.state.pods[uid].fact
             self.evicted.add(effect.migration)
             self._tell(changed(uid, node=live.node, phase=live.phase, deleting=self.now + 1))
 

@@ -343,7 +343,7 @@ def nothing_is_left(state: ClusterState) -> None:
     assert all(uid not in HOLDS for held_here in state.held_on.values() for uid, _ in held_here)
     assert M not in {*state.active, *state.backlog, *state.victims.values(), *state.successors.values()}
     assert not any(M in ids for ids in state.armed.values())
-    live = state.live.get(VICTIM)
+    live = state.live_of(VICTIM)
     if state.migrations[M].step is F and not state.migrations[M].armed and live is not None:
         assert state.node_of(VICTIM) == "a", "it stays where it is"
     objects = {uid for uid, record in state.reservations.items() if uid in HOLDS and not record.gone}

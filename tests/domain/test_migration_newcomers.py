@@ -354,11 +354,11 @@ class Play:
 
     def moves(self) -> None:
         busy = {one.move.pod for one in self.state.migrations.values()}
-        picky = {uid for uid, of in self.state.pods.items() if is_sociable(self.state.shapes[of.shape])}
-        running = [uid for uid, live in self.state.live.items() if live.ready and not live.deleting and uid not in busy and uid in picky]
+        picky = {uid for uid, of in self.state.pods.items() if is_sociable(self.state.shapes[of.fact.shape])}
+        running = [uid for uid, pod in self.state.pods.items() if pod.live.ready and not pod.live.deleting and uid not in busy and uid in picky]
         if running:
             uid = self.chance.choice(sorted(running))
-            source = self.state.live[uid].node
+            source = self.state.pods[uid].live.node
             self.made += 1
             target = self.chance.choice([name for name in self.nodes if name[0] != source[0]])
             then(self.state, plan(f"m{self.made}", move(f"m{self.made}-1", uid, source, target)))
@@ -379,12 +379,12 @@ class Play:
     def world(self) -> None:
         run(self.state, reservations.decider, c.Review(NOW))
         for uid, placement in list(self.state.placed.items()):
-            if self.state.live[uid].node is None and self.chance.random() < 0.7:
+            if self.state.pods[uid].live.node is None and self.chance.random() < 0.7:
                 then(self.state, changed(uid, node=placement.node, phase="Running", ready=True))
         for one in list(self.state.migrations.values()):
-            live = self.state.live.get(one.move.pod)
+            live = self.state.live_of(one.move.pod)
             if one.step in (Step.EVICTING, Step.EVICTED) and live is not None and self.chance.random() < 0.5:
-                of = self.state.pods[one.move.pod]
+                of = self.state.pods[one.move.pod].fact
                 if not live.deleting:
                     terminate(self.state, one.move.pod)
                     self.made += 1

@@ -134,7 +134,7 @@ class Plans(RuleBasedStateMachine):
         REACHED["Evicting of a whole node"] += 1
         for other in [state.migrations[one.migration] for one in planned.moves if one.source == m.move.source and one.migration in state.migrations]:
             assert not (self.holds_first(other) and other.step in (Step.PLANNED, Step.HOLDING)), other
-            live = state.live.get(other.move.pod)
+            live = state.live_of(other.move.pod)
             if other.step in (Step.FAILED, Step.ABORTING) and not other.move.follows and live is not None:
                 there = live.node == m.move.source and not live.deleting and live.phase in ("Pending", "Running")
                 assert not there or state.victims.get(other.move.pod, other.id) != other.id, other
@@ -143,7 +143,7 @@ class Plans(RuleBasedStateMachine):
         return isinstance(event, e.Evicting) and self.state.migrations[event.migration].step is Step.PLANNED
 
     def whose(self, m) -> str:
-        return m.lineage or (self.state.lineage(self.state.pods[m.move.pod]) if m.move.pod in self.state.pods else "")
+        return m.lineage or (self.state.lineage(self.state.pods[m.move.pod].fact) if m.move.pod in self.state.pods else "")
 
     def check_eviction(self, m, under_way) -> None:
         state, conf = self.state, self.conf
@@ -153,8 +153,8 @@ class Plans(RuleBasedStateMachine):
             assert slot.node == m.move.target
             assert slot.phase is SlotPhase.HELD
         else:
-            live = state.live[m.move.pod]
-            assert live.phase == "Failed" or state.pods[m.move.pod].owner is None, "nothing is held for a successor"
+            live = state.pods[m.move.pod].live
+            assert live.phase == "Failed" or state.pods[m.move.pod].fact.owner is None, "nothing is held for a successor"
         self.evicted.append(self.now)
         lately = [at for at in self.evicted if at > self.now - MINUTE]
         assert not conf.evictions_per_minute or len(lately) <= conf.evictions_per_minute
@@ -162,13 +162,13 @@ class Plans(RuleBasedStateMachine):
         who = self.whose(m)
         if conf.max_unavailable and who:
             sick = [
-                uid for uid, live in state.live.items()
-                if state.lineage(state.pods[uid]) == who and uid not in moved
-                and not live.ready and not live.deleting and live.phase in ("Pending", "Running")
+                uid for uid, pod in state.pods.items()
+                if state.lineage(pod.fact) == who and uid not in moved
+                and not pod.live.ready and not pod.live.deleting and pod.live.phase in ("Pending", "Running")
             ]  # fmt: skip
             assert len(sick) + sum(self.whose(other) == who for other in under_way) <= conf.max_unavailable
-        if state.pods[m.move.pod].annotations and state.live[m.move.pod].phase == "Running":
-            left = [uid for uid, live in state.live.items() if state.pods[uid].annotations and live.ready and not live.deleting and live.phase == "Running" and uid not in moved]
+        if state.pods[m.move.pod].fact.annotations and state.pods[m.move.pod].live.phase == "Running":
+            left = [uid for uid, pod in state.pods.items() if pod.fact.annotations and pod.live.ready and not pod.live.deleting and pod.live.phase == "Running" and uid not in moved]
             assert len(left) >= state.pod_groups["default", "gang"].min_member
 
     @rule()
@@ -213,7 +213,7 @@ class Plans(RuleBasedStateMachine):
         self.plans += 1
         name = f"x{self.plans}"
         free = data.draw(st.sampled_from([True, True, True, False]))
-        pods = sorted(uid for uid, live in self.state.live.items() if live.node and not (free and self.is_part_of_one(uid)))
+        pods = sorted(uid for uid, pod in self.state.pods.items() if pod.live.node and not (free and self.is_part_of_one(uid)))
         moves: list[Move] = []
         for i in range(1, count + 1):
             after = tuple(m.migration for m in moves if data.draw(st.sampled_from([False, False, True])))
@@ -227,7 +227,7 @@ class Plans(RuleBasedStateMachine):
                 break
             uid = data.draw(st.sampled_from(pods))
             pods.remove(uid)
-            source = self.state.live[uid].node
+            source = self.state.pods[uid].live.node
             target = data.draw(st.sampled_from([other for other in NODES if other != source]))
             moves.append(Move(f"{name}-{i}", uid, "default", uid, source, target, (), (), after))
         slots = (SlotFor(f"restow-slot-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if capacity else ()
@@ -240,7 +240,7 @@ class Plans(RuleBasedStateMachine):
     @rule(data=st.data())
     def two_are_to_change_places(self, data) -> None:
         """As plans of older logs had it: each waits for what the other leaves, and so both stay where there is no more."""
-        on = {uid: live.node for uid, live in sorted(self.state.live.items()) if live.node and not self.is_part_of_one(uid)}
+        on = {uid: pod.live.node for uid, pod in sorted(self.state.pods.items()) if pod.live.node and not self.is_part_of_one(uid)}
         if len(set(on.values())) < 2:
             return
         one = data.draw(st.sampled_from(sorted(on)))
@@ -254,13 +254,13 @@ class Plans(RuleBasedStateMachine):
     def some_are_only_to_be_evicted(self, data, count: int) -> None:
         """Those that have failed, and bare ones: also such that somebody else moves."""
         able = sorted(
-            uid for uid, live in self.state.live.items() if live.node and (live.phase == "Failed" or self.state.pods[uid].owner is None)
+            uid for uid, pod in self.state.pods.items() if pod.live.node and (pod.live.phase == "Failed" or pod.fact.owner is None)
         )  # fmt: skip
         if not able:
             return
         self.plans += 1
         pods = data.draw(st.lists(st.sampled_from(able), max_size=count, unique=True))
-        moves = [Move(f"x{self.plans}-{i}", uid, "default", uid, self.state.live[uid].node, "") for i, uid in enumerate(pods, 1)]
+        moves = [Move(f"x{self.plans}-{i}", uid, "default", uid, self.state.pods[uid].live.node, "") for i, uid in enumerate(pods, 1)]
         then(self.state, plan(f"x{self.plans}", *moves), time=self.now)
 
     @rule(allowed=st.sampled_from([0, 1, 2, 5, 5, 5]))
@@ -270,7 +270,7 @@ class Plans(RuleBasedStateMachine):
 
     @rule(uid=st.integers(0, 20), to=st.sampled_from(["", *NODES]))
     def somebody_moves_a_pod(self, uid: int, to: str) -> None:
-        pods = sorted(self.state.live)
+        pods = sorted(self.state.pods)
         if not pods:
             return
         self.plans += 1
@@ -308,7 +308,7 @@ class Plans(RuleBasedStateMachine):
             victim = self.state.migrations[effect.migration].move.pod
             if reason != "evicted":
                 self.command(c.ReportEviction(self.now, effect.migration, reason))
-            elif (live := self.state.live.get(victim)) is not None:
+            elif (live := self.state.live_of(victim)) is not None:
                 then(self.state, changed(victim, node=live.node, phase=live.phase, deleting=self.now))
 
     @rule(reason=st.sampled_from(["Aborted", "Aborted", "Gone", "NotMarked"]))
@@ -345,13 +345,13 @@ class Plans(RuleBasedStateMachine):
             return
         lineage = self.state.migrations[moving[which % len(moving)]].lineage
         siblings = sorted(
-            uid for uid, live in self.state.live.items()
-            if live.node and live.ready and not live.deleting and not self.is_part_of_one(uid)
-            and self.state.lineage(self.state.pods[uid]) == lineage
+            uid for uid, pod in self.state.pods.items()
+            if pod.live.node and pod.live.ready and not pod.live.deleting and not self.is_part_of_one(uid)
+            and self.state.lineage(self.state.pods[uid].fact) == lineage
         )  # fmt: skip
         for ready in (False, True) if well_again else (False,):
             for uid in siblings:
-                then(self.state, changed(uid, node=self.state.live[uid].node, phase="Running", ready=ready))
+                then(self.state, changed(uid, node=self.state.pods[uid].live.node, phase="Running", ready=ready))
             self.advance()
 
     def nodes_are_full(self) -> None:
@@ -420,7 +420,7 @@ class Plans(RuleBasedStateMachine):
     @rule()
     def the_controllers_make_pods(self) -> None:
         for who, owner in OWNERS.items():
-            there = [uid for uid, live in self.state.live.items() if self.state.pods[uid].owner == owner and not live.deleting and live.phase in ("Pending", "Running")]
+            there = [uid for uid, pod in self.state.pods.items() if pod.fact.owner == owner and not pod.live.deleting and pod.live.phase in ("Pending", "Running")]
             for _ in range(4 - len(there)):
                 self.made += 1
                 then(self.state, pod(f"{who}-new{self.made}", owner=owner, annotations=GROUP if who == "g" else {}))
@@ -428,21 +428,21 @@ class Plans(RuleBasedStateMachine):
     @rule(ready=st.booleans())
     def placed_pods_come_up(self, ready: bool) -> None:
         for uid in sorted(self.state.placed):
-            if not self.state.live[uid].deleting and not self.state.live[uid].ready and self.state.live[uid].phase != "Failed":
+            if not self.state.pods[uid].live.deleting and not self.state.pods[uid].live.ready and self.state.pods[uid].live.phase != "Failed":
                 then(self.state, changed(uid, node=self.state.node_of(uid), phase="Running", ready=ready))
 
     @rule()
     def the_terminating_go(self) -> None:
-        for uid in [uid for uid, live in self.state.live.items() if live.deleting]:
+        for uid in [uid for uid, known in self.state.pods.items() if known.live.deleting]:
             then(self.state, e.PodGone(uid))
 
     @rule(which=st.integers(0, 20), what=st.sampled_from(["terminating", "gone", "Failed", "ill", "ill", "well", "well", "bare", "adopted", "adopted", "resized"]))
     def something_happens_to_a_pod(self, which: int, what: str) -> None:
-        bound = sorted(uid for uid, live in self.state.live.items() if live.node and live.phase == "Running")
+        bound = sorted(uid for uid, pod in self.state.pods.items() if pod.live.node and pod.live.phase == "Running")
         if not bound:
             return
         uid = bound[which % len(bound)]
-        live = self.state.live[uid]
+        live = self.state.pods[uid].live
         if what == "gone":
             then(self.state, e.PodGone(uid))
         elif what == "terminating":
@@ -452,14 +452,14 @@ class Plans(RuleBasedStateMachine):
         elif what in ("ill", "well"):
             then(self.state, changed(uid, node=live.node, phase="Running", ready=what == "well", deleting=live.deleting))
         elif what == "resized":
-            seen = self.state.pods[uid]
+            seen = self.state.pods[uid].fact
             small = "s" if seen.shape == "small" else "small"
             then(self.state, pod(uid, small, live.node, owner=seen.owner, ready=live.ready, deleting=live.deleting, annotations=seen.annotations))
         else:
             self.changes_hands(uid, replica_of("adopter") if what == "adopted" else None)
 
     def changes_hands(self, uid: str, owner) -> None:
-        seen, live = self.state.pods[uid], self.state.live[uid]
+        seen, live = self.state.pods[uid].fact, self.state.pods[uid].live
         then(self.state, pod(uid, seen.shape, live.node, owner=owner, ready=live.ready, deleting=live.deleting, annotations=seen.annotations))
 
     @rule()
@@ -467,7 +467,7 @@ class Plans(RuleBasedStateMachine):
         self.holds_go_well()
         moving = sorted(m.move.pod for m in map(self.state.migrations.__getitem__, self.state.active) if m.step in (Step.HOLDING, Step.HELD))
         for uid in moving[:1]:
-            if uid in self.state.live and self.state.live[uid].phase == "Running":
+            if uid in self.state.pods and self.state.pods[uid].live.phase == "Running":
                 self.changes_hands(uid, replica_of("adopter"))
         self.advance()
 
@@ -558,7 +558,7 @@ class Plans(RuleBasedStateMachine):
             assert m.plan not in s.cancelled
             assert slot.node == m.move.target
             assert slot.phase is SlotPhase.HELD
-            assert s.lineage(s.pods[m.move.pod]) == m.lineage
+            assert s.lineage(s.pods[m.move.pod].fact) == m.lineage
 
     @invariant()
     def nothing_is_promised_twice(self) -> None:

@@ -116,7 +116,7 @@ class Saga(RuleBasedStateMachine):
                 victim = self.state.migrations[effect.migration].move.pod
                 if reason != "evicted":
                     self.command(c.ReportEviction(self.now, effect.migration, reason))
-                elif victim in self.state.live:
+                elif victim in self.state.pods:
                     then(self.state, changed(victim, node="a", phase="Running", deleting=self.now))
 
     @rule(reason=st.sampled_from(["Aborted", "Aborted", "Gone", "Budget", "NotMarked"]))
@@ -166,7 +166,7 @@ class Saga(RuleBasedStateMachine):
 
     @rule(victim=st.sampled_from((*VICTIMS, "")), what=st.sampled_from(["terminating", "gone", "Failed", "Succeeded"]))
     def a_victim_ends(self, victim: str, what: str) -> None:
-        if victim not in self.state.live:
+        if victim not in self.state.pods:
             return
         if what == "gone":
             then(self.state, e.PodGone(victim))

@@ -13,8 +13,8 @@ from restow.domain.descheduling.node_fit import NodeFit
 def would(state, uid: str, name: str) -> bool:
     """What a new session says of a successor, the pod being gone."""
     rest = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
-    others = [fact for other, fact in state.pods.items() if other != uid]
-    return may([*rest, *others], msgspec.structs.replace(state.pods[uid], pod="new", node=None, phase="Pending", ready=False), name)
+    others = [known.fact for other, known in state.pods.items() if other != uid]
+    return may([*rest, *others], msgspec.structs.replace(state.pods[uid].fact, pod="new", node=None, phase="Pending", ready=False), name)
 
 
 def test_the_answer_is_the_schedulers_whoever_was_asked_about_before():
@@ -24,7 +24,7 @@ def test_the_answer_is_the_schedulers_whoever_was_asked_about_before():
         fit = NodeFit(state, NOW)
         among = fit.rows(names)
         for uid in chance.sample(sorted(state.pods), len(state.pods)):
-            home = state.live[uid].node
+            home = state.pods[uid].live.node
             said = fit.why_none_elsewhere(uid, among)
             takes = {name for name in names if name != home and would(state, uid, name)}
             assert (said == "") == bool(takes), (seed, uid, said)

@@ -179,7 +179,7 @@ def test_a_session_adds_and_removes_occupants_and_leaves_no_trace():
     index, before = Numa.of(state), Numa(state).image()
     index.remove("a")
     assert fails(state) == {}
-    index.add("b", 0, state.pods["b"])
+    index.add("b", 0, state.pods["b"].fact)
     assert fails(state) == {CONTAINER: ["n0"]}
     index.close()
     assert index.image() == before

@@ -93,7 +93,7 @@ def test_the_node_that_costs_least_is_found_whatever_is_held_or_promised_there(r
     then(state, pod("claimer", kind(wants, priority)))
     opened = open_session(state, NOW, 1_000)
     try:
-        claimer = state.pods["claimer"]
+        claimer = state.pods["claimer"].fact
         job = single(state, claimer)
         hunt = Hunt(opened, [job])
         keys = [

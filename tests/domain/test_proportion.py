@@ -248,8 +248,8 @@ def test_a_queue_that_is_not_reclaimable_loses_nothing_and_nobody_reclaims_from_
 def test_a_queue_reclaims_only_as_long_as_it_stays_within_what_it_deserves():
     state = busy()
     found = shares(state)[1]
-    assert found.preemptive("b", state.pods["b0"])
-    assert not found.preemptive("a", state.pods["b0"])
+    assert found.preemptive("b", state.pods["b0"].fact)
+    assert not found.preemptive("a", state.pods["b0"].fact)
 
 
 def test_a_pod_that_was_deleted_or_placed_is_no_longer_wanted():

@@ -131,19 +131,19 @@ def slow_sums(state):
     """Everything added up anew."""
     waiting, kinds, groups, incoming = {}, {}, {}, {}
     for uid, pod_ in state.pods.items():
-        items = state.vectors[pod_.shape].items
+        items = state.vectors[pod_.fact.shape].items
         if state.awaits_placement(uid):
-            name = state.queue_of(pod_)
+            name = state.queue_of(pod_.fact)
             amounts = waiting.setdefault(name, {})
             for column, amount in items:
                 amounts[column] = amounts.get(column, 0) + amount
             counts = kinds.setdefault(name, {})
-            counts[pod_.shape] = counts.get(pod_.shape, 0) + 1
-            if group_of(pod_) is not None:
-                counts = incoming.setdefault(name, {}).setdefault(group_of(pod_), {})
-                counts[pod_.shape] = counts.get(pod_.shape, 0) + 1
-        group = group_of(pod_)
-        live = state.live[uid]
+            counts[pod_.fact.shape] = counts.get(pod_.fact.shape, 0) + 1
+            if group_of(pod_.fact) is not None:
+                counts = incoming.setdefault(name, {}).setdefault(group_of(pod_.fact), {})
+                counts[pod_.fact.shape] = counts.get(pod_.fact.shape, 0) + 1
+        group = group_of(pod_.fact)
+        live = state.pods[uid].live
         ready = live.phase == "Succeeded" or (live.phase != "Failed" and not live.deleting and state.node_of(uid) is not None)
         charge = state.charges.get(uid)
         charged = charge is not None and not charge.releasing

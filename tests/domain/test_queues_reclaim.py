@@ -108,8 +108,8 @@ def test_at_rest_no_queue_waits_for_what_it_deserves_while_another_is_above_by_a
             free = [have - amount for have, amount in zip(free, units, strict=True)]
             then(state, one(name, f"{units[0]}{units[1]}", "n"))
     then(state, *[one(name, f"{units[0]}{units[1]}") for name, units in waiting])
-    live_on(state, 80, lambda uid: [one(uid[0], state.pods[uid].shape)])
-    pods = [(uid[0], tuple(map(int, p.shape)), state.live[uid].node) for uid, p in state.pods.items()]
+    live_on(state, 80, lambda uid: [one(uid[0], state.pods[uid].fact.shape)])
+    pods = [(uid[0], tuple(map(int, p.fact.shape)), state.pods[uid].live.node) for uid, p in state.pods.items()]
     used = {name: [sum(units[r] for of, units, where in pods if of == name and where) for r in (0, 1)] for name in "abc"}
     share = {name: dict(zip((0, 1), units, strict=True)) for name, units in zip("abc", deserved, strict=True)}
     if plugin == "proportion":
@@ -164,6 +164,6 @@ def test_pods_that_nothing_tells_apart_are_asked_about_once():
     session_.extensions.reclaimable = lambda claimer, pods: asked.append(pods) or [pods[0]]
     session_.jobs = []
     hunt = Hunt(session_, [session_.job_for("b")])
-    assert hunt.find(session_.job_for("b"), state.pods["b"], Scope.OTHERS) is None
+    assert hunt.find(session_.job_for("b"), state.pods["b"].fact, Scope.OTHERS) is None
     session_.close()
     assert len(asked) <= 12

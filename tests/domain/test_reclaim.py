@@ -33,7 +33,7 @@ class Deserves:
         def reclaimable(claimer, candidates):
             spare = {queue: used(queue) - n for queue, n in self._milli.items()}
             allowed = []
-            for uid in sorted(candidates, key=session.state.order.__getitem__, reverse=True):
+            for uid in sorted(candidates, key=session.state.order_of, reverse=True):
                 queue = session.state.charges[uid].queue
                 if spare.get(queue, 0) >= 1000:
                     spare[queue] -= 1000
@@ -153,10 +153,10 @@ def test_the_plugins_that_share_out_the_cluster_say_who_has_more_than_it_deserve
     state = given(conf, node("a", cpu=4_000), S, queue("greedy", **amounts), queue("poor", **amounts), *theirs, group, *mine)
     assert victims(schedule(state)) != []
     for _ in range(6):
-        going = sorted({*state.victims_of, *(uid for uid, live in state.live.items() if live.deleting)})
+        going = sorted({*state.victims_of, *(uid for uid, pod in state.pods.items() if pod.live.deleting)})
         then(state, *(changed(uid, node="a", phase="Running", deleting=NOW) for uid in going), *map(e.PodGone, going))
         schedule(state)
-    running = [uid for uid in ("g0", "g1", "g2", "g3") if uid in state.live]
+    running = [uid for uid in ("g0", "g1", "g2", "g3") if uid in state.pods]
     assert len(running) >= 2
 
 
@@ -171,10 +171,10 @@ def test_with_volcanos_default_tiers_too_a_queue_keeps_what_it_deserves():
     state = given(conf, node("a", cpu=4_000), S, queue("greedy"), queue("poor"), queue("other", weight=2), *theirs, *others, group, *mine)
     assert set(victims(schedule(state))) <= {"g0", "g1"}
     for _ in range(4):
-        going = sorted({*state.victims_of, *(uid for uid, live in state.live.items() if live.deleting)})
+        going = sorted({*state.victims_of, *(uid for uid, pod in state.pods.items() if pod.live.deleting)})
         then(state, *(changed(uid, node="a", phase="Running", deleting=NOW) for uid in going), *map(e.PodGone, going))
         schedule(state)
-    assert {"o0", "o1"} <= state.live.keys()
+    assert {"o0", "o1"} <= state.pods.keys()
 
 
 def test_of_a_queue_that_has_more_the_least_important_pods_go():

@@ -194,7 +194,7 @@ def test_an_expired_reusable_hold_frees_its_unallocated_part_at_once_while_alloc
     collect(state, NOW + HOUR)
     schedule(state, NOW + HOUR)
     assert state.placed["stranger"].node == "a"
-    assert state.live["p"].phase == "Running"
+    assert state.pods["p"].live.phase == "Running"
     assert (cpu(state, "used"), cpu(state, "reserved")) == (8, 0)
     assert phase(state) == ("Failed", "Expired")
 
@@ -255,7 +255,7 @@ def test_an_expired_one_is_collected_after_its_retention_while_its_pods_still_ru
     assert gc.decider.pending(state, None) == [DeleteReservation("r")]
     then(state, e.ReservationGone("r"))
     assert cpu(state, "used") == 2
-    assert schedule(state).live["p"].node == "a"
+    assert schedule(state).pods["p"].live.node == "a"
     then(state, e.PodGone("p"))
     assert mentions(state, "r") == []
 
@@ -295,7 +295,7 @@ def test_deletion_while_pods_use_it_is_safe_and_nothing_leaks(kind, ends, sessio
             if session_first:
                 schedule(state)
         there.discard(what)
-        assert ("p" in state.live) == ("pod" in there)
+        assert ("p" in state.pods) == ("pod" in there)
         if "node" in there and "pod" in there:
             assert state.charges["p"].node == "a"
     schedule(state)

@@ -88,11 +88,11 @@ def until_quiet(state: ClusterState, after: int = HOUR + 1, limit: int = 1_000) 
 
 def bind(state: ClusterState) -> None:
     """What was placed runs."""
-    then(state, *[e.PodChanged(uid, p.node, "Running", True) for uid, p in list(state.placed.items()) if state.live[uid].node is None])
+    then(state, *[e.PodChanged(uid, p.node, "Running", True) for uid, p in list(state.placed.items()) if state.pods[uid].live.node is None])
 
 
 def done(state: ClusterState, *pods: str) -> None:
-    then(state, *[e.PodChanged(uid, state.live[uid].node, "Succeeded") for uid in pods])
+    then(state, *[e.PodChanged(uid, state.pods[uid].live.node, "Succeeded") for uid in pods])
 
 
 def on(state: ClusterState, name: str) -> set[str]:
@@ -155,7 +155,7 @@ class Scenario:
 
     @property
     def pending(self) -> list[str]:
-        return [uid for uid in self.state.pods if self.state.live[uid].phase == "Pending"]
+        return [uid for uid in self.state.pods if self.state.pods[uid].live.phase == "Pending"]
 
 
 def test_without_the_action_pod_4_runs_only_when_all_others_have_completed():
@@ -865,10 +865,10 @@ def _one_session(state: ClusterState, now: int, limit: int) -> None:
         assert not worse, f"{name} is over-allocated"
     for event in of(e.PodPlaced, events):
         others = [uid for uid, at in before.items() if at == event.node]
-        kind = state.pods[event.pod].shape
+        kind = state.pods[event.pod].fact.shape
         assert not others or kind == "nothing" or event.pod in others, f"{event.pod} came to {event.node}, reserved for {others}"
     for name, tasks in state.reserved_on.items():
-        asked = sum(state.shapes[state.pods[uid].shape].requests["cpu"] for uid in tasks)
+        asked = sum(state.shapes[state.pods[uid].fact.shape].requests["cpu"] for uid in tasks)
         row = state.table.rows[name]
         if not any(before.get(uid) == name for uid in tasks):
             assert asked <= state.table.allocatable[row, state.table.columns["cpu"]], "reserved is more than the node has"

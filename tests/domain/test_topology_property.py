@@ -161,7 +161,7 @@ class Cluster:
             case _:
                 for _ in range(r.randint(1, 3)):
                     uid = r.choice(self.PODS)
-                    known = state.pods.get(uid)
+                    known = state.fact_of(uid)
                     id = known.shape if known else r.choice(self.SHAPES)
                     on = (known and state.node_of(uid)) or r.choice((*names, None))
                     then(state, pod(uid, id, on, labels=any_labels(r), namespace=known.namespace if known else r.choice(NAMESPACES)))

@@ -33,19 +33,19 @@ def world(*facts, nodes=("n0", "n1", "n2"), zones=("a", "a", "b")):
 
 
 def waits(state, name="p") -> str:
-    return Volumes.of(state).waits(state.pods[name])
+    return Volumes.of(state).waits(state.pods[name].fact)
 
 
 def fails(state, name="p") -> dict[str, list[str]]:
     """Reason → nodes that fail by it."""
     names = state.table.names
     return {
-        reason: [names[row] for row in rows.nonzero()[0]] for reason, rows in Volumes.of(state).filters(state.pods[name])
+        reason: [names[row] for row in rows.nonzero()[0]] for reason, rows in Volumes.of(state).filters(state.pods[name].fact)
     }
 
 
 def chosen(state, where, name="p") -> dict[str, str]:
-    choices = Volumes.of(state).choose(state.pods[name], state.table.rows[where])
+    choices = Volumes.of(state).choose(state.pods[name].fact, state.table.rows[where])
     return {c.claim.partition("/")[2]: c.volume for c in choices}
 
 
@@ -84,8 +84,8 @@ def test_an_ephemeral_claim_that_is_not_there_yet_is_waited_for_by_name():
 def test_a_pod_without_claims_and_disks_is_no_concern_of_this():
     state = given([node("n0"), shape("s"), shape("d", disks=(Disk("rbd", "x"),)), pod("p"), pod("q", "d")])
     index = Volumes.of(state)
-    assert [index.concerns(state.pods[name]) for name in ("p", "q")] == [False, True]
-    assert (index.filters(state.pods["p"]), index.waits(state.pods["p"])) == ([], "")
+    assert [index.concerns(state.pods[name].fact) for name in ("p", "q")] == [False, True]
+    assert (index.filters(state.pods["p"].fact), index.waits(state.pods["p"].fact)) == ([], "")
 
 
 # -- bound claims --------------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_a_session_adds_and_removes_occupants_and_leaves_no_trace():
     facts = [claim("c"), claim("d"), volume("v"), user("c", name="other", node="n0"), user("d"), *csi("a"), user("a", name="pa", node="n1")]
     state = world(*facts, e.CsiNodeObserved("n1", {DRIVER: 1}))
     index, before = Volumes.of(state), Volumes(state).image()
-    index.add("p", 1, state.pods["p"], (ClaimChoice("default/d", "v"),))
+    index.add("p", 1, state.pods["p"].fact, (ClaimChoice("default/d", "v"),))
     index.remove("pa")
     assert index.image() != before
     index.close()

@@ -77,8 +77,8 @@ class World:
         self.state = state
         self.there = {}
         for uid, charge in state.charges.items():
-            p = state.pods[uid]
-            self.there[uid] = (p.namespace, p.labels, p.shape, charge.node, state.live[uid].deleting > 0)
+            p = state.pods[uid].fact
+            self.there[uid] = (p.namespace, p.labels, p.shape, charge.node, state.pods[uid].live.deleting > 0)
         for name, held in state.held_on.items():
             for r, s in held:
                 slot, record = state.slots[r][s], state.reservations[r]

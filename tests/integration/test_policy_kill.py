@@ -102,7 +102,7 @@ async def world(stack: Stack, api: Api, observer: Observer) -> None:
             async with session.patch(f"/api/v1/nodes/tainted-{i:02}", data=body) as answer:
                 assert answer.status == 200, await answer.text()
     await observer.until("the fillers run", lambda: observer.running() == 2 * MOVERS + NODES, PATIENCE)
-    await observer.until("pods have failed", lambda: sum(x.phase == "Failed" for x in state.live.values()) == FAILED, PATIENCE)
+    await observer.until("pods have failed", lambda: sum(x.live.phase == "Failed" for x in state.pods.values()) == FAILED, PATIENCE)
     await observer.until("taints", lambda: sum(bool(node.taints) for node in state.nodes.values()) == NODES, PATIENCE)
 
 
@@ -131,7 +131,7 @@ async def play(seed: int, folder, said: dict) -> None:
     async with stack, Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
         await world(stack, api, observer)
         state = observer.state
-        kept = {uid for uid, pod in state.pods.items() if pod.labels.get("app") == KEPT}
+        kept = {uid for uid, pod in state.pods.items() if pod.fact.labels.get("app") == KEPT}
         killer = Killer(seed, stack, observer, kills=KILLS, early=EARLY, at_once=AT_ONCE // 4)
         kills = asyncio.create_task(killer.run())
         began = time.monotonic()
@@ -160,7 +160,7 @@ async def play(seed: int, folder, said: dict) -> None:
         rolled_back = [m for m in state.migrations.values() if m.step is Step.FAILED]
         gone = [f"{m.id}: {m.reason}" for m in rolled_back if m.move.pod not in state.pods or state.node_of(m.move.pod) != m.move.source]
         assert not gone, f"these have failed, but their pods have left: {gone}"
-        assert kept == {uid for uid, pod in state.pods.items() if pod.labels.get("app") == KEPT}, "a budget was not respected"
+        assert kept == {uid for uid, pod in state.pods.items() if pod.fact.labels.get("app") == KEPT}, "a budget was not respected"
         await nobody_is_lost(api, NS, 2 * MOVERS + NODES)
         await asyncio.to_thread(judge, stack, folder / "log.jsonl.zst", said)
 

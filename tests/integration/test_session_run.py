@@ -53,17 +53,17 @@ class Run:
         """Bindings, evictions that are carried out, pods that end by themselves, one or two that come."""
         state, luck = self.state, self.random
         for uid, placement in list(state.placed.items()):
-            if state.live[uid].node is None and luck.random() < 0.5:
+            if state.pods[uid].live.node is None and luck.random() < 0.5:
                 yield e.PodChanged(uid, placement.node, "Running", True, devices=placement.devices)
         for uid in list(state.victims_of):
-            live = state.live[uid]
+            live = state.pods[uid].live
             if live.deleting and luck.random() < 0.5:
                 yield e.PodGone(uid)
             elif not live.deleting and luck.random() < 0.7:
                 yield e.PodChanged(uid, live.node or state.placed[uid].node, "Running", False, self.now, devices=live.devices or state.charges[uid].devices)
-        for uid, live in list(state.live.items()):
-            if uid not in state.victims_of and live.phase == "Running" and luck.random() < 0.03:
-                yield e.PodChanged(uid, live.node, "Succeeded", devices=live.devices)
+        for uid, pod in list(state.pods.items()):
+            if uid not in state.victims_of and pod.live.phase == "Running" and luck.random() < 0.03:
+                yield e.PodChanged(uid, pod.live.node, "Succeeded", devices=pod.live.devices)
         if luck.random() < 0.4:
             yield from self.arrivals()
 

@@ -83,7 +83,7 @@ async def test_a_pod_whose_request_cannot_be_read_is_there_all_the_same():
     bad = a_pod(2, containers=[{"name": "c", "resources": {"requests": {"koordinator.sh/gpu": "150", "cpu": "2"}}}])
     seen = await look.look(Api(nodes=[NODE], pods=[a_pod(1), bad]))
     assert not seen.undecodable
-    assert seen.state.shapes[seen.state.pods["u2"].shape].requests["cpu"] == 2000
+    assert seen.state.shapes[seen.state.pods["u2"].fact.shape].requests["cpu"] == 2000
 
 
 async def test_what_is_no_list_is_an_error_with_its_collection():

@@ -161,7 +161,7 @@ def test_a_log_that_tells_plain_statuses_as_troubles_is_read_as_before():
     state = begin()
     creating = status("Pending", *unready(1), main=waits("a", "ContainerCreating"))
     told(state, pod(creating))
-    fact = state.live[UID]
+    fact = state.pods[UID].live
     said = conditions(state, UID)
     apply(state, [e.PodChanged(UID, fact.node, "Pending", started=fact.started), e.PodTroubled(UID, (), said)])
     assert conditions(state, UID) == said

@@ -130,7 +130,7 @@ class Story:
     def about_pods(self) -> e.Event:
         uid, waiting, state = self.pick(PODS), self.waiting(), self.state
         charged = list(state.charges) or PODS
-        social = tuple(u for u in state.queue if state.pods[u].shape == "social")
+        social = tuple(u for u in state.queue if state.pods[u].fact.shape == "social")
         if self.likely(20):
             return e.Nominated(waiting, self.pick(KEPT), NOW + 5, self.pick(SHARES), (self.pick(charged),))
         return self.pick((
@@ -177,7 +177,7 @@ class Story:
     def saga(self) -> list[e.Event]:
         """A migration from its plan to its end, or as far as it comes."""
         state, number = self.state, len(self.state.plans)
-        known = {uid: one for uid, one in state.pods.items() if uid in state.charges and one.owner is not None}
+        known = {uid: one.fact for uid, one in state.pods.items() if uid in state.charges and one.fact.owner is not None}
         new = [uid for uid in PODS if uid not in state.pods]
         if not known or len(new) < 2:
             return [self.observed()]

@@ -125,7 +125,7 @@ class Play:
             case "restart":
                 self.restart()
             case "refuse":
-                placed = self.pick([p for p in self.state.placed if self.state.live[p].node is None], a)
+                placed = self.pick([p for p in self.state.placed if self.state.pods[p].live.node is None], a)
                 if placed:
                     self.decide(session.decider, c.RefuseBind(self.now, placed, self.state.placed[placed].node, "refused"))
             case "expire":
@@ -144,7 +144,7 @@ class Play:
 
     def fact(self, kind: str, a: int, b: int, d: int) -> list[e.Event]:
         """What somebody outside does; nothing where there is nothing to do it to."""
-        state, live = self.state, self.state.live
+        state, pods = self.state, self.state.pods
         match kind:
             case "ask":
                 return [self.asked(HOLDS[a % len(HOLDS)], b, d)]
@@ -153,20 +153,20 @@ class Play:
             case "foreign":
                 return [self.foreign(f"x{self.count}", a, b)]
             case "bind":
-                return self.bound(self.pick([p for p in state.placed if live[p].node is None], a))
+                return self.bound(self.pick([p for p in state.placed if pods[p].live.node is None], a))
             case "bind-all":
-                return [event for p in list(state.placed) if live[p].node is None for event in self.bound(p)]
+                return [event for p in list(state.placed) if pods[p].live.node is None for event in self.bound(p)]
             case "elsewhere":
-                uid = self.pick([p for p in state.placed if live[p].node is None], a)
+                uid = self.pick([p for p in state.placed if pods[p].live.node is None], a)
                 return [e.PodChanged(uid, self.pick(NODES, b), "Running", True, devices=self.shares(uid, b))] if uid else []
             case "ends":
-                uid = self.pick([p for p in live if live[p].node], a)
-                return [replace(live[uid], phase=("Succeeded", "Failed")[b % 2], ready=False)] if uid else []
+                uid = self.pick([p for p in pods if pods[p].live.node], a)
+                return [replace(pods[uid].live, phase=("Succeeded", "Failed")[b % 2], ready=False)] if uid else []
             case "deleting":
-                uid = self.pick([p for p in live if not live[p].deleting], a)
-                return [replace(live[uid], deleting=self.now)] if uid else []
+                uid = self.pick([p for p in pods if not pods[p].live.deleting], a)
+                return [replace(pods[uid].live, deleting=self.now)] if uid else []
             case "gone":
-                uid = self.pick([*state.victims_of, *live] if b % 2 else live, a)
+                uid = self.pick([*state.victims_of, *pods] if b % 2 else pods, a)
                 return [e.PodGone(uid)] if uid else []
             case "node":
                 return self.node_fact(self.pick(NODES, a), b, d)
@@ -195,7 +195,7 @@ class Play:
         return [e.DeviceGone(name)] if name in self.state.device_objects else []
 
     def shares(self, uid: str, b: int) -> tuple[DeviceShare, ...]:
-        ask = self.state.shapes[self.state.pods[uid].shape].devices
+        ask = self.state.shapes[self.state.pods[uid].fact.shape].devices
         return tuple(DeviceShare((b + i) % 2, ask.milli) for i in range(ask.count)) if ask else ()
 
     def bound(self, uid: str | None) -> list[e.Event]:

@@ -174,7 +174,7 @@ def index(state):
                 if ladder.entries != right.entries or ladder.ranks != right.ranks:
                     yield f"pods of {shape} take {ladder.entries}, and should take {right.entries}"
     for pod in state.queue.keys() | state.parked.keys():
-        said = state.pods[pod]
+        said = state.pods[pod].fact
         old, new = (sorted(map(str, (k.record.fact.reservation for k in i.classes(said)))) for i in (now, anew))
         if len(old) != len(new):
             yield f"{pod} owns {old}, and should own {new}"

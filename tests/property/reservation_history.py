@@ -127,17 +127,17 @@ class History:
     # -- facts -----------------------------------------------------------------------------------------------------------
 
     def _bind(self, state):
-        placed = self._one(p for p in state.placed if state.live[p].node is None)
+        placed = self._one(p for p in state.placed if state.pods[p].live.node is None)
         if placed is None:
             return None
         where = state.placed[placed].node if self._random.random() < 0.85 else self._random.choice(NODES)
         return e.PodChanged(placed, where, "Running", True)
 
     def _pod_ends(self, state):
-        running = self._one(p for p in state.live if state.live[p].node)
+        running = self._one(p for p in state.pods if state.pods[p].live.node)
         if running is None:
             return None
-        live = state.live[running]
+        live = state.pods[running].live
         phase, deleting = self._random.choice([("Succeeded", 0), ("Failed", 0), (live.phase, NOW)])
         return e.PodChanged(running, live.node, phase, False, deleting)
 

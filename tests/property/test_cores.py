@@ -105,7 +105,7 @@ def happens(state: ClusterState, step: tuple, at: int) -> list[e.Event]:
         case "release", which:
             return [e.ReservationGone(list(state.reservations)[which % len(state.reservations)])] if state.reservations else []
         case "bind", which:
-            waiting = [uid for uid in state.placed if state.live[uid].node is None]
+            waiting = [uid for uid in state.placed if state.pods[uid].live.node is None]
             if not waiting:
                 return []
             uid = waiting[which % len(waiting)]

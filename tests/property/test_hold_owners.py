@@ -79,12 +79,12 @@ def test_owners_are_found_without_a_look_at_all(history):
         index = HoldIndex.of(state)
         accepted = [record for record in state.reservations.values() if record.spec is not None]
         for one in state.pods.values():
-            mine = [record for record in accepted if owned(state, record, one)]
+            mine = [record for record in accepted if owned(state, record, one.fact)]
             on_nodes = {record.fact.reservation for record in mine if any((record.fact.reservation, n) in of for n in ("t-0",) for of in state.held_on.values())}
-            assert on_nodes == {uid for kind in index.classes(one) for uid, _ in kind.all}
-            assert not mine or index.may_own(one)
-            if state.parked.get(one.pod) and (mine or one.labels.get(IGNORED)):
-                assert one.pod in parked_owners(state)
+            assert on_nodes == {uid for kind in index.classes(one.fact) for uid, _ in kind.all}
+            assert not mine or index.may_own(one.fact)
+            if state.parked.get(one.fact.pod) and (mine or one.fact.labels.get(IGNORED)):
+                assert one.fact.pod in parked_owners(state)
         assert set(parked_owners(state)) <= set(state.parked)
 
 

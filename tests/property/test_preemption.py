@@ -162,10 +162,10 @@ def test_nothing_is_given_out_twice_and_only_lower_priorities_go(story):
                 group = e.PodGroupObserved("default", name, name, NOW, "default", 2, phase="Running")
                 then(state, group, *(pod(f"x{made}-{i}", "claimer", annotations=mark) for i in range(3)), time=now)
             case "end":
-                going = sorted({*state.victims_of, *(uid for uid, live in state.live.items() if live.deleting)})
+                going = sorted({*state.victims_of, *(uid for uid, pod in state.pods.items() if pod.live.deleting)})
                 if going:
                     uid = going[choice % len(going)]
-                    live = state.live[uid]
+                    live = state.pods[uid].live
                     if live.deleting:
                         then(state, e.PodGone(uid), time=now)
                     else:
@@ -182,9 +182,9 @@ def test_nothing_is_given_out_twice_and_only_lower_priorities_go(story):
     # Whatever was held is used or given back in the end.
     for _ in range(8):
         for uid in sorted(state.victims_of):
-            live = state.live[uid]
+            live = state.pods[uid].live
             then(state, changed(uid, node=live.node, phase="Running", deleting=now, devices=live.devices), time=now)
-        for uid in sorted(uid for uid, live in state.live.items() if live.deleting):
+        for uid in sorted(uid for uid, known in state.pods.items() if known.live.deleting):
             then(state, e.PodGone(uid), time=now)
         _scheduled(state, now)
         _sound(state)
@@ -209,7 +209,7 @@ def _session(state, now: int) -> list[e.Event]:
     for event in events:
         if isinstance(event, e.Preempted):
             assert _priority(state, event.pod) < _priority(state, event.by)
-            assert not state.live[event.pod].deleting
+            assert not state.pods[event.pod].live.deleting
     then(state, events, time=now)
     for group, spec in state.pod_groups.items():
         # No half gang: two or more of it have a place, or none.
@@ -219,7 +219,7 @@ def _session(state, now: int) -> list[e.Event]:
 
 
 def _priority(state, uid: str) -> int:
-    return state.shapes[state.pods[uid].shape].priority
+    return state.shapes[state.pods[uid].fact.shape].priority
 
 
 def _sound(state) -> None:
@@ -229,7 +229,7 @@ def _sound(state) -> None:
     assert ((shares >= 0) | (shares < -(1 << 39))).all()
     for uid, victim in state.victims_of.items():
         assert uid in state.nominations[victim.by].victims
-    for uid in state.live:
+    for uid in state.pods:
         if state.awaits_placement(uid):
             # Nobody is forgotten.
             assert uid in state.queue or uid in state.parked or uid in state.nominations

@@ -149,10 +149,10 @@ def the_world(state: ClusterState, luck: random.Random) -> list[e.Event]:
     """What kubelets and the API make of intents, some of it."""
     found: list[e.Event] = []
     for uid, placement in state.placed.items():
-        if state.live[uid].node is None and luck.random() < 0.7:
+        if state.pods[uid].live.node is None and luck.random() < 0.7:
             found.append(e.PodChanged(uid, placement.node, "Running", True, devices=placement.devices))
     for uid in state.victims_of:
-        live = state.live[uid]
+        live = state.pods[uid].live
         if live.deleting and luck.random() < 0.8:
             found.append(e.PodGone(uid))
         elif luck.random() < 0.7:

@@ -61,7 +61,7 @@ class World:
 
     def something(self) -> None:
         luck, state = self.luck, self.state
-        running = [uid for uid, live in state.live.items() if live.node and not live.deleting]
+        running = [uid for uid, pod in state.pods.items() if pod.live.node and not pod.live.deleting]
         new = {"labels": {"app": luck.choice("xy")}, "created": self.now}
         self.count += 1
         what = luck.randrange(8)
@@ -74,7 +74,7 @@ class World:
             self.tell(*(member(f"p{self.count}-{i}", f"g{self.count}", luck.choice(self.shapes), **new) for i in range(size)))
         elif what == 3 and running:
             uid = luck.choice(running)
-            self.tell(e.PodGone(uid) if luck.random() < 0.5 else changed(uid, node=state.live[uid].node, phase="Running", deleting=self.now))
+            self.tell(e.PodGone(uid) if luck.random() < 0.5 else changed(uid, node=state.pods[uid].live.node, phase="Running", deleting=self.now))
         elif what == 4:
             i = luck.randrange(self.nodes)
             self.tell(self.machine(i, uid=f"uid-n{i}", unschedulable=luck.random() < 0.4))
@@ -87,18 +87,18 @@ class World:
             self.tell(e.PodGone(luck.choice(list(state.pods))))
 
     def describe(self, uid: PodUid, **more) -> None:
-        live = self.state.live[uid]
-        self.tell(replace(self.state.pods[uid], node=live.node, phase=live.phase, ready=live.ready, deleting=live.deleting, **more))
+        live = self.state.pods[uid].live
+        self.tell(replace(self.state.pods[uid].fact, node=live.node, phase=live.phase, ready=live.ready, deleting=live.deleting, **more))
 
     def kubelets(self, share: float = 1.0) -> None:
         state, chance = self.state, self.luck.random
         for uid, placement in list(state.placed.items()):
-            if state.live[uid].node is None and chance() < share:
+            if state.pods[uid].live.node is None and chance() < share:
                 self.tell(changed(uid, node=placement.node, phase="Running", ready=True))
         for uid in list(state.victims_of):
             if chance() < share:
-                self.tell(changed(uid, node=state.live[uid].node, phase="Running", deleting=self.now))
-        self.tell(*(e.PodGone(uid) for uid, live in list(state.live.items()) if live.deleting and chance() < share / 2))
+                self.tell(changed(uid, node=state.pods[uid].live.node, phase="Running", deleting=self.now))
+        self.tell(*(e.PodGone(uid) for uid, pod in list(state.pods.items()) if pod.live.deleting and chance() < share / 2))
 
     def sessions(self) -> None:
         for _ in range(100):
@@ -115,7 +115,7 @@ class World:
         state, found = self.state, []
         with opened(state) as seen:
             for uid in [uid for uid in state.pods if state.awaits_placement(uid)]:
-                pod, job, group = state.pods[uid], seen.job_for(uid), job_of(state, state.pods[uid])
+                pod, job, group = state.pods[uid].fact, seen.job_for(uid), job_of(state, state.pods[uid].fact)
                 if queues.refused(state, job.queue) or seen.gates.quota(job, pod) or (group is not None and gang(state, group).short(1)):
                     continue
                 if not seen.extensions.refusal("overused", job.queue) and seen.find(pod) is not None:

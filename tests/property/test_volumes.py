@@ -99,9 +99,9 @@ def test_an_index_that_is_kept_up_to_date_is_one_that_is_made_anew(events):
         then(state, event)
         kept, anew = Volumes.of(state), Volumes(state)
         assert kept.image() == anew.image()
-        for observed in state.pods.values():
-            if not kept.waits(observed):
-                assert said(kept, observed) == said(anew, observed)
+        for known in state.pods.values():
+            if not kept.waits(known.fact):
+                assert said(kept, known.fact) == said(anew, known.fact)
         zones, again = Numa.of(state), Numa(state)
         assert zones.image() == again.image()
         for name in state.shapes:
@@ -133,7 +133,7 @@ def test_whatever_a_session_tries_leaves_no_trace(events, data):
             volumes.remove(uid)
             numa.remove(uid)
             continue
-        observed = state.pods[uid]
+        observed = state.pods[uid].fact
         row = data.draw(maybe(sorted(state.table.rows.values()) or [0]))
         choices = tuple(ClaimChoice(f"default/{c}", data.draw(maybe(["", *VOLUMES]))) for c in dict.fromkeys(observed.claims))
         volumes.add(uid, row, observed, choices)
@@ -151,7 +151,7 @@ def users(state: ClusterState) -> dict[Any, tuple[str, list[str], tuple[Disk, ..
     """Node, claims and disks of everything that holds a node."""
     found: dict[Any, tuple[str, list[str], tuple[Disk, ...]]] = {}
     for uid, charge in state.charges.items():
-        observed = state.pods[uid]
+        observed = state.pods[uid].fact
         found[uid] = charge.node, [f"default/{c}" for c in observed.claims], state.shapes[observed.shape].disks
     for name, held in state.held_on.items():
         for uid, place in held:
@@ -174,8 +174,8 @@ def pending(state: ClusterState) -> dict[str, dict[str, tuple[str, str]]]:
     """Claim → pod → (node, volume) of what is chosen and is no fact."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for uid, placement in state.placed.items():
-        uses = state.pods[uid].claims or state.shapes[state.pods[uid].shape].disks
-        if uses and uid in state.charges and state.live[uid].node is None:
+        uses = state.pods[uid].fact.claims or state.shapes[state.pods[uid].fact.shape].disks
+        if uses and uid in state.charges and state.pods[uid].live.node is None:
             for choice in placement.volumes:
                 found.setdefault(choice.claim, {})[uid] = (placement.node, choice.volume)
     return found
@@ -257,17 +257,17 @@ def slowly(state: ClusterState, observed: e.PodObserved, where: str) -> set[str]
 def test_filters_say_what_the_rules_say_of_every_node(events):
     state = then(begin(), *events)
     index = Volumes.of(state)
-    for observed in state.pods.values():
-        if index.waits(observed):
+    for known in state.pods.values():
+        if index.waits(known.fact):
             continue
-        answer = index.filters(observed)
+        answer = index.filters(known.fact)
         assert [reason for reason, _ in answer] == [r for r in (v.DISK, v.ONCE_POD, v.LIMIT, v.NODE_AFFINITY, v.NO_VOLUME, v.ZONE) if r in dict(answer)]
         for name, row in state.table.rows.items():
             failing = {reason for reason, rows in answer if rows[row]}
-            assert failing == slowly(state, observed, name), (observed.name, name)
+            assert failing == slowly(state, known.fact, name), (known.fact.name, name)
             if v.NO_VOLUME not in failing:
-                got = {c.claim for c in index.choose(observed, row)}
-                assert got == {p for c in observed.claims if not state.claims[p := f"default/{c}"].volume}
+                got = {c.claim for c in index.choose(known.fact, row)}
+                assert got == {p for c in known.fact.claims if not state.claims[p := f"default/{c}"].volume}
 
 
 # -- zones, slowly ---------------------------------------------------------------------------------------------------------
@@ -324,8 +324,8 @@ def test_alignment_says_what_the_rules_say_of_every_node(events):
             expected = set()
             if what.qos and fact is not None and fact.policy == "single-numa-node" and fact.zones:
                 whole, zones = zones_of(state, where)
-                for uid in sorted((u for u, c in state.charges.items() if c.node == where), key=state.order.__getitem__):
-                    for wanted in asked(state.shapes[state.pods[uid].shape], whole)[1] if state.shapes[state.pods[uid].shape].qos else ():
+                for uid in sorted((u for u, c in state.charges.items() if c.node == where), key=state.order_of):
+                    for wanted in asked(state.shapes[state.pods[uid].fact.shape], whole)[1] if state.shapes[state.pods[uid].fact.shape].qos else ():
                         charge(zones, wanted)
                 init, lasting = asked(what, whole)
                 if any(lowest(zones, w) is None for w in init):

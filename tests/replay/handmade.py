@@ -39,8 +39,8 @@ class FirstFit:
             return (e.PodReleased(command.pod, command.reason),)
         events = []
         with state.draft():
-            for pod in sorted(state.queue, key=state.order.__getitem__):
-                fits = state.table.fits(state.vectors[state.pods[pod].shape])
+            for pod in sorted(state.queue, key=state.order_of):
+                fits = state.table.fits(state.vectors[state.pods[pod].fact.shape])
                 names = sorted(name for name, row in state.table.rows.items() if fits[row])
                 if names:
                     events.append(e.PodPlaced(pod, names[0]))

@@ -98,7 +98,7 @@ class World:
         """The kubelets bind and run, the API creates, evicts and deletes."""
         before, facts = self.log.seq, []
         for uid, placement in list(self.state.placed.items()):
-            if self.state.live[uid].node is None:
+            if self.state.pods[uid].live.node is None:
                 facts.append(e.PodChanged(uid, placement.node, "Running", True, devices=placement.devices))
         for effect in DECIDERS["migration"].pending(self.state, None):
             facts += self._carried_out(effect)
@@ -119,7 +119,7 @@ class World:
                 self.decide("migration", [c.ReportEviction(self.now, id, "Budget"), c.Advance(self.now)])
             case Evict(migration=id):
                 record = self.state.migrations[id]
-                victim = self.state.pods.get(record.move.pod)
+                victim = self.state.fact_of(record.move.pod)
                 if victim is not None:
                     yield e.PodChanged(victim.pod, record.move.source, "Running", True, self.now)
                     yield self.pod(victim.shape, victim.owner.name)
@@ -130,7 +130,7 @@ class World:
     def play(self, steps):
         for step in range(steps):
             happens = self.random.random()
-            running = sorted(uid for uid, live in self.state.live.items() if live.phase == "Running" and not live.deleting)
+            running = sorted(uid for uid, pod in self.state.pods.items() if pod.live.phase == "Running" and not pod.live.deleting)
             if happens < 0.5 or not running:
                 owner = f"web-{self.random.randrange(6)}"
                 self.facts(*(self.pod(self.random.choice(list(SHAPES)), owner) for _ in range(self.random.randrange(1, 20))))

@@ -171,7 +171,7 @@ PLANTED = (
     Planted(
         "unplaced-are-forgotten", "fold", "ends", "state.py",
         "            if pod not in self.queue and pod not in self.parked and pod not in self.nominations:\n",
-        "            if pod not in self.order and pod not in self.parked and pod not in self.nominations:\n",
+        "            if pod not in self.pods and pod not in self.parked and pod not in self.nominations:\n",
         "No pod comes into the session's queue.",
     ),
     # -- saga ----------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class Allocations(HeldCapacity):
             return True
         if migration.arrived:
             return False
-        live = self.live.get(pod)
+        live = self.live_of(pod)
         if live is not None and (live.node is not None or live.phase == "Succeeded"):
             return False
         self.drop(self.successors, pod)

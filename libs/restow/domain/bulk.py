@@ -17,6 +17,7 @@ from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve import evolve_one
 from restow.domain.evolve.objects import takes_from_others
+from restow.domain.pods import Pod
 from restow.domain.records import Charge, Placement
 from restow.domain.state import OVER, ClusterState, turn
 from restow.domain.writing import AtOnce
@@ -94,7 +95,7 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
     """Pods that nobody has seen before: they wait, or run on a node."""
     run = _Run(state, events, (state.victims, state.successors))
     shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
-    pods, live, order, queue, owned = state.pods, state.live, state.order, state.queue, state.owned
+    pods, queue, owned = state.pods, state.queue, state.owned
     charges, on_node, held_on, nominated_on = state.charges, state.on_node, state.held_on, state.nominated_on
     left, armed = state.left, state.armed
     seen, added = run.seen.append, run.added.append
@@ -123,15 +124,13 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
             continue
         seen(pod)
         state.clock += 1
-        order[pod] = state.clock
         if event.annotations:
             state.regroup(None, event)
             if (group := groups.group_of(event)) is not None:
                 groups_touched[group] = None
         elif event.owner is not None and (owner := event.owner.uid):
             AtOnce.put_in(owned, owner, pod)
-        pods[pod] = event
-        live[pod] = moving
+        pods[pod] = Pod(event, moving, state.clock)
         if node is not None:
             charge = Charge(node, event.shape, moving.devices, False, state.queue_of(event) if event.annotations else shape.queue)
             added(charge)
@@ -149,7 +148,7 @@ def placed(state: ClusterState, events: Sequence[PodPlaced]) -> None:
     """Pods of the queue, so ours, and nothing is charged or held for them; the event alone says what is charged."""
     run = _Run(state, events, (state.reserved_tasks,))
     shapes, rows, special, now = _Shapes(state), state.table.rows, run.special, state.time
-    pods, live, queue, placements = state.pods, state.live, state.queue, state.placed
+    pods, queue, placements = state.pods, state.queue, state.placed
     charges, on_node, held_on, nominated_on = state.charges, state.on_node, state.held_on, state.nominated_on
     seen, added = run.seen.append, run.added.append
     for event in events:
@@ -162,9 +161,9 @@ def placed(state: ClusterState, events: Sequence[PodPlaced]) -> None:
             or node not in rows
             or node in held_on
             or node in nominated_on
-            or (facts := live[pod]).devices
-            or facts.cores
-            or (shape := shapes[(known := pods[pod]).shape]) is None
+            or (live := (known := pods[pod]).live).devices
+            or live.cores
+            or (shape := shapes[(fact := known.fact).shape]) is None
             or (shape.devices and not devices)
         ):
             run.one(event)
@@ -172,7 +171,7 @@ def placed(state: ClusterState, events: Sequence[PodPlaced]) -> None:
         seen(pod)
         del queue[pod]
         placements[pod] = Placement(node, devices, None, now)
-        charge = Charge(node, known.shape, devices, False, state.queue_of(known) if known.annotations else DEFAULT_QUEUE)
+        charge = Charge(node, fact.shape, devices, False, state.queue_of(fact) if fact.annotations else DEFAULT_QUEUE)
         added(charge)
         charges[pod] = charge
         if (there := on_node.get(node)) is None:
@@ -190,7 +189,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     )  # fmt: skip
     run = _Run(state, events, maps)
     shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
-    pods, live, queue, placements, charges, on_node = state.pods, state.live, state.queue, state.placed, state.charges, state.on_node
+    pods, queue, placements, charges, on_node = state.pods, state.queue, state.placed, state.charges, state.on_node
     held_on, nominated_on, waiting_on = state.held_on, state.nominated_on, state.waiting_on
     left, unready = state.left, any(budget.unready for budget in state.budgets.values())
     takes = takes_from_others(state)
@@ -202,10 +201,10 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
             known is None
             or pod in special
             or event.cores
-            or (shape := shapes[known.shape]) is None
+            or (shape := shapes[(fact := known.fact).shape]) is None
             or shape.unreadable
-            or ((before := live[pod]).ready and unready and not event.ready)
-            or (left and before.node is None and state.lineage(known) in left)
+            or ((before := known.live).ready and unready and not event.ready)
+            or (left and before.node is None and state.lineage(fact) in left)
         ):
             run.one(event)
             continue
@@ -228,9 +227,9 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
             if event.phase in OVER:
                 wanted = None
             elif event.deleting > 0:
-                wanted = Charge(node, known.shape, devices, True)
+                wanted = Charge(node, fact.shape, devices, True)
             else:
-                wanted = Charge(node, known.shape, devices, False, state.queue_of(known) if known.annotations else shape.queue)
+                wanted = Charge(node, fact.shape, devices, False, state.queue_of(fact) if fact.annotations else shape.queue)
             if old != wanted:
                 if (old is not None and (old.node in nominated_on or old.node in waiting_on)) or (
                     wanted is not None and (node not in rows or node in held_on or node in nominated_on)
@@ -250,8 +249,8 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
         seen(pod)
         if takes and node is not None and before.node is None:
             state.capacity_epoch += 1
-        live[pod] = event
-        if known.annotations and (group := groups.group_of(known)) is not None:
+        known.live = event
+        if fact.annotations and (group := groups.group_of(fact)) is not None:
             groups_touched[group] = None
     run.write()
 
@@ -264,7 +263,7 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
     )  # fmt: skip
     run = _Run(state, events, maps)
     special, groups_touched, nominated_on, waiting_on = run.special, state.touched.groups, state.nominated_on, state.waiting_on
-    pods, live, order, queue, owned = state.pods, state.live, state.order, state.queue, state.owned
+    pods, queue, owned = state.pods, state.queue, state.owned
     placements, charges, on_node = state.placed, state.charges, state.on_node
     seen, removed = run.seen.append, run.removed.append
     for event in events:
@@ -280,13 +279,14 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
             AtOnce.drop_in(on_node, old.node, pod)
         placements.pop(pod, None)
         queue.pop(pod, None)
-        if known.annotations:
-            state.regroup(known, None)
-            if (group := groups.group_of(known)) is not None:
+        fact = known.fact
+        if fact.annotations:
+            state.regroup(fact, None)
+            if (group := groups.group_of(fact)) is not None:
                 groups_touched[group] = None
-        elif known.owner is not None and (owner := known.owner.uid):
+        elif fact.owner is not None and (owner := fact.owner.uid):
             AtOnce.drop_in(owned, owner, pod)
-        del pods[pod], live[pod], order[pod]
+        del pods[pod]
     run.write()
 
 

@@ -29,7 +29,7 @@ class Charges(Allocations):
 
     def node_of(self, pod: PodUid) -> NodeName | None:
         """Facts beat intents: a pod's node is its fact's, otherwise the session's (DESIGN 5)."""
-        live = self.live.get(pod)
+        live = self.live_of(pod)
         if live is not None and live.node is not None:
             return live.node
         placement = self.placed.get(pod)
@@ -61,7 +61,7 @@ class Charges(Allocations):
 
     def _settle_allocation(self, pod: PodUid, wanted: Charge | None) -> None:
         """What is allocated stays allocated as long as the pod is charged to the hold's node."""
-        allocation, live = self.allocations[pod], self.live.get(pod)
+        allocation, live = self.allocations[pod], self.live_of(pod)
         if not allocation.bound and live is not None and live.node == allocation.node:
             # Also where it is over when it is first seen there.
             self.put(self.allocations, pod, replace(allocation, bound=True))
@@ -71,17 +71,17 @@ class Charges(Allocations):
             self.allocate_less(pod, self.vectors[wanted.shape].items)
 
     def _note_binding(self, pod: PodUid) -> None:
-        placement, live = self.placed.get(pod), self.live.get(pod)
+        placement, live = self.placed.get(pod), self.live_of(pod)
         if placement is not None and placement.volumes and live is not None and live.node is None:
             self.put(self.binding, pod, None)
         else:
             self.drop(self.binding, pod)
 
     def _wanted_charge(self, pod: PodUid) -> Charge | None:
-        observed, live = self.pods.get(pod), self.live.get(pod)
-        node = self.node_of(pod)
-        if observed is None or live is None or node is None or live.phase in OVER:
+        known, node = self.pods.get(pod), self.node_of(pod)
+        if known is None or node is None or known.live.phase in OVER:
             return None
+        observed, live = known.fact, known.live
         old = self.charges.get(pod)
         devices, cores = live.devices, live.cores
         placement = self.placed.get(pod)

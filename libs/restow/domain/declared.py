@@ -30,7 +30,8 @@ class Role(Enum):
 
 class Image(NamedTuple):
     """How an attribute stands in a snapshot, where that is not as it is in the state: a type that MessagePack has, and both ways. Both are given
-    the state too: what is declared before the attribute is there already."""
+    the state too: what is declared before the attribute is there already. Where it stands there as several fields, `type` says of each by its
+    name, and both ways are about all of them together."""
 
     type: Any
     dump: Callable[[Any, Any], Any]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from operator import attrgetter
@@ -35,6 +35,8 @@ from restow.domain.config import Config, GcConfig, MigrationConfig, ReservationC
 from restow.domain.declared import Drafted, Image, derived, passing, stored, values
 from restow.domain.groups import Group
 from restow.domain.memo import Memo
+from restow.domain.pods import IMAGE as PODS
+from restow.domain.pods import Pod, numbers
 from restow.domain.records import (
     Allocation,
     Charge,
@@ -89,48 +91,22 @@ def _path(event: Any) -> str:
 
 
 _NAME, _NODE, _POD, _UID, _GROUP = (attrgetter(*names.split()) for names in ("name", "node", "pod", "uid", "namespace name"))
-_IN_ORDER_OF_PODS = Image(
-    list[int], lambda state, known: [known[pod] for pod in state.pods], lambda state, said: dict(zip(state.pods, said, strict=True))
-)
-_PODS = Columns(PodObserved, ("pod", "name", "created", "started"), ("namespace", "shape", "owner", "node", "devices", "well"))
-_LIVE = Columns(PodChanged, ("started",), ("node", "devices", "well"), known=("pod",))
 _CHARGES = Columns(Charge, (), ("node",))
 
 
-def _load_pods(state: "Maps", said: Any) -> dict[PodUid, PodObserved]:
-    return {pod.pod: pod for pod in _PODS.load(said)}
-
-
-def _dump_live(state: "Maps", live: dict[PodUid, PodChanged]) -> Any:
-    """In the order of the pods."""
-    return _LIVE.dump([live[pod] for pod in state.pods])
-
-
-def _load_live(state: "Maps", said: Any) -> dict[PodUid, PodChanged]:
-    live = _LIVE.load(said)
-    _LIVE.set(live, "pod", state.pods)
-    return dict(zip(state.pods, live, strict=True))
-
-
-def _numbers(state: "Maps", pods: Iterable[PodUid]) -> list[int]:
-    """Of each its place among the pods."""
-    at = {pod: i for i, pod in enumerate(state.pods)}
-    return [at[pod] for pod in pods]
-
-
 def _load_charges(state: "Maps", said: Any) -> dict[PodUid, Charge]:
-    (numbers, charges), pods = said, list(state.pods)
-    return dict(zip([pods[i] for i in numbers], _CHARGES.load(charges), strict=True))
+    (of, charges), pods = said, list(state.pods)
+    return dict(zip([pods[i] for i in of], _CHARGES.load(charges), strict=True))
 
 
 def _dump_owned(state: "Maps", owned: dict[str, dict[PodUid, None]]) -> Any:
-    numbers = iter(_numbers(state, (pod for pods in owned.values() for pod in pods)))
-    return {owner: list(islice(numbers, len(pods))) for owner, pods in owned.items()}
+    who = iter(numbers(state.pods, (pod for pods in owned.values() for pod in pods)))
+    return {owner: list(islice(who, len(pods))) for owner, pods in owned.items()}
 
 
 def _load_owned(state: "Maps", said: dict[str, list[int]]) -> dict[str, dict[PodUid, None]]:
     pods = list(state.pods)
-    return {owner: {pods[i]: None for i in numbers} for owner, numbers in said.items()}
+    return {owner: {pods[i]: None for i in of} for owner, of in said.items()}
 
 
 _EXCEEDED = Image(list[str], lambda state, known: list(known), lambda state, said: {path: state.quotas[path] for path in said})
@@ -174,9 +150,7 @@ class Maps:
     nodes: dict[NodeName, NodeObserved] = stored(dict, values(NodeObserved, _NAME))
     shapes: dict[ShapeId, PodShape] = stored(dict)
     vectors: dict[ShapeId, Vector] = derived(dict)
-    pods: dict[PodUid, PodObserved] = stored(dict, Image(_PODS.type, lambda state, pods: _PODS.dump(list(pods.values())), _load_pods))
-    live: dict[PodUid, PodChanged] = stored(dict, Image(_LIVE.type, _dump_live, _load_live))
-    order: dict[PodUid, int] = stored(dict, _IN_ORDER_OF_PODS)
+    pods: dict[PodUid, Pod] = stored(dict, PODS)
     clock: int = stored(int)
     workloads: dict[str, WorkloadObserved] = stored(dict, values(WorkloadObserved, _UID))
     pod_groups: dict[Group, e.PodGroupObserved] = stored(dict, values(e.PodGroupObserved, _GROUP))
@@ -205,7 +179,7 @@ class Maps:
 
     placed: dict[PodUid, Placement] = stored(dict)
     charges: dict[PodUid, Charge] = stored(dict, Image(
-        tuple[list[int], _CHARGES.type], lambda state, known: (_numbers(state, known), _CHARGES.dump(list(known.values()))), _load_charges  # type: ignore[valid-type, name-defined]
+        tuple[list[int], _CHARGES.type], lambda state, known: (numbers(state.pods, known), _CHARGES.dump(list(known.values()))), _load_charges  # type: ignore[valid-type, name-defined]
     ))  # fmt: skip
     on_node: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
     homeless: dict[PodUid, NodeName] = stored(dict)
@@ -345,6 +319,21 @@ class Maps:
     @property
     def drafting(self) -> bool:
         return self._journal is not None
+
+    # -- pods ----------------------------------------------------------------------------------------------------------
+
+    def fact_of(self, pod: PodUid) -> PodObserved | None:
+        known = self.pods.get(pod)
+        return None if known is None else known.fact
+
+    def live_of(self, pod: PodUid) -> PodChanged | None:
+        known = self.pods.get(pod)
+        return None if known is None else known.live
+
+    def order_of(self, pod: PodUid) -> int:
+        return self.pods[pod].order
+
+    # -- what is charged -----------------------------------------------------------------------------------------------
 
     def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, charged_as: ChargedAs) -> None:
         self.table.charge(row, v, devices, sign, charged_as)

@@ -25,7 +25,7 @@ OWN_RETRIES = 1
 
 def unmovable(state: ClusterState, uid: PodUid) -> str:
     """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay."""
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     if stay := protected(pod):
         return stay
     said = movable(state, pod)
@@ -60,10 +60,10 @@ def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: O
     if known.again != "name":
         return ""
     others = (one for one in state.owned[pod.owner.uid] if one not in state.resized)
-    latest = max(others, key=state.order.__getitem__, default=uid)
-    if state.order[latest] < state.order[uid] or asks_same(state.shapes[state.pods[latest].shape], state.shapes[pod.shape]):
+    latest = max(others, key=state.order_of, default=uid)
+    if state.pods[latest].order < state.pods[uid].order or asks_same(state.shapes[state.pods[latest].fact.shape], state.shapes[pod.shape]):
         return ""
-    return f"{OTHER_TEMPLATE}: {pod.owner.kind} {pod.owner.name} has made {state.pods[latest].name} since, which asks for something else"
+    return f"{OTHER_TEMPLATE}: {pod.owner.kind} {pod.owner.name} has made {state.pods[latest].fact.name} since, which asks for something else"
 
 
 def protected(pod: PodObserved) -> str:
@@ -109,12 +109,12 @@ def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
         return ""
     if job.evicted == "fatal":
         return f"{RETRIES}: the podFailurePolicy of {name} fails it when a pod is evicted"
-    if state.live[uid].phase in OVER:
+    if state.pods[uid].live.phase in OVER:
         # It has ended by itself: its eviction is no failure of the Job.
         return ""
     line = sorted(
-        (one for one in state.owned.get(pod.owner.uid, ()) if state.live[one].phase not in OVER),
-        key=lambda one: (not (one in state.victims or state.live[one].deleting), state.order[one]),
+        (one for one in state.owned.get(pod.owner.uid, ()) if state.pods[one].live.phase not in OVER),
+        key=lambda one: (not (one in state.victims or state.pods[one].live.deleting), state.pods[one].order),
     )
     if line.index(uid) < job.retries - OWN_RETRIES:
         return ""

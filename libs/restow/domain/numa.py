@@ -267,9 +267,9 @@ class Numa(Occupancy[Occupant]):
     def _turn(self, key: Who) -> tuple[int, str]:
         """In the order in which the log saw them; the slots of a Reservation by name."""
         if not isinstance(key, tuple):
-            order = self._state.order.get(key)
-            if order is not None:
-                return order, ""
+            pod = self._state.pods.get(key)
+            if pod is not None:
+                return pod.order, ""
             # A slot that this session holds comes as a pod (`occupants.as_pod`).
             uid, _, slot = key.rpartition("/")
             key = ReservationUid(uid), SlotName(slot)

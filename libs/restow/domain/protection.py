@@ -78,10 +78,10 @@ class Budgets:
     def bind(self, uid: PodUid) -> tuple[str, ...]:
         """The budgets that the API asks before it evicts the pod: none for one whose containers have never run, and not its only one
         where that lets those go that are not ready."""
-        live = self._state.live[uid]
+        live = self._state.pods[uid].live
         if live.phase == "Pending":
             return ()
-        paths = self.of(self._state.pods[uid])
+        paths = self.of(self._state.pods[uid].fact)
         # The API counts them first: it evicts no pod of two, ready or not.
         return () if len(paths) == 1 and not live.ready and self._state.budgets[paths[0]].unready else paths
 
@@ -97,7 +97,7 @@ class Budgets:
     def _leaving(self) -> list[PodUid]:
         state = self._state
         chosen = dict.fromkeys([*state.victims_of, *(uid for uid in state.victims if is_evicted(state, uid))])
-        return [uid for uid in chosen if uid in state.live and not state.live[uid].deleting]
+        return [uid for uid in chosen if uid in state.pods and not state.pods[uid].live.deleting]
 
     def allowances(self, uid: PodUid) -> list[Allowance]:
         """What the pod's budgets say. The API evicts no pod that two of them are about."""

@@ -1,6 +1,9 @@
 """A state as bytes and back. What is stored is declared (`restow.domain.maps`); what follows from that is made anew here: indexes, the
 amounts of the node table, the accounts."""
 
+from operator import attrgetter
+from typing import Any
+
 import msgspec
 
 from restow.domain import devices
@@ -15,8 +18,10 @@ class SnapshotError(ValueError):
 
 
 _STORED = tuple(attribute for attribute in attributes(ClusterState) if attribute.role is Role.STORED)
+_FIELDS = {name: image.type if isinstance(image.type, dict) else {name: image.type} for name, _, image in _STORED}
+"""Attribute → its fields in the image, and the type of each."""
 _Image = msgspec.defstruct(
-    "_Image", [(attribute.name, attribute.image.type) for attribute in _STORED], frozen=True, forbid_unknown_fields=True, kw_only=True
+    "_Image", [field for fields in _FIELDS.values() for field in fields.items()], frozen=True, forbid_unknown_fields=True, kw_only=True
 )
 """By name: a snapshot that lacks an attribute, or has another one, is none of this fold."""
 _encoder = msgspec.msgpack.Encoder()
@@ -26,8 +31,11 @@ _decoder = msgspec.msgpack.Decoder(tuple[int, _Image])  # type: ignore[valid-typ
 def dump(state: ClusterState) -> bytes:
     """Everything that the log says, as MessagePack: the version of the fold, and what is stored. Not inside a draft."""
     assert not state.drafting, "a draft is not a state"
-    image = {name: image.dump(state, getattr(state, name)) for name, _, image in _STORED}
-    return _encoder.encode((FOLD_VERSION, image))
+    said: dict[str, Any] = {}
+    for name, _, image in _STORED:
+        value = image.dump(state, getattr(state, name))
+        said.update(zip(_FIELDS[name], value, strict=True) if isinstance(image.type, dict) else [(name, value)])
+    return _encoder.encode((FOLD_VERSION, said))
 
 
 def load(data: bytes) -> ClusterState:
@@ -39,7 +47,7 @@ def load(data: bytes) -> ClusterState:
         _, said = _decoder.decode(data)
         state = ClusterState()
         for name, _, image in _STORED:
-            setattr(state, name, image.load(state, getattr(said, name)))
+            setattr(state, name, image.load(state, attrgetter(*_FIELDS[name])(said)))
         _used(state)
         _held(state)
         _pods(state)
@@ -79,7 +87,7 @@ def _used(state: ClusterState) -> None:
 def _pods(state: ClusterState) -> None:
     for uid, (_, under) in state.parked.items():
         state.parked_under[under][uid] = None
-        if is_sociable(state.shapes[state.pods[uid].shape]):
+        if is_sociable(state.shapes[state.pods[uid].fact.shape]):
             state.sociable[uid] = None
     for uid, node in state.reserved_tasks.items():
         state.reserved_on[node][uid] = None

@@ -19,11 +19,11 @@ from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, NOT_AD
 
 def not_admitted(state: ClusterState, uid: PodUid) -> str:
     """Why a hold would be of no use to the pod's successor, `Word: sentence`; empty where it would, or where nobody makes one."""
-    if state.pods[uid].owner is None:
+    if state.pods[uid].fact.owner is None:
         return ""
     if why := turned_away(state, uid):
         return f"{NOT_ADMITTED}: its successor would not be looked at: {why}"
-    why = over_quota(state, state.pods[uid])
+    why = over_quota(state, state.pods[uid].fact)
     return f"{NOT_ADMITTED}: its successor would not be made: {why}" if why else ""
 
 
@@ -55,7 +55,7 @@ class Spare:
     def why_not(self, uid: PodUid) -> str:
         """Why a move of this pod would be refused, `Word: sentence`; empty where it would not."""
         state = self._state
-        pod, live = state.pods[uid], state.live[uid]
+        pod, live = state.pods[uid].fact, state.pods[uid].live
         if live.phase in OVER:
             return ""
         if why := not_admitted(state, uid) or self.remembered(uid):
@@ -96,7 +96,7 @@ class Spare:
         left = len(ready) - (victim in ready)
         if left < known.min_member:
             return f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
-        task = task_of(pods[victim]) if victim in pods else ""
+        task = task_of(pods[victim].fact) if victim in pods else ""
         need = known.min_task_member.get(task, 0)
         if not need or (of_task := self._of_task(group)[task] - (victim in ready)) >= need:
             return ""
@@ -105,7 +105,7 @@ class Spare:
     def over_budget(self, uid: PodUid) -> str:
         """Whether no budget would let it go, however long it is waited for; where one is waited for (`budgetPatience`), one that allows
         nobody now is no refusal. Pods that have ended need none's leave."""
-        if not self._state.budgets or self._state.live[uid].phase in OVER:
+        if not self._state.budgets or self._state.pods[uid].live.phase in OVER:
             return ""
         paths = self.budgets.bind(uid)
         if len(paths) > 1:
@@ -117,11 +117,11 @@ class Spare:
     def unready(self, who: str, victim: PodUid | None = None) -> tuple[int, int]:
         """Pods of a workload that do not serve, those that we move aside and the one that is asked about, and how many it has."""
         missing, size = self._unready(who)
-        return missing - (victim is not None and victim in self._state.live and self._misses(victim)), size
+        return missing - (victim is not None and victim in self._state.pods and self._misses(victim)), size
 
     def _misses(self, uid: PodUid) -> bool:
         """One that terminates has its replacement counted; one that the session has chosen as a victim is as good as gone."""
-        live = self._state.live[uid]
+        live = self._state.pods[uid].live
         if live.deleting or live.phase in OVER or uid in self.moved:
             return False
         return not live.ready or uid in self._state.victims_of
@@ -132,7 +132,7 @@ class Spare:
             state, missing, size = self._state, 0, 0
             for owner in (who, *self._owned_by(who)):
                 for uid in state.owned.get(owner, ()):
-                    live = state.live[uid]
+                    live = state.pods[uid].live
                     if not live.deleting and live.phase not in OVER:
                         size += 1
                         missing += self._misses(uid)
@@ -143,18 +143,18 @@ class Spare:
         """By task, how many of them."""
         known = self._by_task.get(group)
         if known is None:
-            known = self._by_task[group] = Counter(task_of(self._state.pods[uid]) for uid in self._ready_members(group))
+            known = self._by_task[group] = Counter(task_of(self._state.pods[uid].fact) for uid in self._ready_members(group))
         return known
 
     def _ready_members(self, group: Group) -> dict[PodUid, None]:
         """Members that stay ready while those that are away are not there. Nor are those that the session has chosen as victims for long."""
         ready = self._ready.get(group)
         if ready is None:
-            live, victims_of = self._state.live, self._state.victims_of
+            pods, victims_of = self._state.pods, self._state.victims_of
             ready = self._ready[group] = {
                 uid: None
                 for uid in self._state.groups.get(group, ())
-                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self.away and uid not in victims_of
+                if (live := pods[uid].live).ready and not live.deleting and live.phase not in OVER and uid not in self.away and uid not in victims_of
             }
         return ready
 

@@ -43,16 +43,15 @@ class ClusterState(Charges):
 
     def awaits_placement(self, pod: PodUid) -> bool:
         """Whether the session should find a node for it."""
-        observed, live = self.pods.get(pod), self.live.get(pod)
+        known = self.pods.get(pod)
         return (
-            observed is not None
-            and live is not None
-            and live.node is None
+            known is not None
+            and (live := known.live).node is None
             and live.phase == "Pending"
             and not live.deleting
-            and not observed.gated
+            and not known.fact.gated
             and pod not in self.placed
-            and self.ours(observed)
+            and self.ours(known.fact)
         )
 
     def requeue(self, pod: PodUid) -> None:
@@ -80,7 +79,7 @@ class ClusterState(Charges):
         self.put(self.vectors, id, self.table.vector(spec.requests, spec.devices))
         for pod, charge in charged.items():
             self._recharge(pod, charge)
-        for pod in [pod for pod, observed in self.pods.items() if observed.shape == id] if other else ():
+        for pod in [uid for uid, known in self.pods.items() if known.fact.shape == id] if other else ():
             self.drop(self.queue, pod)
             self.unpark(pod)
             self.settle(pod)
@@ -121,7 +120,8 @@ class ClusterState(Charges):
         self.put(self.to_release, key, NODE_LOST)
 
     def turn(self, pod: PodUid) -> int:
-        return turn(self.shapes[self.pods[pod].shape].priority, self.order[pod])
+        known = self.pods[pod]
+        return turn(self.shapes[known.fact.shape].priority, known.order)
 
     def park(self, pod: PodUid, key: str, under: Under) -> None:
         """It cannot be placed now: out of the queue until something changes that may let it. `key` leads to why."""
@@ -131,7 +131,7 @@ class ClusterState(Charges):
         self.parkings.append(pod)
         self.put_in(self.parked_under, under, pod)
         self.put(self.waiters, key, self.waiters.get(key, 0) + 1)
-        if is_sociable(self.shapes[self.pods[pod].shape]):
+        if is_sociable(self.shapes[self.pods[pod].fact.shape]):
             self.put(self.sociable, pod, None)
 
     def unpark(self, pod: PodUid) -> None:
@@ -175,14 +175,14 @@ class ClusterState(Charges):
         return tuple((pod, self._members(pod)) for pod, n in self.nominations.items() if n.complete)
 
     def _members(self, pod: PodUid) -> int:
-        group = groups.group_of(self.pods[pod])
+        group = groups.group_of(self.pods[pod].fact)
         return 0 if group is None else len(self.groups.get(group, ()))
 
     def awaits_an_end(self, pod: PodUid) -> bool:
         """Whether somebody is on the way out whose capacity a nominated pod waits for, or another pod of its gang does: however long
         the grace period, its deadline has not come (RULES G-14). Who was chosen and has not been told to go yet, because a
         budget refuses, is not on the way out."""
-        group = groups.group_of(self.pods[pod])
+        group = groups.group_of(self.pods[pod].fact)
         mates = [u for u in self.groups.get(group, ()) if u in self.nominations] if group is not None else [pod]
         waits = False
         for mate in mates:
@@ -195,7 +195,7 @@ class ClusterState(Charges):
 
     def stranded(self) -> list[PodUid]:
         """Pods that were placed on a node that has vanished before they were bound to it."""
-        return [pod for pod in self.homeless if pod in self.placed and self.live[pod].node is None]
+        return [pod for pod in self.homeless if pod in self.placed and self.pods[pod].live.node is None]
 
     def lineage(self, pod: PodObserved) -> str:
         """What a successor has in common with this pod: its top controller, and its name where that is part of its
@@ -217,7 +217,7 @@ class ClusterState(Charges):
     def may_follow(self, pod: PodObserved, migration: Migration) -> bool:
         """Whether the migration's hold is for this pod, once its victim has ended: it came later, is of the same lineage and asks for the
         same. Someone smaller gets nothing of it, for what he left would be nobody's, and the move would land by him (RULES G-12)."""
-        if self.order[pod.pod] <= migration.came_before or not migration.lineage:
+        if self.pods[pod.pod].order <= migration.came_before or not migration.lineage:
             return False
         if pod.shape != migration.shape and not asks_same(self.shapes[pod.shape], self.shapes[migration.shape]):
             return False
@@ -227,7 +227,7 @@ class ClusterState(Charges):
         """Pods of this top controller, and of those that it controls, that neither terminate nor have ended. O(workloads)."""
         owners = [top, *(uid for uid, known in self.workloads.items() if known.owner is not None and known.owner.uid == top)]
         for uid in (uid for owner in owners for uid in self.owned.get(owner, ())):
-            live = self.live[uid]
+            live = self.pods[uid].live
             if not live.deleting and live.phase not in OVER:
                 yield uid
 

@@ -23,8 +23,8 @@ class StateKnown:
         return self._state.nodes.get(name)
 
     def pod(self, uid: PodUid) -> tuple[e.PodObserved, e.PodChanged] | None:
-        pod = self._state.pods.get(uid)
-        return None if pod is None else (pod, self._state.live[uid])
+        pod = self._state.fact_of(uid)
+        return None if pod is None else (pod, self._state.pods[uid].live)
 
     def trouble(self, uid: PodUid) -> e.PodTroubled | None:
         return self._state.troubles.get(uid)

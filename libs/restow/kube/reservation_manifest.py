@@ -70,7 +70,7 @@ def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     """None where the victim is gone: then there is nobody to hold a slot for, and the effect is not owed any more. One that turns
     back waits for capacity that is still in use: its own."""
     uid = successor.pattern(state, migration) if migration.back else migration.move.pod
-    pod = state.pods.get(uid) if uid is not None else None
+    pod = state.fact_of(uid) if uid is not None else None
     if pod is None or pod.owner is None:
         return None
     shape = state.shapes[migration.shape]
@@ -106,7 +106,7 @@ def _controllers(state: ClusterState, pod: PodObserved) -> tuple[Owner, ...]:
 
 def demand_slot_manifest(state: ClusterState, demand_slot: DemandSlot) -> Manifest | None:
     """None where the pod is gone: then there is nobody to free capacity for."""
-    pod = state.pods.get(demand_slot.spec.pod)
+    pod = state.fact_of(demand_slot.spec.pod)
     if pod is None:
         return None
     shape = state.shapes[pod.shape]

@@ -165,7 +165,7 @@ def allocated_pods(state: ClusterState, uid: ReservationUid) -> list[AllocatedPo
 
 def pod_name(state: ClusterState, uid: Any) -> str:
     """`namespace/name`; the uid of a pod that the state does not know any more."""
-    pod = state.pods.get(uid)
+    pod = state.fact_of(uid)
     return f"{pod.namespace}/{pod.name}" if pod else uid
 
 

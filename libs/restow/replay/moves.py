@@ -29,7 +29,7 @@ def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
         return _removal(record, why)
     what = f"from {move.source} to {move.target}, {why}"
     if record.step is Step.LANDED:
-        successor = state.pods.get(record.successor)
+        successor = state.fact_of(record.successor)
         return f"moved {what}" + (f"; its successor is {successor.name}" if successor is not None else "")
     if record.step is Step.NOT_RECREATED:
         return f"evicted to be moved {what}; no successor came"

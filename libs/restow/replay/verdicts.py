@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, PodUid
 from restow.contracts.times import rfc3339
 from restow.domain import migration
 from restow.domain import resources as r
@@ -37,7 +37,7 @@ from restow.replay.story import Entry, Story
 
 def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     uid, say = story.subject.id, answer.verdict.append
-    observed = state.pods.get(uid)  # type: ignore[call-overload]
+    observed = state.fact_of(PodUid(uid))
     if observed is None:
         say(_gone(story.last(e.PodGone, pod=uid)))
     else:
@@ -60,7 +60,7 @@ def _gone(entry: Entry | None) -> str:
 
 def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     """A verdict in sentences."""
-    live = state.live[verdict.pod]
+    live = state.pods[verdict.pod].live
     victim = [f"is to be evicted for {verdict.evicted_for}"] if verdict.evicted_for else []
     match verdict.status:
         case "waiting":
@@ -79,7 +79,7 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
         case "gated":
             return ["waits for its scheduling gates to be removed"]
         case "foreign":
-            return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].shape].scheduler}): Restow never touches it"]
+            return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].fact.shape].scheduler}): Restow never touches it"]
     return [verdict.status]
 
 
@@ -258,7 +258,7 @@ def amounts_text(amounts: Amounts) -> str:
 
 
 def _pod_name(state: ClusterState, uid: Any) -> str:
-    pod = state.pods.get(uid)
+    pod = state.fact_of(uid)
     return f"{pod.namespace}/{pod.name}" if pod else uid
 
 

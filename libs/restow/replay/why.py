@@ -117,7 +117,7 @@ def _last_plan(source: Source) -> tuple[int, int, c.Defragment | c.Deschedule] |
 
 def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragment | c.Deschedule) -> Stays | None:
     """What the plan of commit `seq` thought of a running pod, decided again in full; None where it was not there yet."""
-    live, args = state.live.get(pod), state.migration_config.defragmentation
+    live, args = state.live_of(pod), state.migration_config.defragmentation
     if live is None or live.node is None:
         return None
     if isinstance(command, c.Deschedule):

@@ -162,7 +162,7 @@ def _job(state: Any, demand: str | None) -> str:
     kind, _, name = demand.partition("/")
     if kind == "podgroup" and tuple(name.split("/")) in state.pod_groups:
         return name
-    found = [uid for uid, pod in state.pods.items() if demand == uid or (kind == "pod" and name == f"{pod.namespace}/{pod.name}")]
+    found = [uid for uid, pod in state.pods.items() if demand == uid or (kind == "pod" and name == f"{pod.fact.namespace}/{pod.fact.name}")]
     if not found:
         raise Failure(f"--for is {demand!r}, which is not in this log; allowed: pod/NAMESPACE/NAME, podgroup/NAMESPACE/NAME", UNUSABLE)
     return str(found[-1])

@@ -63,7 +63,7 @@ def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
 
 
 def _pod_status(state: ClusterState, uid: Any) -> str:
-    live = state.live[uid]
+    live = state.pods[uid].live
     if live.deleting and live.phase not in ("Succeeded", "Failed"):
         return "Terminating"
     if live.phase == "Pending" and live.node is None:
@@ -71,33 +71,33 @@ def _pod_status(state: ClusterState, uid: Any) -> str:
             return "Placed"
         if uid in state.nominations:
             return "Nominated"
-        return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].gated else "Pending"
+        return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].fact.gated else "Pending"
     return live.phase
 
 
 def pods(state: ClusterState, namespace: str | None = None) -> Rows:
     """By namespace and name. `status` is the phase, or Placed, Nominated, Waiting, Gated, Terminating where that says more."""
     found = []
-    for uid, pod in sorted(state.pods.items(), key=lambda item: (item[1].namespace, item[1].name, item[0])):
-        if namespace is not None and pod.namespace != namespace:
+    for uid, pod in sorted(state.pods.items(), key=lambda item: (item[1].fact.namespace, item[1].fact.name, item[0])):
+        if namespace is not None and pod.fact.namespace != namespace:
             continue
-        live, charge = state.live[uid], state.charges.get(uid)
-        shape = state.shapes[pod.shape]
+        live, charge = pod.live, state.charges.get(uid)
+        shape = state.shapes[pod.fact.shape]
         found.append(
             {
-                "namespace": pod.namespace,
-                "name": pod.name,
+                "namespace": pod.fact.namespace,
+                "name": pod.fact.name,
                 "uid": uid,
                 "status": _pod_status(state, uid),
                 "ready": live.ready,
                 "node": state.node_of(uid) or "",
-                "shape": pod.shape,
+                "shape": pod.fact.shape,
                 "requests": shape.requests,
                 "devices": _shares(charge.devices if charge else live.devices),
-                "created": rfc3339(pod.created),
+                "created": rfc3339(pod.fact.created),
                 "reason": live.reason,
                 "migration": state.victims.get(uid) or state.successors.get(uid) or "",
-                "ours": state.ours(pod),
+                "ours": state.ours(pod.fact),
             }
         )
     return found

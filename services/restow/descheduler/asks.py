@@ -116,8 +116,8 @@ def pod(state: ClusterState, said: str) -> PodUid:
     namespace, slash, name = said.partition("/")
     if not (slash and namespace and name) or "/" in name:
         raise Refused(f"pod is {said!r}; allowed: {PODS}")
-    found = [uid for uid, one in state.pods.items() if one.name == name and one.namespace == namespace]
-    running = [uid for uid in found if not state.live[uid].deleting] or found
+    found = [uid for uid, one in state.pods.items() if one.fact.name == name and one.fact.namespace == namespace]
+    running = [uid for uid in found if not state.pods[uid].live.deleting] or found
     if not running:
         raise Refused(f"there is no pod {said!r}; allowed: {PODS}", 404)
     return running[-1]

@@ -158,7 +158,7 @@ class _MigrationEffects:
         times = state.left_alone[effect.lineage, effect.node]  # type: ignore[index]
         note = f"was moved off {effect.node} and has come back {times} times in a row: it is left alone there"
         for uid in state.on_node.get(effect.node, ()):
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             if state.lineage(pod) == effect.lineage:
                 whom = Regarding("v1", "Pod", pod.namespace, pod.name, uid)
                 self._context.recorder.record(Notice(whom, "Bounced", "Migrating", note, "Warning"))

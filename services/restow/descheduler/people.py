@@ -67,7 +67,7 @@ class Told:
             self._recorder.record(Notice(about, reason, action, note, "Warning" if warning else "Normal"))
 
     def _of_pod(self, state: ClusterState, uid: PodUid, reason: str, action: str, note: str, warning: bool = False) -> None:
-        pod = state.pods.get(uid)
+        pod = state.fact_of(uid)
         if pod is not None:
             about = Regarding("v1", "Pod", pod.namespace, pod.name, uid)
             self._recorder.record(Notice(about, reason, action, note, "Warning" if warning else "Normal"))

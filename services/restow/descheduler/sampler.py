@@ -71,7 +71,7 @@ class Sampler:
     async def _read(self, policy: Policy, now: Millis) -> Samples | None:
         context = self._context
         state = context.state
-        uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in state.pods.items() if not state.live[uid].deleting}
+        uids = {f"{pod.fact.namespace}/{pod.fact.name}": uid for uid, pod in state.pods.items() if not pod.live.deleting}
         try:
             async with asyncio.timeout(DEADLINE):
                 found = await sample(context.client, policy, uids, now)

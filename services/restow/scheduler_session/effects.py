@@ -57,7 +57,7 @@ class _SessionEffects:
 
     async def bind(self, effect: Bind, state: ClusterState) -> Answer:
         """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
-        pod = state.pods[effect.pod]
+        pod = state.pods[effect.pod].fact
         ref, fact = k.PodRef(pod.namespace, pod.name, pod.pod), allocated_from(state, effect.pod)
         hold = (fact.name, fact.reservation) if fact is not None else None
         match await self._kube.bind(ref, effect.node, effect.devices, effect.cores, hold):
@@ -87,7 +87,7 @@ class _SessionEffects:
             case k.Refused(code=code, reason=reason, message=message):
                 pods = [pod for pod in state.binding if effect in owed(state, pod)]
                 if pods:
-                    first = min(pods, key=state.order.__getitem__)
+                    first = min(pods, key=state.order_of)
                     return Report(c.RefuseBind(self._context.clock.now(), first, effect.node, reason or message or str(code)))
             case k.Failed() as failed:
                 return later(failed)
@@ -98,9 +98,9 @@ class _SessionEffects:
         terminates, or is gone, is a fact that follows by itself."""
         if keeps(state, effect.pod):
             return Wait(KEPT_PAUSE)
-        victim, chosen = state.pods[effect.pod], state.victims_of[effect.pod]
+        victim, chosen = state.pods[effect.pod].fact, state.victims_of[effect.pod]
         nomination = state.nominations.get(chosen.by)
-        by, node = state.pods.get(chosen.by), state.node_of(effect.pod) or ""
+        by, node = state.fact_of(chosen.by), state.node_of(effect.pod) or ""
         ref = k.PodRef(victim.namespace, victim.name, victim.pod)
         match await self._kube.evict(ref, nomination.deadline if nomination is not None else chosen.since):
             case k.Accepted():
@@ -125,14 +125,14 @@ class _SessionEffects:
         self._context.recorder.record(Notice(_regarding(victim), "Preempted", "Preempting", note))
 
     async def nominate(self, effect: TellNominated, state: ClusterState) -> Answer:
-        pod = state.pods[effect.pod]
+        pod = state.pods[effect.pod].fact
         outcome = await self._kube.patch_nominated_node(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node)
         if isinstance(outcome, k.Failed):
             return later(outcome)
         return Done()
 
     async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
-        pod, message = state.pods[effect.pod], effect.message
+        pod, message = state.pods[effect.pod].fact, effect.message
         waiting = state.waiting.get(state.parked[effect.pod][0]) if effect.pod in state.parked else None
         if waiting is None:
             return Done()

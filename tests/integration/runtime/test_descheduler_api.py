@@ -105,7 +105,7 @@ class World:
 
     async def _known(self, count):
         """They run, and the descheduler knows it."""
-        ready = sum(live.ready and live.node is not None for live in self.state.live.values())
+        ready = sum(pod.live.ready and pod.live.node is not None for pod in self.state.pods.values())
         return len(await self.running()) == count == ready
 
     async def until(self, holds):
@@ -209,7 +209,7 @@ async def test_one_pod_is_moved_and_comes_back_by_hand(broker, tmp_path):
         _, real = await made.ask("POST", "/migrations", {"pod": pod, "target": "full"})
         found = await made.over(real["plan"])
         assert (found["plan"]["trigger"], found["plan"]["plugin"], found["plan"]["steps"]) == ("move", "MovePod", {"landed": 1})
-        (uid,) = [uid for uid, p in made.state.pods.items() if p.name == found["migrations"][0]["landedAs"]]
+        (uid,) = [uid for uid, p in made.state.pods.items() if p.fact.name == found["migrations"][0]["landedAs"]]
         status, again = await made.ask("POST", "/migrations", {"pod": uid, "target": "full"})
         assert (status, "is on full already" in again["error"]) == (409, True)
 

@@ -129,7 +129,7 @@ async def _create(kube, *objects):
 
 
 def _on(state):
-    return {state.pods[uid].name: live.node for uid, live in state.live.items() if live.node}
+    return {pod.fact.name: pod.live.node for pod in state.pods.values() if pod.live.node}
 
 
 async def test_a_pod_made_through_the_api_is_bound(broker, cluster):

@@ -215,7 +215,7 @@ class Cores(Occupancy[Occupant]):
         elif (charge := state.charges.get(who)) is not None:
             node, shape, cpus = charge.node, charge.shape, charge.cores
         elif (nomination := state.nominations.get(who)) is not None:
-            node, shape, cpus = nomination.node, state.pods[who].shape, nomination.capacity.cores
+            node, shape, cpus = nomination.node, state.pods[who].fact.shape, nomination.capacity.cores
         else:
             return None
         row = state.table.rows.get(node)

@@ -70,7 +70,7 @@ class Evictable:
     def verdict(self, uid: PodUid) -> str:
         """The first rule that keeps the pod where it is; empty where none does. Of a filter plugin with its sentence: `Word: …`."""
         state = self._state
-        pod, live = state.pods[uid], state.live[uid]
+        pod, live = state.pods[uid].fact, state.pods[uid].live
         owner = pod.owner
         if pod.static:
             return STATIC
@@ -121,7 +121,7 @@ class Evictable:
     def order(self, uid: PodUid) -> OrderKey:
         """Sort key: larger requests of the classifying resource first, then cpu, memory, namespace, name. As under upstream's default policy,
         Preferred, the annotation that asks for no eviction does not forbid it: such pods move after all others of their node."""
-        pod = self._state.pods[uid]
+        pod = self._state.pods[uid].fact
         size = self._sizes.get(pod.shape)
         if size is None:
             asked = self._state.shapes[pod.shape].requests

@@ -68,7 +68,7 @@ def _found(simulation: Simulation, task: Task, stays: Stays) -> Found:
             else:
                 movable.append(uid)
         for uid in sorted(movable, key=evictable.order):
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             if said := LIMIT if len(moves) >= task.max_moves else quota.reached(source, pod.namespace):
                 stays(uid, source, stay(said))
                 continue
@@ -118,7 +118,7 @@ class Fullest:
 
     def spot(self, uid: PodUid, row: int) -> Spot:
         """With devices as `NodeTable.choose_devices`: the least free share that suffices beside what is kept of it, ties by index."""
-        request = self._state.vectors[self._state.pods[uid].shape].devices
+        request = self._state.vectors[self._state.pods[uid].fact.shape].devices
         if request is None:
             return Spot(row)
         kept = self.kept(request)
@@ -144,7 +144,7 @@ class Targets:
     def take(self, uid: PodUid) -> Spot | Stay:
         """Promises the best target that the pod fits on; or why there is none."""
         rules = self._simulation.rules(uid)
-        shape = self._state.pods[uid].shape
+        shape = self._state.pods[uid].fact.shape
         equivalence_class: Hashable = self._simulation.session.equivalence_class(self._simulation.twin(uid), list(rules)) if rules else shape
         if equivalence_class not in self._closed:
             spot = self._placement.find(uid)
@@ -164,7 +164,7 @@ class Targets:
         if not self._explains:
             return Stay(f"{NO_TARGET}: {why}", "")
         if removed.pop(NODE_RULES, 0):
-            shape = self._state.pods[uid].shape
+            shape = self._state.pods[uid].fact.shape
             reasons = static_reasons(self._state, alike(self._state, shape))
             for row in self._rows[~static_mask(self._state, shape)[self._rows]].tolist():
                 removed[reasons[row]] = removed.get(reasons[row], 0) + 1
@@ -183,7 +183,7 @@ class Targets:
 
     def _rules(self, uid: PodUid) -> Iterator[tuple[str, np.ndarray]]:
         """Of each rule its name and where it is kept, `(targets,) bool`."""
-        table, rows, shape = self._state.table, self._rows, self._state.pods[uid].shape
+        table, rows, shape = self._state.table, self._rows, self._state.pods[uid].fact.shape
         yield NODE_RULES, static_mask(self._state, shape)[rows]
         v, free, shares = self._state.vectors[shape], table.free[rows], table.device_free[rows]
         names = {column: resource for resource, column in table.columns.items()}

@@ -131,7 +131,7 @@ class Placement:
         return one.keys
 
     def _class(self, uid: PodUid) -> _Class:
-        shape = self._state.pods[uid].shape
+        shape = self._state.pods[uid].fact.shape
         one = self._of_shape.get(shape)
         if one is None:
             v = self._state.vectors[shape]

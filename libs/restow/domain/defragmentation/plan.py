@@ -91,7 +91,7 @@ def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[FreeC
     capacity, table = FreeCapacity(state.table), state.table
     loads: Counter[NodeName] = Counter()
     for uid, end in ends.items():
-        v, charge = state.vectors[state.pods[uid].shape], state.charges[uid]
+        v, charge = state.vectors[state.pods[uid].fact.shape], state.charges[uid]
         capacity.take(table.rows[charge.node], v, charge.devices, -1)
         capacity.take(end.row, v, end.devices)
         loads[charge.node] -= 1
@@ -102,7 +102,7 @@ def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[FreeC
 def candidates(state: ClusterState, moves: Sequence[Move], stays: Sequence[tuple[PodUid, NodeName, Stay]]) -> tuple[Candidate, ...]:
     """By source and pod in the order of their names."""
     found = [
-        Candidate(uid, (pod := state.pods[uid]).namespace, pod.name, node, one.id, one.sentence, targets=one.targets, removed=one.removed)
+        Candidate(uid, (pod := state.pods[uid].fact).namespace, pod.name, node, one.id, one.sentence, targets=one.targets, removed=one.removed)
         for uid, node, one in stays
     ]
     last = {move.migration: move.target for move in moves if not move.follows}

@@ -50,7 +50,7 @@ class Simulation:
         """The successor, as rules see it."""
         known = self._twins.get(uid)
         if known is None:
-            known = self._twins[uid] = self._twin(self.state.pods[uid])
+            known = self._twins[uid] = self._twin(self.state.pods[uid].fact)
         return known
 
     # -- questions ---------------------------------------------------------------------------------------------------

@@ -180,17 +180,17 @@ class Evictor:
         """The filter: "" or the first rule that keeps it."""
         known = self._filtered.get(uid)
         if known is None:
-            known = self._filtered[uid] = self._filter(self._state.pods[uid])
+            known = self._filtered[uid] = self._filter(self._state.pods[uid].fact)
         return known
 
     def fits(self, uid: PodUid, skewed: bool = False, elsewhere: bool = True) -> str:
         """The preEvictionFilter: "" or why not. `skewed`: topology spread does not count. Not `elsewhere`: whoever asks has a place for
         it, so nodeFit does not count."""
         if not elsewhere:
-            return self._namespace(self._state.pods[uid])
+            return self._namespace(self._state.pods[uid].fact)
         known = self._fitted.get((uid, skewed))
         if known is None:
-            known = self._fitted[uid, skewed] = self._namespace(self._state.pods[uid]) or (
+            known = self._fitted[uid, skewed] = self._namespace(self._state.pods[uid].fact) or (
                 self._fit.why_none_elsewhere(uid, self._among, spread=not skewed) if self._args.node_fit else ""
             )
         return known
@@ -223,7 +223,7 @@ class Evictor:
             yield "podProtections.config.PodsWithPVC: says nothing without PodsWithPVC in extraEnabled"
         if args.node_selector and args.node_fit and not self.nodes:
             yield f"nodeSelector: {args.node_selector!r} selects no ready node, so nothing fits anywhere"
-        if (asked := args.label_selector) is not None and not any(selects(asked.selects, p.labels) for p in state.pods.values()):
+        if (asked := args.label_selector) is not None and not any(selects(asked.selects, p.fact.labels) for p in state.pods.values()):
             yield "labelSelector: selects no pod"
         asked = args.namespace_label_selector
         if asked is not None and not any(selects(asked.selects, n.labels) for n in state.namespaces.values()):
@@ -271,7 +271,7 @@ class Evictor:
         return "Static: only its kubelet can end it" if pod.static else ""
 
     def _terminating(self, pod: PodObserved) -> str:
-        return "Terminating: it is going away already" if self._state.live[pod.pod].deleting else ""
+        return "Terminating: it is going away already" if self._state.pods[pod.pod].live.deleting else ""
 
     def _critical(self, pod: PodObserved) -> str:
         priority = self._state.shapes[pod.shape].priority
@@ -287,7 +287,7 @@ class Evictor:
         return "" if owners_of(pod) else "Bare: nobody owns it, so nobody would create it again"
 
     def _bare_unless_failed(self, pod: PodObserved) -> str:
-        if owners_of(pod) or self._state.live[pod.pod].phase == "Failed":
+        if owners_of(pod) or self._state.pods[pod.pod].live.phase == "Failed":
             return ""
         return "Bare: nobody owns it, and it has not failed"
 
@@ -335,7 +335,7 @@ class Evictor:
         return f"MinReplicas: its owner has {count} pods, fewer than {least}" if count < least else ""
 
     def _age(self, pod: PodObserved) -> str:
-        started, least = self._state.live[pod.pod].started, self._args.min_pod_age or 0
+        started, least = self._state.pods[pod.pod].live.started, self._args.min_pod_age or 0
         if not started:
             return "MinPodAge: it has not started"
         if self._now - started < least:
@@ -356,7 +356,7 @@ class Evictor:
     def _count(self, owner: str) -> int:
         """Pods of this owner, finished ones too."""
         if self._owned is None:
-            self._owned = Counter(o.uid for pod in self._state.pods.values() for o in owners_of(pod))
+            self._owned = Counter(o.uid for pod in self._state.pods.values() for o in owners_of(pod.fact))
         return self._owned[owner]
 
     def _has_budget(self, pod: PodObserved) -> bool:

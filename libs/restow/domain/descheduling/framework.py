@@ -83,8 +83,8 @@ class Handle:
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
         """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without
         Succeeded and Failed ones unless `finished`. Terminating ones are among them."""
-        evicted, live = self._run.evictions, self.state.live
-        return [uid for uid in self._run.pods_on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)]
+        evicted, pods = self._run.evictions, self.state.pods
+        return [uid for uid in self._run.pods_on(node) if uid not in evicted and (finished or pods[uid].live.phase not in OVER)]
 
     def evictable(self, pod: PodUid) -> str:
         """The profile's filter plugins: "" or the first reason why not, which is kept as the verdict."""
@@ -108,12 +108,12 @@ class Handle:
         """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict. `skewed`: the
         plugin has asked itself whether topology spread lets it in elsewhere; nodeFit does not. Where pods are moved hold first, the pod
         stays unless it is promised a slot, on one of the nodes `to` if they are said. (Who only evicts has no say in that.)"""
-        run, turn, live = self._run, self._turn, self.state.live[pod]
+        run, turn, live = self._run, self._turn, self.state.pods[pod].live
         node = live.node
         if node is None or self.evictable(pod) or self._kept(pod, self._filters.fits(pod, skewed)):
             return False
         # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.
-        why = "Terminating: it is going away already" if live.deleting else run.limit(node, self.state.pods[pod].namespace)
+        why = "Terminating: it is going away already" if live.deleting else run.limit(node, self.state.pods[pod].fact.namespace)
         if self._kept(pod, why) or self._kept(pod, self._port.promise(pod, to)):
             return False
         gone = run.evict(Eviction(pod, node, turn.plugin, turn.profile, turn.point, reason, run.policy.grace_period_seconds), self._port)

@@ -89,7 +89,7 @@ class Run:
         """It is evicted, by whomever."""
         self.evictions[pod] = eviction
         self.per_node[eviction.node] += 1
-        self.per_namespace[self.state.pods[pod].namespace] += 1
+        self.per_namespace[self.state.pods[pod].fact.namespace] += 1
 
     def count_plan(self, moves: Sequence[Move], turn: Turn, reason: str) -> None:
         """All of a plan's moves: who moves on from a place in between is evicted once more."""
@@ -118,11 +118,11 @@ class Run:
         if self._on is None:
             pods = self.state.pods
             self._on = {}
-            for uid, live in self.state.live.items():
-                if live.node is not None:
-                    self._on.setdefault(live.node, []).append(uid)
+            for uid, pod in pods.items():
+                if pod.live.node is not None:
+                    self._on.setdefault(pod.live.node, []).append(uid)
             for there in self._on.values():
-                there.sort(key=lambda uid: (pods[uid].namespace, pods[uid].name, uid))
+                there.sort(key=lambda uid: (pods[uid].fact.namespace, pods[uid].fact.name, uid))
         return self._on.get(node, [])
 
     def limit(self, node: NodeName, namespace: str) -> str:

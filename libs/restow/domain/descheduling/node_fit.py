@@ -73,19 +73,19 @@ class NodeFit:
     def why_none_elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:
         """Why none of these nodes other than its own would take it; "" where one would. Without `spread` its topology spread
         constraints do not count."""
-        pod, home = self._state.pods[uid], self._home(uid)
+        pod, home = self._state.pods[uid].fact, self._home(uid)
         answer = self._answer(pod, home, among, spread)
         return "" if answer.fits_but(home) else answer.explained_but(home)
 
     def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
         """Whether `why_not` says nothing against one of them."""
         among, home = self.rows(names), self._home(uid)
-        if self._answer(self._state.pods[uid], home, among, True).fits_but(home):
+        if self._answer(self._state.pods[uid].fact, home, among, True).fits_but(home):
             return True
         return home is not None and bool(among[home]) and not self.why_not(uid, self._state.table.names[home])
 
     def _home(self, uid: PodUid) -> int | None:
-        return self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
+        return self._state.table.rows.get(self._state.pods[uid].live.node or NodeName(""))
 
     def _answer(self, pod: PodObserved, home: int | None, among: np.ndarray, spread: bool) -> "_Answer":
         """Pods that no rule tells apart have one answer."""
@@ -127,7 +127,7 @@ class NodeFit:
             counted = self._counted[sort] = self._counts_itself(subject, spread)
         if not counted:
             return *sort, ()
-        charge, live = self._state.charges.get(pod.pod), self._state.live[pod.pod]
+        charge, live = self._state.charges.get(pod.pod), self._state.pods[pod.pod].live
         if home is None or charge is None or charge.node != live.node or charge.releasing:
             return None
         wide = [one for one in counted if one.everywhere or not self._is_alone(one.domains, home)]
@@ -173,11 +173,11 @@ class NodeFit:
 
     def why_not(self, uid: PodUid, name: NodeName) -> str:
         """The first rule by which the node would not take it. On its own node it needs no more capacity than it has."""
-        state, pod = self._state, self._state.pods[uid]
+        state, pod = self._state, self._state.pods[uid].fact
         row = state.table.rows.get(name)
         if row is None:
             return "the node is gone"
-        at_home = state.live[uid].node == name
+        at_home = state.pods[uid].live.node == name
         rules = self._rules(pod, self._company(pod), capacity=not at_home)
         return next((reason for reason, failing in rules if failing[row]), "")
 

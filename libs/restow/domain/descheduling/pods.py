@@ -33,7 +33,7 @@ def by_priority(state: ClusterState, pods: Iterable[PodUid]) -> list[PodUid]:
     before Burstable before Guaranteed, then those that do not mind before those that prefer to stay, then as they were given."""
 
     def key(uid: PodUid) -> tuple[int, int, bool]:
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         shape = state.shapes[pod.shape]
         return shape.priority, qos(shape), PREFER_NO_EVICTION in pod.annotations
 
@@ -67,7 +67,7 @@ class Subjects:
         return cls(handle, args.namespaces, args.label_selector)
 
     def has(self, uid: PodUid) -> bool:
-        pod = self._handle.state.pods[uid]
+        pod = self._handle.state.pods[uid].fact
         about = self._about.get(pod.namespace)
         if about is None:
             about = self._about[pod.namespace] = self._namespaces is None or self._namespaces.has(pod.namespace)
@@ -92,7 +92,7 @@ class Subjects:
 
 def evict_unless_full(handle: Handle, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
     """As `handle.evict`, which is not asked where a limit of its node, or in total, is reached: that is the verdict then."""
-    node = handle.state.live[pod].node
+    node = handle.state.pods[pod].live.node
     if node is not None and handle.full(node):
         handle.keep(pod, NO_MORE)
         return False
@@ -126,7 +126,7 @@ class PodIndex:
         self._members: dict[LabelClass, list[tuple[int, PodUid]]] = {}
         self._found: dict[Rule, tuple[PodUid, ...]] = {}
         for order, uid in enumerate(pods):
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             key = frozenset(pod.labels.items())
             label_class = self._label_classes.get(pod.namespace, key)
             if label_class is None:

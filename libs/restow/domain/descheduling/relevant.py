@@ -68,5 +68,5 @@ def _over(target: dict[str, Fraction], used: dict[str, int], of: int | None, all
 
 
 def _is_on(state: ClusterState, uid, nodes: frozenset[NodeName] | None) -> bool:
-    live = state.live.get(uid)
+    live = state.live_of(uid)
     return live is not None and (nodes is None or live.node in nodes)

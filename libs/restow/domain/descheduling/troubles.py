@@ -22,7 +22,7 @@ Said = tuple[tuple[ContainerTrouble, ...], tuple[PodCondition, ...]]
 
 def said(state: ClusterState, uid: PodUid) -> Said:
     kept = state.troubles.get(uid)
-    return said_plainly(state.live[uid]) if kept is None else (kept.containers, kept.conditions)
+    return said_plainly(state.pods[uid].live) if kept is None else (kept.containers, kept.conditions)
 
 
 def said_plainly(live: PodChanged) -> Said:
@@ -51,8 +51,8 @@ def containers(state: ClusterState, uid: PodUid, init: bool = False, ephemeral: 
     for one in said(state, uid)[0]:
         if not one.kind or (one.kind == INIT and init) or (one.kind == EPHEMERAL and ephemeral):
             yield one
-    if init and uid not in state.troubles and _past_init(state.live[uid]):
-        for container in state.shapes[state.pods[uid].shape].containers:
+    if init and uid not in state.troubles and _past_init(state.pods[uid].live):
+        for container in state.shapes[state.pods[uid].fact.shape].containers:
             if container.init:
                 yield ContainerTrouble(container.name, INIT, terminated="Completed", exit_code=0)
 
@@ -67,9 +67,9 @@ _READY = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
 
 def conditions(state: ClusterState, uid: PodUid) -> tuple[PodCondition, ...]:
     """All of them, those that are as they should be, too. In old logs nobody said since when a ready pod has these."""
-    known, live = said(state, uid)[1], state.live[uid]
+    known, live = said(state, uid)[1], state.pods[uid].live
     types = {condition.type for condition in known}
-    created = state.pods[uid].created
+    created = state.pods[uid].fact.created
     if live.well:
         found = zip(WELL, live.well, strict=True)
         return (*known, *(PodCondition(type, "True", "", Millis(created + 1000 * since)) for type, since in found if since >= 0 and type not in types))

@@ -60,7 +60,7 @@ def not_landed(state: ClusterState, record: Migration) -> None:
     nodes[source] = max(nodes.get(source, 0), record.returned)
     others = [uid for uid in _later(state, record) if uid not in landed and uid not in state.successors and state.node_of(uid) in nodes]
     if others:
-        uid = min(others, key=state.order.__getitem__)
+        uid = min(others, key=state.order_of)
         node = NodeName(state.node_of(uid) or source)
         _returned(state, record.lineage, uid, node, nodes[node] + 1)
 
@@ -68,12 +68,12 @@ def not_landed(state: ClusterState, record: Migration) -> None:
 def _later(state: ClusterState, record: Migration) -> Iterator[PodUid]:
     """Pods of its lineage that came after it, whatever they ask for."""
     alive = state.alive_under(record.lineage.partition("/")[0])
-    return (uid for uid in alive if state.order[uid] > record.came_before and state.lineage(state.pods[uid]) == record.lineage)
+    return (uid for uid in alive if state.pods[uid].order > record.came_before and state.lineage(state.pods[uid].fact) == record.lineage)
 
 
 def seen_on(state: ClusterState, uid: PodUid, node: NodeName) -> None:
     """A pod was given a node: it follows one of its lineage that was moved and has ended, if there is one."""
-    lineage = state.lineage(state.pods[uid])
+    lineage = state.lineage(state.pods[uid].fact)
     known = state.left.get(lineage)
     if not known or uid in state.successors:
         return
@@ -104,7 +104,7 @@ def _by_hand(state: ClusterState, record: Migration) -> bool:
 
 
 def _has_ended(state: ClusterState, pod: PodUid) -> bool:
-    live = state.live.get(pod)
+    live = state.live_of(pod)
     return live is None or live.deleting > 0 or live.phase in OVER
 
 

@@ -12,6 +12,7 @@ from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_
 from restow.domain.evolve.rules import Rules
 from restow.domain.foreign import other_log
 from restow.domain.owners import asks_same
+from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.state import OVER, ClusterState
@@ -29,7 +30,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     devices.set_node(state, event.name)
     state.capacity_epoch += 1
     housed = [pod for pod, node in state.homeless.items() if node == event.name]
-    for pod in sorted(housed, key=state.order.__getitem__):
+    for pod in sorted(housed, key=state.order_of):
         state.settle(pod)
     state.squeeze(event.name)
     state.top_up(event.name)
@@ -49,10 +50,10 @@ def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
 def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     _known(state, event.shape, "cluster.pod_observed")
     uid = event.pod
-    known, waited = state.pods.get(uid), event.pod in state.parked
+    before, waited = state.pods.get(uid), event.pod in state.parked
+    known = None if before is None else before.fact
     if known is None:
         state.clock += 1
-        state.put(state.order, uid, state.clock)
         _touch_awaited(state, event)
     else:
         # Whatever is described may be what a rule reads: it is considered anew, in its old turn.
@@ -62,11 +63,12 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
             state.capacity_epoch += 1  # somebody may wait for company with these labels, or for one more of its gang
         _resized(state, known, event)
     state.regroup(known, event)
-    state.put(state.pods, uid, event)
+    live = event.moving()
+    state.put(state.pods, uid, Pod(event, live, state.clock if before is None else before.order))
     if uid in state.victims_of and asked_to_stay(event):
         # A veto counts as long as the API has not been asked (RULES G-11).
         state.drop(state.victims_of, uid)
-    _move(state, event.moving())
+    _move(state, live, None if before is None else before.live)
     if waited and uid not in state.queue:
         _waits_no_more(state)
 
@@ -96,10 +98,12 @@ def _known(state: ClusterState, shape: ShapeId, name: str) -> None:
 
 
 def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
-    if event.pod not in state.pods:
+    known = state.pods.get(event.pod)
+    if known is None:
         state.void["cluster.pod_changed"] += 1
         return
-    _move(state, event)
+    state.put(state.pods, event.pod, Pod(known.fact, event, known.order))
+    _move(state, event, known.live)
 
 
 def _waits_no_more(state: ClusterState) -> None:
@@ -107,13 +111,12 @@ def _waits_no_more(state: ClusterState) -> None:
     state.capacity_epoch += 1
 
 
-def _move(state: ClusterState, live: e.PodChanged) -> None:
-    uid, before = live.pod, state.live.get(live.pod)
+def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) -> None:
+    uid = live.pod
     waited = uid in state.parked
-    state.put(state.live, uid, live)
     if state.left and live.node is not None and (before is None or before.node is None):
         bounces.seen_on(state, uid, live.node)
-    group = groups.group_of(state.pods[uid])
+    group = groups.group_of(state.pods[uid].fact)
     if group is not None:
         state.touched.groups[group] = None
     if live.deleting or live.phase in OVER:
@@ -148,16 +151,17 @@ def pod_troubled(state: ClusterState, event: e.PodTroubled) -> None:
 
 def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     uid = event.pod
-    if uid not in state.pods:
+    known = state.pods.get(uid)
+    if known is None:
         state.void["cluster.pod_gone"] += 1
         return
     _arm(state, uid)
     _vacated(state, uid)
     if uid in state.parked:
         _waits_no_more(state)
-    if (live := state.live[uid]).node is not None and not live.deleting:
+    if known.live.node is not None and not known.live.deleting:
         _next_follows(state, uid)
-    state.drop(state.live, uid)
+    state.drop(state.pods, uid)
     state.settle(uid)
     state.drop(state.placed, uid)
     state.drop(state.victims_of, uid)
@@ -168,12 +172,10 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.resized, uid)
     state.requeue(uid)
     _touch(state, uid)
-    group = groups.group_of(state.pods[uid])
+    group = groups.group_of(known.fact)
     if group is not None:
         state.touched.groups[group] = None
-    state.regroup(state.pods[uid], None)
-    state.drop(state.pods, uid)
-    state.drop(state.order, uid)
+    state.regroup(known.fact, None)
 
 
 def _touch(state: ClusterState, uid) -> None:

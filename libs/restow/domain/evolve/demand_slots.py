@@ -48,7 +48,7 @@ def move_ended(state: ClusterState, migration: Migration) -> None:
         record = state.reservations.get(known.reservation) if known.plan == migration.plan else None
         if record is None or record.spec is None or not record.spec.ttl:
             continue
-        live = state.live.get(migration.move.pod)
+        live = state.live_of(migration.move.pod)
         until = Millis(max(state.time, live.deleting if live is not None else 0) + record.spec.ttl)
         if until > known.until:
             state.put(state.demand_slots, key, replace(known, until=until))

@@ -11,7 +11,7 @@ TRIGGER = "demand"
 
 def job_of(state: ClusterState, pod: PodUid) -> tuple[str, Group | None]:
     """What a demand for this pod is about, as `Defragment.demand` says it: its PodGroup, or itself."""
-    group = group_of(state.pods[pod])
+    group = group_of(state.pods[pod].fact)
     if group is None or group not in state.pod_groups:
         return str(pod), None
     return "/".join(group), group
@@ -19,7 +19,7 @@ def job_of(state: ClusterState, pod: PodUid) -> tuple[str, Group | None]:
 
 def job_name(state: ClusterState, job: str) -> str:
     """As people call it: `namespace/name` of a pod, `podgroup namespace/name`."""
-    pod = state.pods.get(PodUid(job))
+    pod = state.fact_of(PodUid(job))
     if pod is not None:
         return f"{pod.namespace}/{pod.name}"
     return f"podgroup {job}" if "/" in job else f"pod {job}"

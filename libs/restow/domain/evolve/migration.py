@@ -82,7 +82,7 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
         if before is None or before.step in FINAL or move.follows in state.followers:
             return None
         return replace(new, shape=before.shape, lineage=before.lineage, group=before.group)
-    pod = state.pods.get(move.pod)
+    pod = state.fact_of(move.pod)
     if pod is None:
         return None
     if not move.target:
@@ -109,7 +109,7 @@ def _unless_taken(state: ClusterState, record: Migration) -> Migration:
 def _follow(state: ClusterState, before: Migration, uid: PodUid) -> None:
     """It has landed as this pod, which another migration of the plan moves on."""
     id = state.drop(state.followers, before.id)
-    record, pod = state.migrations.get(id), state.pods.get(uid)
+    record, pod = state.migrations.get(id), state.fact_of(uid)
     if record is None or pod is None:
         return
     record = replace(record, move=replace(record.move, pod=uid, namespace=pod.namespace, name=pod.name))
@@ -216,7 +216,7 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop(state.active, record.id)
         if state.victims.get(record.move.pod) == record.id:
             state.drop(state.victims, record.move.pod)
-            if record.move.pod in state.live:
+            if record.move.pod in state.pods:
                 more_may_go(state)
         if state.successors.get(record.successor) == record.id:
             state.drop(state.successors, record.successor)
@@ -254,7 +254,7 @@ def _remember(state: ClusterState, record: Migration) -> None:
 
 
 def _is_alive(state: ClusterState, successor: PodUid) -> bool:
-    live = state.live.get(successor)
+    live = state.live_of(successor)
     return live is not None and not live.deleting
 
 

@@ -124,7 +124,7 @@ def _other_queue(state: ClusterState, name: str) -> None:
     names = {name}
     while more := {known.name for known in state.queues.values() if known.parent in names and known.name not in names}:
         names |= more
-    waiting = [pod for pod, (_, under) in state.parked.items() if under[0] != "reason" and state.queue_of(state.pods[pod]) in names]
+    waiting = [pod for pod, (_, under) in state.parked.items() if under[0] != "reason" and state.queue_of(state.pods[pod].fact) in names]
     for pod in waiting:
         state.unpark(pod)
         state.requeue(pod)

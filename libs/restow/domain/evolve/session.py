@@ -177,7 +177,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     if found is None or found[1].node != event.node or not state.awaits_placement(event.pod):
         return _void(state, event)
     key, slot = found
-    record, pod = state.reservations[event.reservation], state.pods[event.pod]
+    record, pod = state.reservations[event.reservation], state.pods[event.pod].fact
     wanted = state.vectors[pod.shape].items
     items, devices, cores = taken_of(slot.capacity, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
     if record.spec is None or record.spec.allocate_once:
@@ -248,7 +248,7 @@ def unfit(state: ClusterState, event: e.Unfit) -> None:
     key = event.key or event.shape
     for pod in event.pods:
         if pod in state.queue or pod in state.parked:
-            state.park(pod, key, ("shape", f"{event.shape}/{state.pods[pod].pinned_node}"))
+            state.park(pod, key, ("shape", f"{event.shape}/{state.pods[pod].fact.pinned_node}"))
             state.touched.pods[pod] = None
     state.put(state.waiting, key, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
     if not event.pods:
@@ -318,7 +318,7 @@ def nominated(state: ClusterState, event: e.Nominated) -> None:
             if victim in state.victims_of and state.victims_of[victim].by == event.pod:
                 state.drop(state.victims_of, victim)
         return _void(state, event)
-    v = state.vectors[state.pods[event.pod].shape]
+    v = state.vectors[state.pods[event.pod].fact.shape]
     capacity = Capacity(v.items, devices=event.devices, cores=event.cores)
     state.nominate(event.pod, Nomination(event.node, event.deadline, capacity, event.victims))
     if event.pod in state.nominations:

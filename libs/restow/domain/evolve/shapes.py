@@ -27,7 +27,7 @@ def forget_shapes(state: ClusterState) -> None:
 
 def _named(state: ClusterState) -> Iterator[ShapeId]:
     for pod in state.pods.values():
-        yield pod.shape
+        yield pod.fact.shape
     for charge in state.charges.values():
         yield charge.shape
     for slots in state.slots.values():

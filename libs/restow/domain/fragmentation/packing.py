@@ -95,19 +95,18 @@ def alike(state: ClusterState, shape_id: ShapeId) -> ShapeId:
 
 def is_load(state: ClusterState, pod: PodUid) -> bool:
     """Whether a pod keeps its node from being free: DaemonSet and static pods do not."""
-    observed = state.pods[pod]
+    observed = state.pods[pod].fact
     return not observed.static and (observed.owner is None or observed.owner.kind != "DaemonSet")
 
 
 def typical_shapes(state: ClusterState, coverage: int = COVERAGE) -> tuple[Typical, ...]:
     """The most popular demands of pending and running pods, CPU-only ones included, that together make up `coverage`
     percent of them. DaemonSet and static pods are not counted: no scheduler chooses their place. Ties by shape id."""
-    live = state.live
     shapes: list[ShapeId] = []
-    for uid, pod in state.pods.items():
-        owner = pod.owner
-        if live[uid].phase in _COUNTED and not pod.static and (owner is None or owner.kind != "DaemonSet"):
-            shapes.append(pod.shape)
+    for pod in state.pods.values():
+        owner = pod.fact.owner
+        if pod.live.phase in _COUNTED and not pod.fact.static and (owner is None or owner.kind != "DaemonSet"):
+            shapes.append(pod.fact.shape)
     counts = Counter(shapes)
     keys = state.memo.make(Demands)
     merged: dict[bytes, tuple[int, ShapeId]] = {}

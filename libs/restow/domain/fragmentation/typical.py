@@ -109,10 +109,10 @@ class Census:
 
 def _asks(state: ClusterState, uid: PodUid) -> ShapeId | None:
     """The shape of a pod that counts."""
-    live = state.live.get(uid)
+    live = state.live_of(uid)
     if live is None or uid not in state.pods or live.phase not in _COUNTED or not is_load(state, uid):
         return None
-    return state.pods[uid].shape
+    return state.pods[uid].fact.shape
 
 
 def typical(state: ClusterState) -> Typical:

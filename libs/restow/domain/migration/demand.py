@@ -98,7 +98,7 @@ def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int])
         seen.add(job)
         members = [pod] if group is None else [one for one in state.groups.get(group, {}) if state.awaits_placement(one)]
         if helped.isdisjoint(members):
-            since = Millis(state.pods[pod].created + PATIENCE)
+            since = Millis(state.pods[pod].fact.created + PATIENCE)
             count = 1 if group is None else _needed(state, group)
             yield Candidate(job, state.turn(pod), since, _asked(state, members, count))
 
@@ -135,7 +135,7 @@ def _asked(state: ClusterState, pods: Sequence[PodUid], count: int) -> dict[int,
     """What so many of these ask for at least, whichever they are."""
     amounts: dict[int, list[int]] = {}
     for pod in pods:
-        for column, amount in state.vectors[state.pods[pod].shape].items:
+        for column, amount in state.vectors[state.pods[pod].fact.shape].items:
             amounts.setdefault(column, []).append(amount)
     return {column: _least(of, len(pods) - len(of), count) for column, of in amounts.items()}
 

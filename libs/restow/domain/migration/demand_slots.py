@@ -66,7 +66,7 @@ def _useless(state: ClusterState, demand_slot: DemandSlot, now: Millis) -> Reaso
     pod = demand_slot.spec.pod
     if is_used(state, demand_slot):
         return None
-    live = state.live.get(pod)
+    live = state.live_of(pod)
     if live is None or live.deleting or live.phase in OVER:
         return "PodGone", f"pod {pod} does not wait any more"
     if live.node is not None or pod in state.placed:

@@ -210,7 +210,7 @@ class HoldFirst:
         self._planned = replace(planned, reason="; ".join(filter(None, (planned.reason, *dict.fromkeys(said)))))
 
     def _move(self, eviction: Eviction, id: MigrationId) -> Move:
-        pod, spot = self._state.pods[eviction.pod], self._landings.spots[eviction.pod]
+        pod, spot = self._state.pods[eviction.pod].fact, self._landings.spots[eviction.pod]
         target = self._landings.lands_on(eviction.pod) or NodeName("")
         return Move(
             id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores, cost=1, reason=eviction.reason

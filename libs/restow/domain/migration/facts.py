@@ -130,7 +130,7 @@ class Case:
     @property
     def went_elsewhere(self) -> Reason | None:
         uid = successor.elsewhere(self.state, self.migration) if self.late or "/" in self.migration.lineage else None
-        if uid is None or not (self.late or (self.state.live[uid].node is not None and successor.has_its_name(self.state, uid))):
+        if uid is None or not (self.late or (self.state.pods[uid].live.node is not None and successor.has_its_name(self.state, uid))):
             return None
         node = self.state.node_of(uid)
         how = "but has not taken its slot" if node == self.move.target else f"not on {self.move.target}"
@@ -142,15 +142,15 @@ class Case:
         return (successor.waiting(self.state, self.migration) if self.late else None) or PodUid("")
 
     def name_of(self, pod: PodUid) -> str:
-        return f"its successor {self.state.pods[pod].name}"
+        return f"its successor {self.state.pods[pod].fact.name}"
 
     @property
     def successor_gone(self) -> bool:
-        live = self.state.live.get(self.migration.successor)
+        live = self.state.live_of(self.migration.successor)
         return live is None or live.deleting > 0
 
     def phase(self, pod: PodUid) -> str:
-        live = self.state.live.get(pod)
+        live = self.state.live_of(pod)
         return "" if live is None else live.phase
 
     @property
@@ -259,7 +259,7 @@ SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case
 SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
                       lambda case: case.successor_gone and ended("SuccessorGone"))
 SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
-    (node := case.state.live[case.migration.successor].node) is not None and node != case.move.target
+    (node := case.state.pods[case.migration.successor].live.node) is not None and node != case.move.target
     and ("Elsewhere", f"the successor runs on {node}, not on {case.move.target}")))
 SUCCESSOR_FINISHED = Fact("its successor finished before it was seen ready", lambda case: (
     case.phase(case.migration.successor) == "Succeeded" and ended("SuccessorFinished")))

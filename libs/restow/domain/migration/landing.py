@@ -64,7 +64,7 @@ class Landings:
             return _nowhere(simulation, pod, among)
         self.spots[pod] = spot
         # Queues do not count it: a migration's hold is neutral to them (DESIGN 5).
-        simulation.session.nodes.take(spot.row, state.vectors[state.pods[pod].shape], spot.devices)
+        simulation.session.nodes.take(spot.row, state.vectors[state.pods[pod].fact.shape], spot.devices)
         simulation.enter(pod, spot)
         return ""
 
@@ -105,12 +105,12 @@ class _Among(Filter):
 
 def needs_hold(state: ClusterState, uid: PodUid) -> bool:
     """Whether somebody will make it again elsewhere: it has not ended, and has a controller."""
-    return state.pods[uid].owner is not None and state.live[uid].phase not in OVER
+    return state.pods[uid].fact.owner is not None and state.pods[uid].live.phase not in OVER
 
 
 def _unmovable(state: ClusterState, uid: PodUid) -> str:
     """The rule's name, or with its sentence. Who may go is the policy's business; this is about what a hold cannot promise."""
-    pod, live = state.pods[uid], state.live[uid]
+    pod, live = state.pods[uid].fact, state.pods[uid].live
     if pod.static:
         return rule.STATIC
     if pod.owner is not None and pod.owner.kind == "DaemonSet":

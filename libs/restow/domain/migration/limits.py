@@ -88,7 +88,7 @@ class Limits:
                 self._moved[pod] = None
             else:
                 self._moved.pop(pod, None)
-        live = self._state.live.get(migration.move.pod)
+        live = self._state.live_of(migration.move.pod)
         if self._state.budgets and live is not None and not live.deleting and live.phase not in OVER:
             for path in self._spare.budgets.bind(migration.move.pod):
                 self._budgeted[path] += sign
@@ -146,7 +146,7 @@ class Limits:
         who, group = workload(self._state, migration), gang(self._state, migration)
         self._counted()
         uid = migration.move.pod
-        shared = uid in self._state.live and any(self._budgeted[path] for path in self._spare.budgets.bind(uid))
+        shared = uid in self._state.pods and any(self._budgeted[path] for path in self._spare.budgets.bind(uid))
         return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared
 
     # -- nodes that are emptied wholly ---------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Limits:
     def _ease(self, migration: Migration) -> int:
         """How many evictions the tightest budget about it allows. (Of equal ones the plan's order counts.)"""
         uid = migration.move.pod
-        paths = self._spare.budgets.bind(uid) if uid in self._state.live else ()
+        paths = self._spare.budgets.bind(uid) if uid in self._state.pods else ()
         return min((self._state.budgets[path].allowed for path in paths), default=ANY)
 
     def _one_must_not_go(self, migration: Migration) -> bool:
@@ -243,14 +243,14 @@ class Limits:
                 return MAX_UNAVAILABLE, why
         if group is not None and not _has_ended(state, migration) and (why := spare.too_few(group, uid)):
             return GANG_MINIMUM, why
-        if uid not in state.live:
+        if uid not in state.pods:
             return None
         why = spare.over_budget(uid) or self._share_budget(uid, more)
         return (BUDGET, why) if why else None
 
     def _share_budget(self, uid: PodUid, more: int) -> str:
         """Whether others of ours, which are to be evicted, use up what a budget allows. A budget that is waited for sees to that itself."""
-        if not more or not self._state.budgets or self._config.budget_patience or self._state.live[uid].phase in OVER:
+        if not more or not self._state.budgets or self._config.budget_patience or self._state.pods[uid].live.phase in OVER:
             return ""
         for path in self._spare.budgets.bind(uid):
             if self._budgeted[path] + more > (most := self._state.budgets[path].allowed):
@@ -272,7 +272,7 @@ def workload(state: ClusterState, migration: Migration) -> str:
     """The top controller of its pod: that, and for a StatefulSet the name, is the lineage. Empty for a bare pod. A pod that is only
     evicted has no lineage in its record, for it leaves nothing to a successor: what is known of it says whose it is."""
     lineage = migration.lineage
-    if not lineage and (pod := state.pods.get(migration.move.pod)) is not None:
+    if not lineage and (pod := state.fact_of(migration.move.pod)) is not None:
         lineage = state.lineage(pod)
     return lineage.partition("/")[0]
 
@@ -281,10 +281,10 @@ def gang(state: ClusterState, migration: Migration) -> Group | None:
     """Its pod's PodGroup."""
     if migration.group:
         return named(migration.group)
-    pod = state.pods.get(migration.move.pod)
+    pod = state.fact_of(migration.move.pod)
     return None if pod is None else group_of(pod)
 
 
 def _has_ended(state: ClusterState, migration: Migration) -> bool:
-    live = state.live.get(migration.move.pod)
+    live = state.live_of(migration.move.pod)
     return live is not None and live.phase in OVER

@@ -25,13 +25,13 @@ def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target
     """A plan with this one move. Raises Rejected with the reason where no landing slot can be promised."""
     if plan in state.plans:
         raise Rejected(f"move: plan {plan!r} exists already; allowed: a fresh id")
-    pod = state.pods.get(uid)
+    pod = state.fact_of(uid)
     if pod is None:
         raise Rejected(f"move: there is no pod {uid!r}; allowed: the uid of a pod that runs")
     name = f"pod {pod.namespace}/{pod.name}"
     if why := _not_movable(state, uid):
         raise Rejected(f"move: {name} cannot be moved: {why}")
-    source = state.live[uid].node or NodeName("")
+    source = state.pods[uid].live.node or NodeName("")
     if target:
         _check_target(state, name, source, target)
     spot, message = _landing(state, now, uid, source, target)
@@ -60,7 +60,7 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
         # Whoever asks for this pod by name may try again.
         verdict = ""
     if verdict == UNSUPPORTED:
-        shape = state.shapes[state.pods[uid].shape]
+        shape = state.shapes[state.pods[uid].fact.shape]
         if shape.resource_claims:
             return "it uses dynamic resource claims, which a hold cannot promise"
         if shape.unreadable:

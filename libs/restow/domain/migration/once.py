@@ -103,7 +103,7 @@ def _planned(run: Run, turn: Turn, args: DefragmentationArgs, bound: int) -> tup
         schedulers = tuple(sorted({shape.scheduler for shape in state.shapes.values()}))
         state.session_config = replace(state.session_config, scheduler_names=schedulers)
         # Which queues there are nobody has asked, and other schedulers do not mind them: all that pods name take jobs.
-        for name in dict.fromkeys(map(state.queue_of, state.pods.values())):
+        for name in dict.fromkeys(state.queue_of(pod.fact) for pod in state.pods.values()):
             if name not in state.queues:
                 state.put(state.queues, name, QueueObserved(name, name, Millis(0)))
         if run.evictions:
@@ -133,7 +133,7 @@ def _earlier(run: Run) -> Planned:
     landings = Landings(state, run.now)
     try:
         for i, eviction in enumerate(run.evictions.values(), 1):
-            pod = state.pods[eviction.pod]
+            pod = state.pods[eviction.pod].fact
             found = needs_hold(state, eviction.pod) and not landings.promise(eviction.pod, None)
             target, spot = (landings.lands_on(eviction.pod) or NodeName(""), landings.spots[eviction.pod]) if found else (NodeName(""), NO_SLOT)
             id = MigrationId(f"{EARLIER}-{i}")

@@ -61,5 +61,5 @@ def _patience(state: ClusterState, migration: Migration) -> Millis:
 
 def going_until(state: ClusterState, pod: PodUid) -> Millis:
     """Until when a pod that terminates is waited for, 0 where it does not. Its deletionTimestamp is the end of its grace period."""
-    live = state.live.get(pod)
+    live = state.live_of(pod)
     return Millis(live.deleting + STUCK) if live is not None and live.deleting else Millis(0)

@@ -11,13 +11,13 @@ from restow.domain.state import ClusterState
 def followers(state: ClusterState, migration: Migration) -> Iterator[PodUid]:
     """Pods that may follow it, and have not ended."""
     alive = state.alive_under(migration.lineage.partition("/")[0])
-    return (uid for uid in alive if state.may_follow(state.pods[uid], migration))
+    return (uid for uid in alive if state.may_follow(state.pods[uid].fact, migration))
 
 
 def waiting(state: ClusterState, migration: Migration) -> PodUid | None:
     """A pod that may follow it and waits for a node: the first one."""
     found = [uid for uid in followers(state, migration) if state.node_of(uid) is None and uid not in state.successors]
-    return min(found, key=state.order.__getitem__, default=None)
+    return min(found, key=state.order_of, default=None)
 
 
 def elsewhere(state: ClusterState, migration: Migration) -> PodUid | None:
@@ -26,7 +26,7 @@ def elsewhere(state: ClusterState, migration: Migration) -> PodUid | None:
     if not found or waiting(state, migration) is not None:
         return None
     others = {one.successor for one in state.migrations.values() if one is not migration}
-    return min((uid for uid in found if uid not in others), key=state.order.__getitem__, default=None)
+    return min((uid for uid in found if uid not in others), key=state.order_of, default=None)
 
 
 def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
@@ -36,7 +36,7 @@ def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
 
 def has_its_name(state: ClusterState, uid: PodUid) -> bool:
     """Whether this pod alone may follow one whose lineage it shares: its controller makes no second one of that name beside it."""
-    owner = known_owner(state.pods[uid])
+    owner = known_owner(state.pods[uid].fact)
     return owner is not None and owner.again == "name"
 
 

@@ -18,13 +18,13 @@ def is_only_evicted(migration: Migration) -> bool:
 
 def is_gone(state: ClusterState, migration: Migration) -> bool:
     """Whether the pod is terminating or no more."""
-    live = state.live.get(migration.move.pod)
+    live = state.live_of(migration.move.pod)
     return live is None or live.deleting > 0
 
 
 def has_ended(state: ClusterState, migration: Migration) -> bool:
     """Whether it is terminating, gone, or failed, so that its controller makes a successor. One that is only evicted may have failed before."""
-    return is_gone(state, migration) or (not is_only_evicted(migration) and state.live[migration.move.pod].phase == "Failed")
+    return is_gone(state, migration) or (not is_only_evicted(migration) and state.pods[migration.move.pod].live.phase == "Failed")
 
 
 def is_followed(migration: Migration) -> bool:
@@ -35,7 +35,7 @@ def is_followed(migration: Migration) -> bool:
 def unfit(state: ClusterState, migration: Migration) -> Reason | None:
     """Why there is nothing to move any more, or nothing that may be moved."""
     move = migration.move
-    live = state.live.get(move.pod)
+    live = state.live_of(move.pod)
     if has_ended(state, migration) or live is None:
         return "PodGone", "the pod ended before its landing slot was held"
     if live.phase == "Succeeded":
@@ -48,7 +48,7 @@ def unfit(state: ClusterState, migration: Migration) -> Reason | None:
 def changed(state: ClusterState, migration: Migration) -> Reason | None:
     """Whether nobody, or somebody else than when it was planned, would make the pod again, or what is made would not be let in. Whatever
     made the plan: a pod that no controller makes again elsewhere is never moved."""
-    pod = state.pods.get(migration.move.pod)
+    pod = state.fact_of(migration.move.pod)
     if pod is None:
         return None
     if pod.static or pod.owner is None or pod.owner.kind == "DaemonSet":
@@ -67,7 +67,7 @@ def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:
     move = migration.move
     if is_gone(state, migration):
         return ended("PodGone")
-    pod, live = state.pods[move.pod], state.live[move.pod]
+    pod, live = state.pods[move.pod].fact, state.pods[move.pod].live
     if live.node != move.source:
         return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
     if pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet"):

@@ -40,7 +40,7 @@ def _selector(state: ClusterState, args: DefragmentationArgs) -> list[str]:
     if asked is None:
         return []
     selected = asked.selects
-    if any(selects(selected, pod.labels) for pod in state.pods.values()):
+    if any(selects(selected, pod.fact.labels) for pod in state.pods.values()):
         return []
     return [f"labelSelector: it selects none of {len(state.pods)} pods, so none may move"]
 
@@ -49,7 +49,7 @@ def _namespaces(state: ClusterState, args: DefragmentationArgs) -> list[str]:
     names = args.evictableNamespaces
     if names is None:
         return []
-    known = {pod.namespace for pod in state.pods.values()} | set(state.namespaces)
+    known = {pod.fact.namespace for pod in state.pods.values()} | set(state.namespaces)
     missing = [name for name in (*names.include, *names.exclude) if name not in known]
     return [f"evictableNamespaces: there is no namespace {', '.join(missing)}"] if missing else []
 

@@ -121,7 +121,7 @@ def _stays(state: ClusterState, migration: Migration) -> bool:
     if migration.step not in (Step.ABORTING, *plan_order.BROKEN):
         return False
     for uid in (migration.move.pod, migration.successor):
-        live = state.live.get(uid)
+        live = state.live_of(uid)
         if live is None or live.node != migration.move.source or live.deleting or live.phase in OVER:
             continue
         if state.victims.get(uid) in (None, migration.id):

@@ -170,7 +170,7 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
 
 
 def _name(state: ClusterState, uid: PodUid) -> str:
-    pod = state.pods.get(uid)
+    pod = state.fact_of(uid)
     return pod.name if pod is not None else ""
 
 

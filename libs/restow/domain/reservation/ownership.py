@@ -55,9 +55,9 @@ def counts_match(state: ClusterState, spec: ReservationSpec, group: Group) -> bo
     Failed and terminating pods are no more of it: their replacements are."""
     have: Counter[str] = Counter()
     for pod in state.groups.get(group, ()):
-        live = state.live[pod]
+        live = state.pods[pod].live
         if live.phase != "Failed" and not live.deleting:
-            have[state.shapes[state.pods[pod].shape].spec_digest] += 1
+            have[state.shapes[state.pods[pod].fact.shape].spec_digest] += 1
     want: Counter[str] = Counter()
     for task in spec.tasks:
         want[state.shapes[task.shape].spec_digest] += task.replicas

@@ -238,7 +238,7 @@ class Backlog:
             if isinstance(who, tuple):
                 continue
             self._touched.update(dict.fromkeys(self._gangs_of(who)))
-            pod = state.pods.get(who)
+            pod = state.fact_of(who)
             if pod is not None and pod.owner is not None and pod.owner.uid in self._owned:
                 self.stirred.update(self._owned[pod.owner.uid])
         for under in self._touched:
@@ -249,7 +249,7 @@ class Backlog:
 
     def _gangs_of(self, uid: PodUid) -> Iterator[Under]:
         """The gangs that wait of which the pod is a member, or was."""
-        pod = self._state.pods.get(uid)
+        pod = self._state.fact_of(uid)
         group = group_of(pod) if pod is not None and pod.annotations else None
         now = None if group is None else ("group", "/".join(group))
         was = self._members.pop(uid, None)
@@ -261,11 +261,11 @@ class Backlog:
 
     def _file(self, uid: PodUid) -> None:
         state = self._state
-        parked, pod = state.parked.get(uid), state.pods.get(uid)
+        parked, pod = state.parked.get(uid), state.fact_of(uid)
         now = None
         if parked is not None and pod is not None:
             under = parked[1]
-            now = under, "" if under[0] == "group" else alike(pod), state.order[uid]
+            now = under, "" if under[0] == "group" else alike(pod), state.pods[uid].order
         was = self._of.get(uid)
         for filed in (was, now):
             if filed is not None and filed[0][0] == "group":
@@ -320,7 +320,7 @@ class Backlog:
 
     def _join(self, uid: PodUid, under: Under, equivalence_class: Hashable) -> None:
         """A class that is new is of this job."""
-        pod = self._state.pods[uid]
+        pod = self._state.pods[uid].fact
         name = self._names.setdefault(under, {})[equivalence_class] = _job_name(self._state, pod, under, equivalence_class)
         self.jobs.setdefault(name, {})[under, equivalence_class] = None
         if under[0] != "group" and pod.owner is not None:
@@ -370,7 +370,7 @@ class Backlog:
         job = gang(state, group)
         shapes: dict[ShapeId, int] = {}
         for uid in job.tasks:
-            shape = state.pods[uid].shape
+            shape = state.pods[uid].fact.shape
             shapes[shape] = shapes.get(shape, 0) + 1
         if len(shapes) > WIDTH:
             return 0, {}

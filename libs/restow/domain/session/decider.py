@@ -76,7 +76,7 @@ class SessionDecider:
         )
         effects: list[Effect] = []
         for pod in pods:
-            placement, live = state.placed.get(pod), state.live.get(pod)
+            placement, live = state.placed.get(pod), state.live_of(pod)
             if placement is not None and live is not None and live.node is None:
                 effects += volumes.owed(state, pod) if placement.volumes else (bind(state, pod),)
             elif pod in state.parked:

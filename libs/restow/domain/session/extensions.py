@@ -112,7 +112,7 @@ class Extensions:
 
     def task_turn(self, state: ClusterState, pod: PodUid) -> tuple:
         """When a pod of a job is considered."""
-        return (*[f(state.pods[pod]) for f in self._flat["taskOrder"]], state.order[pod])
+        return (*[f(state.pods[pod].fact) for f in self._flat["taskOrder"]], state.pods[pod].order)
 
     def answer(self, point: str, *args: Any) -> Answer:
         """A veto: tier by tier. The first objection ends it; where somebody permits, and nobody in that tier objects, later tiers are not asked.

@@ -50,7 +50,7 @@ class Gates:
 
     def valid(self, job: Job) -> Refusal | None:
         """Why its queue or a plugin does not let the job be looked at. Of lone pods without annotations in one queue it is asked once."""
-        lone = job.group is None and job.hold is None and bool(job.tasks) and not self._state.pods[job.tasks[0]].annotations
+        lone = job.group is None and job.hold is None and bool(job.tasks) and not self._state.pods[job.tasks[0]].fact.annotations
         if lone and job.queue in self._lone:
             return self._lone[job.queue]
         why = next(self._invalid(job), None)

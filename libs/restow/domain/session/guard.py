@@ -19,7 +19,7 @@ class Guard:
     def allowances(self, uid: PodUid) -> list[Allowance]:
         """Registered at `protects`."""
         state = self._session.state
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         if is_critical(state, pod) or asked_to_stay(pod):
             return [(("pod", uid), 0)]
         if not state.budgets:

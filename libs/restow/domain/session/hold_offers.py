@@ -135,7 +135,7 @@ class Offers:
 
     def take(self, handed: HandedOver) -> tuple[Slot, Taken | None]:
         """The pod has it; returns what was held, and what was allocated of it, None for all of it."""
-        key, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
+        key, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod].fact
         slot = self.slot(key)
         if self.is_once(key):
             self.change(key, replace(slot, phase=SlotPhase.USED, pod=handed.pod))
@@ -213,10 +213,10 @@ class Offers:
         if not coming:
             return {}
         after = min(m.came_before for left in coming.values() for m in left)
-        candidates = [(order, uid) for uid in (*state.queue, *state.parked) if (order := state.order[uid]) > after]
+        candidates = [(order, uid) for uid in (*state.queue, *state.parked) if (order := state.pods[uid].order) > after]
         found: dict[PodUid, None] = {}
         for _, uid in sorted(candidates):
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             left = coming.get(state.lineage(pod), [])
             its = next((m for m in left if state.may_follow(pod, m) and self._takes(pod, m)), None)
             if its is not None:
@@ -381,7 +381,7 @@ class Offers:
         """Holds that a pod of the same lineage leaves, or has left, to the first like it that the log sees later: the earliest
         first."""
         state = self._state
-        if self._armed_since is None or state.order[pod.pod] <= self._armed_since:
+        if self._armed_since is None or state.pods[pod.pod].order <= self._armed_since:
             return []
         lineage = state.lineage(pod)
         armed = [state.migrations[id] for id in state.armed.get(lineage, ())] if lineage else []

@@ -104,7 +104,7 @@ class Standing:
             group = named(under[1])
             known = group in state.pod_groups and group not in ledger(state).groups
             return gang(state, group) if known else None
-        pod = state.pods[first]
+        pod = state.pods[first].fact
         if pod.annotations and group_of(pod) is not None:
             return None  # of a gang that is complete, and for something that is its own
         if pod.owner is not None:

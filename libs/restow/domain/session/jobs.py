@@ -81,7 +81,7 @@ class Job:
             if self.refused and self.alike.get(uid) in self.refused:
                 continue
             if self.tasks:
-                self.order = state.order[self.tasks[0]]
+                self.order = state.pods[self.tasks[0]].order
             return uid
         return None
 
@@ -90,7 +90,7 @@ class Job:
         left: list[PodUid] = []
         for uid in self.tasks:
             if uid in placed:
-                self.tell(state.pods[uid])
+                self.tell(state.pods[uid].fact)
             else:
                 left.append(uid)
         self.tasks = left
@@ -101,7 +101,7 @@ class Job:
 
 def single(state: ClusterState, pod: e.PodObserved) -> Job:
     """A pod without a PodGroup is a job of its own; those of one controller share an account."""
-    job = Job(pod.pod, state.queue_of(pod), state.shapes[pod.shape].priority, state.order[pod.pod], pod.created)
+    job = Job(pod.pod, state.queue_of(pod), state.shapes[pod.shape].priority, state.pods[pod.pod].order, pod.created)
     job.tasks = [pod.pod]
     job.account = "" if pod.owner is None else pod.owner.uid
     return job
@@ -115,7 +115,7 @@ def gang(state: ClusterState, group: Group) -> Job:
     job.need, job.need_by_task = spec.min_member, spec.min_task_member
     priorities: list[int] = []
     for uid in state.groups.get(group, ()):
-        pod, live = state.pods[uid], state.live[uid]
+        pod, live = state.pods[uid].fact, state.pods[uid].live
         priorities.append(state.shapes[pod.shape].priority)
         if state.awaits_placement(uid):
             job.tasks.append(uid)

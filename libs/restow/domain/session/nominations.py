@@ -34,7 +34,7 @@ def settle_nominations(session: Session) -> None:
     state = session.state
     gangs: dict[Group, list[PodUid]] = {}
     for pod, nomination in list(state.nominations.items()):
-        group = job_of(state, state.pods[pod])
+        group = job_of(state, state.pods[pod].fact)
         if group is not None and group not in state.pod_groups:
             give_up(session, pod, GROUP_GONE)
         elif group is not None:
@@ -62,7 +62,7 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
 
 
 def _tried(session: Session, uid: PodUid, nomination: Nomination) -> str:
-    pod, job, row = session.state.pods[uid], session.job_for(uid), session.state.table.rows[nomination.node]
+    pod, job, row = session.state.pods[uid].fact, session.job_for(uid), session.state.table.rows[nomination.node]
     session.nodes.give(row, vector_of(nomination.capacity.held), nomination.capacity.held_devices)
     if not session.fits_at(pod, row, session.concerned(pod)):
         return NO_LONGER_FITS
@@ -94,7 +94,7 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
 
 def _go_elsewhere(session: Session, uid: PodUid) -> bool:
     """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17)."""
-    pod, job = session.state.pods[uid], session.job_for(uid)
+    pod, job = session.state.pods[uid].fact, session.job_for(uid)
     if queues.refused(session.state, job.queue) is not None or session.gates.of_pod(job, pod) is not None:
         return False
     fit = session.find(pod)
@@ -108,10 +108,10 @@ def _in_vain(state: ClusterState, uid: PodUid, nomination: Nomination) -> bool:
     """Whether its node does not take the pod any more (it was cordoned, tainted, is not ready), and somebody was chosen for it who can
     still be spared. Where all have gone already, the node may come back until the deadline."""
     row = state.table.rows[nomination.node]
-    if static_mask(state, state.pods[uid].shape)[row] and state.table.alive[row]:
+    if static_mask(state, state.pods[uid].fact.shape)[row] and state.table.alive[row]:
         return False
     chosen = (victim for victim in nomination.victims if victim in state.victims_of and state.victims_of[victim].by == uid)
-    return any(not state.live[victim].deleting for victim in chosen)
+    return any(not state.pods[victim].live.deleting for victim in chosen)
 
 
 def elsewhere(session: Session) -> None:
@@ -122,7 +122,7 @@ def elsewhere(session: Session) -> None:
     together: dict[Group, list[PodUid]] = {}
     for uid in state.nominations:
         if uid not in session.placements and uid not in session.ended:
-            group = job_of(state, state.pods[uid])
+            group = job_of(state, state.pods[uid].fact)
             together.setdefault(group or ("", uid), []).append(uid)
     for group, pods in together.items():
         if not _may_go_elsewhere(session, pods):
@@ -144,7 +144,7 @@ def elsewhere(session: Session) -> None:
 def _may_go_elsewhere(session: Session, pods: list[PodUid]) -> bool:
     """Whether there is capacity for one at least that waits for its own."""
     state = session.state
-    shapes = {state.pods[uid].shape for uid in pods if not state.nominations[uid].complete or len(pods) == 1}
+    shapes = {state.pods[uid].fact.shape for uid in pods if not state.nominations[uid].complete or len(pods) == 1}
     return any(session.placer.best(shape) is not None for shape in shapes)
 
 
@@ -156,7 +156,7 @@ def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> bool:
         nomination = state.nominations[uid]
         found = (nomination.complete and not _take(session, uid, nomination)) or _go_elsewhere(session, uid)
         if found:
-            session.count(job, state.pods[uid])
+            session.count(job, state.pods[uid].fact)
         return Outcome.FOUND if found else Outcome.AGAIN
 
     in_passes(pods, go)
@@ -165,7 +165,7 @@ def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> bool:
 
 def _promise(session: Session, uid: PodUid, sign: int) -> None:
     """What is held for a pod counts for its queue, and to rules the pod is there; those that were chosen to go for it do not count. Or not any more."""
-    state, pod, nomination = session.state, session.state.pods[uid], session.state.nominations[uid]
+    state, pod, nomination = session.state, session.state.pods[uid].fact, session.state.nominations[uid]
     row = state.table.rows[nomination.node]
     session.pledge(session.job_for(uid).queue, pod.shape, sign)
     if sign > 0:
@@ -211,11 +211,11 @@ def _take_all(session: Session, job: Job, pods: list[PodUid], why: dict[PodUid, 
 
     def take(uid: PodUid) -> Outcome:
         if uid in waiting:
-            session.enter(session.state.pods[uid], session.state.table.rows[session.state.nominations[uid].node])
+            session.enter(session.state.pods[uid].fact, session.state.table.rows[session.state.nominations[uid].node])
             return Outcome.FOUND
         why[uid] = _take(session, uid, session.state.nominations[uid])
         if not why[uid]:
-            session.count(job, session.state.pods[uid])
+            session.count(job, session.state.pods[uid].fact)
             return Outcome.FOUND
         return Outcome.AGAIN if why[uid] == NO_LONGER_FITS else Outcome.PASSED
 
@@ -228,7 +228,7 @@ def promise(session: Session) -> None:
     state = session.state
     for uid, nomination in state.nominations.items():
         if uid not in session.placements and uid not in session.ended:
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             session.pledge(session.job_for(uid).queue, pod.shape, 1)
             session.enter(pod, state.table.rows[nomination.node])
     for uid, victim in state.victims_of.items():
@@ -253,7 +253,7 @@ def ending(state: ClusterState, uid: PodUid, reason: str, ended: set[PodUid] | f
     """What ends with a nomination: victims that have not been told to go yet stay, and what is held for the other members
     of a gang that cannot be complete without it is freed, too. `ended` has ended already."""
     events = _one_ends(state, uid, reason)
-    group = job_of(state, state.pods[uid])
+    group = job_of(state, state.pods[uid].fact)
     if group is None or group not in state.pod_groups:
         return events
     job = gang(state, group)
@@ -261,7 +261,7 @@ def ending(state: ClusterState, uid: PodUid, reason: str, ended: set[PodUid] | f
     if not job.short():
         return events
     for other in others:
-        job.tell(state.pods[other])
+        job.tell(state.pods[other].fact)
     return [*events, *(event for other in others for event in _one_ends(state, other, GANG_BROKEN))] if job.short() else events
 
 
@@ -269,7 +269,7 @@ def _one_ends(state: ClusterState, uid: PodUid, reason: str) -> list[e.Event]:
     events: list[e.Event] = []
     for victim in state.nominations[uid].victims:
         chosen = state.victims_of.get(victim)
-        if chosen is not None and chosen.by == uid and not state.live[victim].deleting:
+        if chosen is not None and chosen.by == uid and not state.pods[victim].live.deleting:
             events.append(e.PreemptionEnded(victim, reason))
     return [*events, e.NominationEnded(uid, reason)]
 

@@ -46,7 +46,7 @@ class ParkedOwners:
             for uid in [uid for uid in self.pods if uid not in state.parked]:
                 del self.pods[uid]
         for uid in new:
-            if uid in state.parked and (index.may_own(state.pods[uid]) or ignores(state.pods[uid])):
+            if uid in state.parked and (index.may_own(state.pods[uid].fact) or ignores(state.pods[uid].fact)):
                 self.pods[uid] = None
 
 
@@ -70,7 +70,7 @@ def jobs(session: Session) -> list[Job]:
     alone = _alone(session)
     new, waiting = _Shared(state), _Shared(state)
     for uid in (*_new(session), *alone):
-        group = job_of(state, state.pods[uid])
+        group = job_of(state, state.pods[uid].fact)
         if group is None:
             new.add(uid)
         else:
@@ -101,7 +101,7 @@ def _add_waiting(
     backlog, pods = session.backlog, session.state.pods
     found = [(under, backlog.line((under, equivalence_class))) for name in names for under, equivalence_class in backlog.jobs[name] if backlog.is_hopeful(under)]
     for _, line in sorted(found, key=lambda item: (item[0], item[1][0])):
-        group = job_of(session.state, pods[line[0][1]])
+        group = job_of(session.state, pods[line[0][1]].fact)
         if group is not None:
             # Any one pod stands for all of it.
             groups[group] = None
@@ -141,7 +141,7 @@ class _Shared:
     def add(self, uid: PodUid, equivalence_class: int | None = None) -> None:
         """`equivalence_class`: the class that it waits in, if it does."""
         state = self._state
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         key: Hashable = uid
         if pod.owner is not None:
             said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
@@ -157,11 +157,11 @@ class _Shared:
             job.alike[uid] = equivalence_class
 
     def made(self) -> Iterator[Job]:
-        order = self._state.order
+        order = self._state.order_of
         for job in self._jobs.values():
             if len(job.tasks) > 1:
-                job.tasks.sort(key=order.__getitem__)
-                job.order = order[job.tasks[0]]
+                job.tasks.sort(key=order)
+                job.order = order(job.tasks[0])
             yield job
 
 
@@ -169,12 +169,12 @@ def _new(session: Session) -> list[PodUid]:
     state = session.state
     queue: Iterable[tuple[PodUid, int]] = state.queue.items()
     if session.offers.left_behind:
-        queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
+        queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]].fact)]
     classes: set[Hashable] = set()
     found: list[PodUid] = []
     # Most are in their order already.
     for uid, _ in sorted(queue, key=itemgetter(1))[: session.limit]:
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         classes.add(job_of(state, pod) or (pod.shape, pod.pinned_node))
         if len(classes) > CLASSES:
             break
@@ -189,7 +189,7 @@ def _alone(session: Session) -> dict[PodUid, None]:
     if session.offers or state.held_on:
         # Who follows a pod that is being moved may own nothing.
         asked: Iterable[PodUid] = state.parked if session.offers.left_behind else parked_owners(state)
-        found |= dict.fromkeys(uid for uid in asked if _can_take(session, state.pods[uid]))
+        found |= dict.fromkeys(uid for uid in asked if _can_take(session, state.pods[uid].fact))
     return found
 
 
@@ -222,7 +222,7 @@ def _gangs(names: Iterable[Name]) -> Iterator[tuple[str, str]]:
 
 def _first_job(state: ClusterState, backlog: Backlog, name: Name) -> Job:
     under, equivalence_class = next(iter(backlog.jobs[name]))
-    return gang(state, named(under[1])) if under[0] == "group" else single(state, state.pods[backlog.line((under, equivalence_class))[0][1]])
+    return gang(state, named(under[1])) if under[0] == "group" else single(state, state.pods[backlog.line((under, equivalence_class))[0][1]].fact)
 
 
 def _look_again(session: Session, backlog: Backlog) -> None:
@@ -253,10 +253,10 @@ def _told(state: ClusterState, key: str) -> PodObserved | None:
     """The first pod that waits under this key."""
     shape, _, own = key.partition("/")
     if own and own in state.parked and state.parked[PodUid(own)][0] == key:
-        return state.pods[PodUid(own)]
+        return state.pods[PodUid(own)].fact
     pods = islice(state.parked_under.get(("shape", f"{shape}/"), ()), LOOKED_AT)
-    found = min((uid for uid in pods if state.parked[uid][0] == key), key=state.order.__getitem__, default=None)
-    return state.pods[found] if found is not None else None
+    found = min((uid for uid in pods if state.parked[uid][0] == key), key=state.order_of, default=None)
+    return state.pods[found].fact if found is not None else None
 
 
 def deadline(state: ClusterState, after: Millis) -> Millis | None:

@@ -24,7 +24,7 @@ def releases(state: ClusterState, limit: int) -> list[e.Event]:
     events += [e.HoldReleased(*key, UNAVAILABLE) for key in lost_for_good]
     events += [e.HoldReady(*key) for key in sorted(state.whole.keys() - set(lost_for_good)) if key not in state.to_release]
     lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
-    events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order.__getitem__)]
+    events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order_of)]
     return events
 
 

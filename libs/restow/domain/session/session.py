@@ -353,7 +353,7 @@ class Session(View):
         known = self._jobs.get(uid)
         if known is None:
             state = self.state
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             group = job_of(state, pod)
             job = single(state, pod) if group is None or group not in state.pod_groups else gang(state, group)
             for member in state.groups.get(group, ()) if job.group is not None and group is not None else (uid,):
@@ -377,7 +377,7 @@ class Session(View):
         return [
             uid
             for uid in pods
-            if (uid in state.victims_of or uid in self.victims) and not state.live[uid].deleting
+            if (uid in state.victims_of or uid in self.victims) and not state.pods[uid].live.deleting
         ]
 
     # -- what is said of those that wait -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from restow.domain.state import ClusterState
 
 def turned_away(state: ClusterState, uid: PodUid) -> str:
     """Why a pod like this one would wait whatever is held for it; empty where it would not."""
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     if not state.ours(pod):
         return f"scheduler {state.shapes[pod.shape].scheduler} is not among schedulerNames"
     rules = _rules(state)

@@ -108,7 +108,7 @@ class _Uses:
         if name is not None:
             charge = state.charges.get(uid)
             charged = charge.shape if charge is not None and not charge.releasing else None
-            part = name, is_ready(state, uid, state.live[uid]), charged
+            part = name, is_ready(state, uid, state.pods[uid].live), charged
         before = self.parts.pop(uid, None)
         if part is not None:
             self.parts[uid] = part
@@ -151,12 +151,12 @@ class Ledger:
 
     def refresh(self, state: ClusterState) -> None:
         [moved] = self._seen.news()
-        pods, wishes, parts = state.pods, self._wishes, self._uses.parts
+        wishes, parts = self._wishes, self._uses.parts
         changed: dict[_Wish, int] = {}
         for uid in dict.fromkeys([*wishes, *parts, *_anyone(state)] if moved is None else moved):
             if isinstance(uid, tuple):
                 continue  # a slot of a Reservation
-            pod = pods.get(uid)
+            pod = state.fact_of(uid)
             group = group_of(pod) if pod is not None else None
             wish: _Wish | None = None
             if pod is not None and state.awaits_placement(uid):
@@ -193,7 +193,7 @@ class Ledger:
     def _regroup(self, state: ClusterState, uid: PodUid, group: Group | None) -> None:
         """Who is neither ready nor charged counts for no group."""
         charge = state.charges.get(uid)
-        if group is not None and (charge is None or charge.releasing) and not is_ready(state, uid, state.live[uid]):
+        if group is not None and (charge is None or charge.releasing) and not is_ready(state, uid, state.pods[uid].live):
             group = None
         for entry in self._uses.put(state, uid, group):
             if entry is not None:
@@ -248,7 +248,7 @@ class Owners:
         for uid in dict.fromkeys(moved):
             if isinstance(uid, tuple):
                 continue
-            pod = state.pods.get(uid)
+            pod = state.fact_of(uid)
             owner = pod.owner.uid if pod is not None and pod.owner is not None else None
             if uid in self._uses.parts or owner in self._uses.of:
                 self._put(state, uid, pod, owner)
@@ -258,7 +258,7 @@ class Owners:
         if known is None:
             known = self._uses.of[owner] = Use()
             for uid in state.owned.get(owner, ()):
-                self._put(state, uid, state.pods.get(uid), owner)
+                self._put(state, uid, state.fact_of(uid), owner)
         return known
 
     def _put(self, state: ClusterState, uid: PodUid, pod: PodObserved | None, owner: str | None) -> None:

@@ -85,7 +85,7 @@ def owners(state: ClusterState, uid: ReservationUid) -> list[Owner]:
             namespace, _, called = slot.owner.rpartition("/")
             found.append(Owner(namespace, called, slot.pod))
             continue
-        pods = (state.pods.get(pod) for pod in state.slot_users.get((uid, name), ()))
+        pods = (state.fact_of(pod) for pod in state.slot_users.get((uid, name), ()))
         found += [Owner(pod.namespace, pod.name, pod.pod) for pod in pods if pod is not None]
     return sorted(found)
 

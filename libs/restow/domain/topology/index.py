@@ -123,7 +123,7 @@ class Index:
         charge = state.charges.get(who)
         if charge is None:
             return None
-        pod = state.pods[who]
+        pod = state.pods[who].fact
         row = state.table.rows[charge.node]
         return self._occupant(row, Subject(pod.namespace, pod.labels, pod.shape), charge.releasing)
 

@@ -38,11 +38,11 @@ def occupant(state: ClusterState, key: Who) -> Occupant | None:
     charge = state.charges.get(key)
     if charge is None:
         return None
-    pod = state.pods[key]
+    pod = state.pods[key].fact
     disks = state.shapes[pod.shape].disks
     if not pod.claims and not disks:
         return None
-    placement, live = state.placed.get(key), state.live[key]
+    placement, live = state.placed.get(key), state.pods[key].live
     choices = placement.volumes if placement is not None and live.node is None else ()
     return Occupant(state.table.rows[charge.node], claims_of(pod), disks, choices)
 

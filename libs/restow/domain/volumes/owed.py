@@ -15,7 +15,7 @@ def owed(state: ClusterState, pod: PodUid) -> list[Effect]:
     """For a placed pod that is not bound: `Bind` as soon as every claim that it chose for is bound; before that a `BindClaim`
     for each claim that the API has not been told of. Empty while the volume controller or a provisioner is at work, and
     where the placement is `rejected`."""
-    placement, live = state.placed.get(pod), state.live.get(pod)
+    placement, live = state.placed.get(pod), state.live_of(pod)
     if placement is None or live is None or live.node is not None:
         return []
     if placement.volumes and rejected(state, pod):
@@ -51,7 +51,7 @@ def rejected(state: ClusterState, pod: PodUid) -> str:
     A provisioner that cannot make the volume there removes the claim's selected-node annotation again: `state.unselected`
     then has the claim, until somebody chooses for it anew. What the API was told is not taken back: a volume that was
     reserved stays reserved for its claim, and the next choice takes it where it can be reached (as with kube-scheduler)."""
-    placement, live = state.placed.get(pod), state.live.get(pod)
+    placement, live = state.placed.get(pod), state.live_of(pod)
     if placement is None or live is None or live.node is not None:
         return ""
     for choice in placement.volumes:

@@ -66,15 +66,15 @@ class Observer:
         if state.queue or state.active or state.backlog:
             return False
         for uid, pod in state.pods.items():
-            live = state.live[uid]
-            if pod.namespace == NAMESPACE and not live.ready and uid not in state.parked:
+            live = pod.live
+            if pod.fact.namespace == NAMESPACE and not live.ready and uid not in state.parked:
                 return False
             if live.deleting:
                 return False
         return True
 
     def running(self) -> int:
-        return sum(live.ready and not live.deleting for live in self.state.live.values())
+        return sum(pod.live.ready and not pod.live.deleting for pod in self.state.pods.values())
 
     def migrations(self) -> dict[Step, int]:
         counts = dict.fromkeys(Step, 0)

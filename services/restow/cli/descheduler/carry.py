@@ -56,7 +56,7 @@ class Carrier:
         return "" if carried.counts else carried.message or carried.result
 
     def _tell(self, eviction: Eviction) -> None:
-        pod = self._state.pods[eviction.pod]
+        pod = self._state.pods[eviction.pod].fact
         about = Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod)
         note = f"evicted from {eviction.node} by {eviction.plugin} (profile {eviction.profile}): {eviction.reason}"
         self._recorder.record(Notice(about, "Evicting", "Evict", note))
@@ -79,7 +79,7 @@ EVENTS = 10.0
 
 
 async def _one(effects: k.Effects, state: ClusterState, eviction: Eviction, now: Millis) -> Carried:
-    pod = state.pods[eviction.pod]
+    pod = state.pods[eviction.pod].fact
     who = k.PodRef(pod.namespace, pod.name, pod.pod)
     outcome: k.EvictOutcome = k.Changed()
     for _ in range(TRIES):

@@ -108,7 +108,7 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
 
         seen = await look(client)
         now = _now()
-        uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in seen.state.pods.items()}
+        uids = {f"{pod.fact.namespace}/{pod.fact.name}": uid for uid, pod in seen.state.pods.items()}
         samples = await sample(client, policy, uids, now)
         carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), _user())
         made = await asyncio.to_thread(carried_out, seen.state, policy, now, samples, carrier)

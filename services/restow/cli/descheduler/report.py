@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
         return self.seen.state
 
     def name(self, uid: PodUid) -> str:
-        pod = self.state.pods[uid]
+        pod = self.state.pods[uid].fact
         return f"{pod.namespace}/{pod.name}"
 
     def results(self) -> list[tuple[Eviction, str, str]]:
@@ -174,7 +174,7 @@ def plain(report: Report) -> dict[str, Any]:
     evictions = report.outcome.evictions if report.dry else [one.eviction for one in report.carried]
 
     def pod(uid: PodUid) -> dict[str, str]:
-        known = report.state.pods[uid]
+        known = report.state.pods[uid].fact
         return {"namespace": known.namespace, "name": known.name, "uid": uid}
 
     def carried(uid: PodUid) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Costs:
 
     def cost(self, uid: PodUid, new: bool = False) -> int:
         """`new`: of its successor, which has not run for long and had no trouble."""
-        pod, said = self._state.pods[uid], self._said
+        pod, said = self._state.pods[uid].fact, self._said
         cost = MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)
         if not said:
             return cost

@@ -121,7 +121,7 @@ def needed(job: Job) -> int:
 def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
     """The job and those of its pods that wait. Raises NoCapacity."""
     state = session.state
-    pod = state.pods.get(PodUid(demand))
+    pod = state.fact_of(PodUid(demand))
     group = job_of(state, pod) if pod is not None else named(demand)
     if pod is None and group not in state.pod_groups:
         raise NoCapacity("there is no such pod and no such PodGroup")
@@ -140,7 +140,7 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
         raise NoCapacity(f"{why.reason}: {why.message}")
     if (why := session.gates.queue(job.queue)) is not None:
         raise NoCapacity(why.message)
-    pods = [state.pods[uid] for uid in job.tasks]
+    pods = [state.pods[uid].fact for uid in job.tasks]
     for one in pods:
         if (why := session.gates.rules(one)) is not None:
             raise NoCapacity(why.message)

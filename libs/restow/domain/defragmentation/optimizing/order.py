@@ -175,7 +175,7 @@ class Sequence:
 
     def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool) -> MigrationId:
         world, uid = self.world, leg.uid
-        pod = world.state.pods[uid]
+        pod = world.state.pods[uid].fact
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
         world.session.nodes.take(spot.row, world.vector(uid), spot.devices)
         self._say_gone(leg)

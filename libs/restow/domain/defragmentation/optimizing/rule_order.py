@@ -199,7 +199,7 @@ class RuleOrder:
         if {one.source, one.target} & {other.source, other.target}:
             return True
         pods = self._simulation.state.pods
-        mine, theirs = pods[one.uid], pods[other.uid]
+        mine, theirs = pods[one.uid].fact, pods[other.uid].fact
         return mine.namespace == theirs.namespace and bool(set(mine.claims) & set(theirs.claims))
 
     def _counter(self, count: Count, domains: Domains, eligible: Eligible | None = None) -> Counter:

@@ -177,9 +177,9 @@ class Search:
         world, of = self.world, self.world.state.pods
         homes = {uid: world.home(uid).row for uid in going if uid in world.away or uid in pods}
         fresh = [uid for uid, row in homes.items() if uid not in world.gone(row)]
-        rows, names = Counter(homes[uid] for uid in fresh), Counter(of[uid].namespace for uid in fresh)
+        rows, names = Counter(homes[uid] for uid in fresh), Counter(of[uid].fact.namespace for uid in fresh)
         for uid, row in homes.items():
-            name = of[uid].namespace
+            name = of[uid].fact.namespace
             leaving, gone = len(world.gone(row)) + rows[row], world.gone_of[name] + names[name]
             if why := self.limits.quota.exceeded(world.name(row), leaving, name, gone):
                 self.bounded.update(dict.fromkeys(pods, why))
@@ -187,7 +187,7 @@ class Search:
         return ""
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
-        pod = self.world.state.pods[uid]
+        pod = self.world.state.pods[uid].fact
         self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would fit nowhere"))
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:

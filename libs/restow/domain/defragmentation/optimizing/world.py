@@ -113,7 +113,7 @@ class World:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def vector(self, uid: PodUid) -> Vector:
-        return self.state.vectors[self.state.pods[uid].shape]
+        return self.state.vectors[self.state.pods[uid].fact.shape]
 
     def raised(self, v: Vector, floor: int) -> Vector:
         """The request with so much more of the protected resource, where it asks for that at all."""
@@ -209,7 +209,7 @@ class World:
             self.simulation.leave(uid, row)
         else:
             self._gone.setdefault(row, {})[uid] = None
-            self.gone_of[self.state.pods[uid].namespace] += 1
+            self.gone_of[self.state.pods[uid].fact.namespace] += 1
             self.leave_home(uid, spot)
         self._weigh(row, -1)
 
@@ -218,7 +218,7 @@ class World:
         self.session.nodes.take(row, self.vector(uid), spot.devices)
         if spot == self.home(uid):
             del self._gone[row][uid]
-            self.gone_of[self.state.pods[uid].namespace] -= 1
+            self.gone_of[self.state.pods[uid].fact.namespace] -= 1
             self.return_home(uid, spot)
         else:
             self.away[uid] = spot

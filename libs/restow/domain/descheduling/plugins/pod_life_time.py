@@ -85,7 +85,7 @@ def run(handle: Handle, args: Args) -> None:
             else:
                 due.append((uid, _reason(handle, args, uid)))
     # Of equal age: by node, then as the pods of a node are listed.
-    due.sort(key=lambda one: state.pods[one[0]].created)
+    due.sort(key=lambda one: state.pods[one[0]].fact.created)
     for uid, reason in due:
         evict_unless_full(handle, uid, reason)
     about.warn()
@@ -94,7 +94,7 @@ def run(handle: Handle, args: Args) -> None:
 def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
     """Which criterion it does not meet, the cheapest first; empty where it meets all."""
     state = handle.state
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     age, most = (handle.now - pod.created) // 1000, args.max_pod_life_time_seconds
     if most is not None and age <= most:
         return f"Age: {age} s; only older than {most} s"
@@ -117,7 +117,7 @@ def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
 
 def _in_state(handle: Handle, args: Args, uid: PodUid) -> bool:
     state, wanted = handle.state, args.states
-    live = state.live[uid]
+    live = state.pods[uid].live
     if live.phase in wanted or (live.reason and live.reason in wanted):
         return True
     seen = containers(state, uid, args.including_init_containers, args.including_ephemeral_containers)
@@ -136,7 +136,7 @@ def _meets(handle: Handle, condition: PodCondition, wanted: Condition) -> bool:
 
 
 def _reason(handle: Handle, args: Args, uid: PodUid) -> str:
-    age = (handle.now - handle.state.pods[uid].created) // 1000
+    age = (handle.now - handle.state.pods[uid].fact.created) // 1000
     if args.max_pod_life_time_seconds is not None:
         return f"is {age} s old, older than {args.max_pod_life_time_seconds} s"
     return f"is in a state that the policy names, {age} s after its creation"

@@ -42,7 +42,7 @@ def run(handle: Handle, args: Args) -> None:
     for node in handle.nodes:
         seen: set[tuple[Copies, ...]] = set()
         for uid in about.pods_on(node):
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             of = owners_of(pod)
             if not of or any(o.kind in excluded for o in of) or handle.evictable(uid):
                 continue
@@ -74,7 +74,7 @@ def _spread(
     copies by node."""
     count = has.total()
     name = f"{copies.kind} {copies.namespace}/{copies.owner}"
-    nodes = targets.count({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
+    nodes = targets.count({handle.state.pods[uid].fact.shape for there in by_node.values() for uid in there})
     if nodes < 2:
         for uid in (uid for there in by_node.values() for uid in there):
             handle.keep(uid, f"Spread: copies of {name} may run on less than two of the nodes")

@@ -42,20 +42,21 @@ def run(handle: Handle, args: Args) -> None:
 
 
 def _failed(handle: Handle, args: Args, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
-    live = handle.state.live
+    pods = handle.state.pods
     for uid in about.pods_on(node, finished=True):
-        if live[uid].phase != FAILED:
+        live = pods[uid].live
+        if live.phase != FAILED:
             continue
         why = _stays(handle, args, uid)
         if why:
             handle.keep(uid, why)
         else:
-            yield uid, "has failed" + (f": {live[uid].reason}" if live[uid].reason else "")
+            yield uid, "has failed" + (f": {live.reason}" if live.reason else "")
 
 
 def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
     state = handle.state
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     excluded = next((owner.kind for owner in owners_of(pod) if owner.kind in args.exclude_owner_kinds), "")
     if excluded:
         return f"Owner: {excluded} is excluded"
@@ -64,7 +65,7 @@ def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
         return f"Age: {age} s; only {least} s and older"
     seen = tuple(containers(state, uid, init=args.including_init_containers))
     if args.reasons:
-        said = {reason for one in seen for reason in reasons(one)} | {state.live[uid].reason}
+        said = {reason for one in seen for reason in reasons(one)} | {state.pods[uid].live.reason}
         if said.isdisjoint(args.reasons):
             return f"Reason: none of {', '.join(args.reasons)}"
     if args.exit_codes and all(one.exit_code not in args.exit_codes for one in seen):

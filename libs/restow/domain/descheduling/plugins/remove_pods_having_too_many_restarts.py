@@ -50,7 +50,7 @@ def _restless(handle: Handle, args: Args, about: Subjects, node: NodeName) -> It
         if count < least:
             if count:
                 handle.keep(uid, f"Restarts: {count}; {least} are too many")
-        elif args.states and state.live[uid].phase not in args.states and not any(c.waiting in args.states for c in seen):
+        elif args.states and state.pods[uid].live.phase not in args.states and not any(c.waiting in args.states for c in seen):
             handle.keep(uid, f"State: none of {', '.join(args.states)}")
         else:
             yield uid, count

@@ -48,7 +48,7 @@ class _Rivals:
 
     def __init__(self, handle: Handle, pods: dict[NodeName, list[PodUid]]):
         self._state = state = handle.state
-        self._node = {uid: node for node, there in pods.items() for uid in there if not state.live[uid].deleting}
+        self._node = {uid: node for node, there in pods.items() for uid in there if not state.pods[uid].live.deleting}
         self._index = PodIndex(state, self._node)
         self._counts: dict[tuple[Rule, str], _Where] = {}
         self._counted: dict[PodUid, list[tuple[Rule, str]]] = {}
@@ -57,11 +57,11 @@ class _Rivals:
         return [uid for uid in pods if self._terms(uid)]
 
     def _terms(self, uid: PodUid) -> list[PodTerm]:
-        return [term for term in self._state.shapes[self._state.pods[uid].shape].pod_anti_affinity if not term.weight]
+        return [term for term in self._state.shapes[self._state.pods[uid].fact.shape].pod_anti_affinity if not term.weight]
 
     def rejects(self, uid: PodUid, node: NodeName) -> PodTerm | None:
         """Its first term that is about another pod on its node or in its domain."""
-        pod = self._state.pods[uid]
+        pod = self._state.pods[uid].fact
         labels = self._state.nodes[node].labels
         for term in self._terms(uid):
             rule = rule_of(term, pod.namespace, pod.labels)

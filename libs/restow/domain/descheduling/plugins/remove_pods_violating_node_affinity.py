@@ -53,7 +53,7 @@ def _required(handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple
     state = handle.state
     observed = state.nodes[node]
     for uid in about.pods_on(node):
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         shape, pinned = state.shapes[pod.shape], pod.pinned_node
         # A term with no more than one node's name (`matchFields`) is a fact of the pod, not of its shape.
         if (shape.node_affinity is None and not pinned) or (selected(shape, observed) and pinned in ("", node)) or handle.evictable(uid):
@@ -101,14 +101,14 @@ class _Preferences:
 
     def better(self, uid: PodUid) -> tuple[NodeName, ...] | None:
         """Where it would rather be."""
-        node = self._state.live[uid].node
-        return None if node is None else self._preferred(self._state.shapes[self._state.pods[uid].shape], node)
+        node = self._state.pods[uid].live.node
+        return None if node is None else self._preferred(self._state.shapes[self._state.pods[uid].fact.shape], node)
 
     def __call__(self, handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
         """Upstream is content with any node that fits; here one must fit that is preferred, or nothing would be won."""
         state = handle.state
         for uid in about.pods_on(node):
-            shape = state.shapes[state.pods[uid].shape]
+            shape = state.shapes[state.pods[uid].fact.shape]
             if not shape.node_preferences:
                 continue
             better = self._preferred(shape, node)

@@ -50,7 +50,7 @@ class _Welcome:
         self._known: dict[tuple[Toleration, ...], tuple[NodeName, ...]] = {}
 
     def nodes(self, uid: PodUid) -> tuple[NodeName, ...]:
-        tolerations = self._state.shapes[self._state.pods[uid].shape].tolerations
+        tolerations = self._state.shapes[self._state.pods[uid].fact.shape].tolerations
         known = self._known.get(tolerations)
         if known is None:
             known = self._known[tolerations] = tuple(
@@ -63,7 +63,7 @@ def _violating(handle: Handle, about: Subjects, node: NodeName, taints: tuple[Ta
     state = handle.state
     for uid in about.pods_on(node):
         for taint in taints:
-            if not tolerates(state.shapes[state.pods[uid].shape].tolerations, taint):
+            if not tolerates(state.shapes[state.pods[uid].fact.shape].tolerations, taint):
                 said = f"{taint.key}={taint.value}" if taint.value else taint.key
                 yield uid, f"does not tolerate the node's taint {said}:{taint.effect}"
                 break

@@ -106,7 +106,7 @@ class Constraints:
     def of_pod(self, uid: PodUid) -> tuple[Constraint, ...]:
         """All of a pod, soft ones too."""
         state = self._handle.state
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         keys = self._keys.get(pod.shape)
         if keys is None:
             spread = state.shapes[pod.shape].spread
@@ -180,7 +180,7 @@ def run(handle: Handle, args: Args) -> None:
     pods = [uid for node in handle.nodes for uid in about.pods_on(node) if not handle.evictable(uid)]
     about.warn()
     constraints = Constraints(handle)
-    wanted = dict.fromkeys(c for uid in pods if state.shapes[state.pods[uid].shape].spread for c in constraints.of_pod(uid))
+    wanted = dict.fromkeys(c for uid in pods if state.shapes[state.pods[uid].fact.shape].spread for c in constraints.of_pod(uid))
     balance = _Balance(handle, args, constraints, pods)
     for constraint in wanted:
         if constraint.when in args.constraints:
@@ -243,7 +243,7 @@ class _Trades:
         return known
 
     def _home(self, uid: PodUid) -> NodeName:
-        return self._handle.state.live[uid].node or NodeName("")
+        return self._handle.state.pods[uid].live.node or NodeName("")
 
     def _value(self, one: Constraint, node: NodeName | None) -> str:
         known = self._handle.state.nodes.get(node) if node else None
@@ -253,7 +253,7 @@ class _Trades:
 class _Balance:
     def __init__(self, handle: Handle, args: Args, constraints: Constraints, pods: Sequence[PodUid]):
         self._handle, self._args, self._constraints = handle, args, constraints
-        self._index = PodIndex(handle.state, (uid for uid in pods if not handle.state.live[uid].deleting))
+        self._index = PodIndex(handle.state, (uid for uid in pods if not handle.state.pods[uid].live.deleting))
         self.chosen: dict[PodUid, tuple[str, Sequence[NodeName], _Line]] = {}
         """Who is to go, why, to which nodes, and who else might; in order."""
 
@@ -262,7 +262,7 @@ class _Balance:
         homes: dict[str, list[PodUid]] = {}
         state = self._handle.state
         for uid in self._index.about(constraint.rule):
-            value = state.nodes[state.live[uid].node].labels.get(constraint.topology_key)  # type: ignore[index]
+            value = state.nodes[state.pods[uid].live.node].labels.get(constraint.topology_key)  # type: ignore[index]
             if value is not None:
                 homes.setdefault(value, []).append(uid)
         return homes
@@ -298,7 +298,7 @@ class _Line:
         state = handle.state
 
         def key(uid: PodUid) -> tuple[bool, int]:
-            shape = state.shapes[state.pods[uid].shape]
+            shape = state.shapes[state.pods[uid].fact.shape]
             choosy = bool(shape.node_selector) or shape.node_affinity is not None or bool(shape.node_preferences)
             return not choosy, -shape.priority
 

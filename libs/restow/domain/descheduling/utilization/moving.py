@@ -128,7 +128,7 @@ def requests_any(handle: Handle, names: Sequence[str]) -> Callable[[PodUid], boo
     """For the mode OnlyThresholdingResources: whether a pod asks for one of these."""
     wanted = tuple(canonical_resource(name) for name in names if name != PODS)
     state = handle.state
-    return lambda uid: any(state.shapes[state.pods[uid].shape].requests.get(name) for name in wanted)
+    return lambda uid: any(state.shapes[state.pods[uid].fact.shape].requests.get(name) for name in wanted)
 
 
 def move(handle: Handle, usage: Usage, flow: Flow) -> None:
@@ -176,7 +176,7 @@ def move(handle: Handle, usage: Usage, flow: Flow) -> None:
 
 
 def _stays(handle: Handle, flow: Flow, taints: "_Taints", uid: PodUid) -> str:
-    pod = handle.state.pods[uid]
+    pod = handle.state.pods[uid].fact
     if not taints.tolerated(handle.state.shapes[pod.shape].tolerations):
         return "Taints: it tolerates those of no node that has capacity"
     if flow.namespaces is not None and not flow.namespaces.has(pod.namespace):
@@ -219,7 +219,7 @@ def _under_way(handle: Handle, usage: Usage) -> tuple[dict[NodeName, Amounts], d
     coming: dict[NodeName, Amounts] = {}
     state = handle.state
     for id in (*state.backlog, *state.active):
-        move, live = state.migrations[id].move, state.live.get(state.migrations[id].move.pod)
+        move, live = state.migrations[id].move, state.live_of(state.migrations[id].move.pod)
         takes = usage.of_pod(move.pod) if live is not None and live.node == move.source else None
         if takes is None or state.migrations[id].reason:
             continue

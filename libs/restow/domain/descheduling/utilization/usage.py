@@ -44,7 +44,7 @@ def requested(handle: Handle, names: tuple[str, ...]) -> Usage:
     by_shape: dict[str, Amounts] = {}
 
     def of_pod(uid: PodUid) -> Amounts:
-        shape = state.pods[uid].shape
+        shape = state.pods[uid].fact.shape
         amounts = by_shape.get(shape)
         if amounts is None:
             asked = state.shapes[shape].requests

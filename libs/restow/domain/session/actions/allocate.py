@@ -71,7 +71,7 @@ def _beyond(session: Session, refused: Refused, name: Name) -> bool:
     if under[0] != "reason":
         return False
     state, backlog = session.state, session.backlog
-    shape = state.pods[backlog.line((under, equivalence_class))[0][1]].shape
+    shape = state.pods[backlog.line((under, equivalence_class))[0][1]].fact.shape
     return refused.covers(under, state.vectors[shape].items, session.lowered)
 
 
@@ -111,7 +111,7 @@ def _place(session: Session, job: Job) -> bool:
             _place_gang(session, job)
             return bool(job.tasks) and is_complete(session, job)
         uid = job.tasks.pop(0)
-    pod = session.state.pods[uid]
+    pod = session.state.pods[uid].fact
     if session.is_best_effort(pod.shape):
         session.best_effort.append((job, uid))
         return bool(job.tasks)
@@ -172,7 +172,7 @@ def _place_gang(session: Session, job: Job) -> None:
     def find(pod: e.PodObserved) -> Fit | None:
         return session.find(pod) or borrowed(session, pod, session.concerned(pod))
 
-    for pods, rows in ways(session, job, [session.state.pods[uid] for uid in job.tasks]):
+    for pods, rows in ways(session, job, [session.state.pods[uid].fact for uid in job.tasks]):
         with session.attempt(rows) as attempt:
             tried = place_together(session, job, pods, find, lambda: is_complete(session, job), lambda left: job.ready + left >= job.need)
             if is_complete(session, job):

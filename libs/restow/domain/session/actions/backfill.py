@@ -9,5 +9,5 @@ from restow.domain.session.session import Session
 
 def run(session: Session, args: Any) -> None:
     for job, uid in session.best_effort:
-        place_one(session, job, session.state.pods[uid])
+        place_one(session, job, session.state.pods[uid].fact)
     session.best_effort.clear()

@@ -92,7 +92,7 @@ class Unadmitted:
         for who in moved:
             if isinstance(who, tuple):
                 continue
-            pod = state.pods.get(who)
+            pod = state.fact_of(who)
             group = group_of(pod) if pod is not None and pod.annotations else None
             for about in (group, self._members.pop(who, None)):
                 if about is not None and (about in state.unqueued or about in specs):

@@ -24,7 +24,7 @@ def run(session: Session, args: Any) -> None:
             continue  # those that can take a hold are in jobs of those that are like nobody else
         with session.attempt() as attempt:
             for uid in job.tasks:
-                pod = session.state.pods[uid]
+                pod = session.state.pods[uid].fact
                 if (len(session.events) < session.limit or job.group is not None) and session.hand_over(job, pod):
                     session.count(job, pod)
             if is_complete(session, job):

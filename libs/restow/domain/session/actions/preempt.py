@@ -49,7 +49,7 @@ def run(session: Session, args: Any) -> None:
 
 def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> None:
     """Everything that the job needs, or nothing."""
-    for pods in orders(session, job, [session.state.pods[uid] for uid in job.tasks]):
+    for pods in orders(session, job, [session.state.pods[uid].fact for uid in job.tasks]):
         with session.attempt() as attempt:
             waits = _take_all(session, hunt, job, pods, scope, action)
             # What fits without anybody's leaving is for `allocate`.
@@ -104,7 +104,7 @@ def _within(session: Session, hunt: Hunt, job: Job) -> None:
     """One pod after the other, each for itself, as in Volcano. Where one finds nobody those that are like it are not asked, and others are."""
     hopeless: set[tuple[ShapeId, str]] = set()
     for uid in list(job.tasks):
-        pod = session.state.pods[uid]
+        pod = session.state.pods[uid].fact
         equivalence_class = (pod.shape, pod.pinned_node)
         if equivalence_class in hopeless or is_meek(session, pod) or not wants_node(session, pod):
             continue

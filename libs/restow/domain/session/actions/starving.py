@@ -51,7 +51,7 @@ def _first(session: Session, rule: Reserved, waits: Waits) -> list[PodUid]:
     state = session.state
     found: list[PodUid] = []
     for pods in waits.first(session.now, MOST, rule):
-        pod = state.pods[pods[0]]
+        pod = state.pods[pods[0]].fact
         if job_of(state, pod) is not None or possible(session, pod).any():
             found += pods
     found.sort(key=lambda uid: (uid in rule, state.turn(uid)))
@@ -71,7 +71,7 @@ def _jobs(session: Session, rule: Reserved, pods: Iterable[PodUid]) -> dict[str,
         members = Members.of(session, rule, uid)
         if members.job.key in found or members.ready():
             continue
-        if members.job.group is None and is_best_effort(shapes[known[uid].shape]):
+        if members.job.group is None and is_best_effort(shapes[known[uid].fact.shape]):
             continue
         if members.may_run():
             found[members.job.key] = members
@@ -118,7 +118,7 @@ def _equivalence_class(session: Session, members: Members) -> EquivalenceClass |
     """What single pods have in common that are refused alike; None for gangs."""
     if members.job.group is not None:
         return None
-    pod = session.state.pods[members.job.tasks[0]]
+    pod = session.state.pods[members.job.tasks[0]].fact
     return members.job.queue, session.equivalence_class(pod, session.concerned(pod))
 
 
@@ -166,5 +166,5 @@ def _release(session: Session, rule: Reserved, tasks: Iterable[PodUid], reason: 
 
 
 def _lost(state: ClusterState, uid: PodUid, row: int) -> bool:
-    shape = state.pods[uid].shape
+    shape = state.pods[uid].fact.shape
     return not static_mask(state, shape)[row] or not fits_empty(state, row, [state.vectors[shape]])

@@ -13,6 +13,6 @@ def open(session: Session, args: Args) -> None:
     pods = session.state.pods
 
     def keeps(uid: PodUid) -> list[Allowance]:
-        return [(("namespace", NAMESPACE), 0)] if pods[uid].namespace == NAMESPACE else []
+        return [(("namespace", NAMESPACE), 0)] if pods[uid].fact.namespace == NAMESPACE else []
 
     session.extensions.veto("protects", keeps)

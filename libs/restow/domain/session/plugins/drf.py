@@ -78,7 +78,7 @@ class Shares:
         state = self._state
         mine = self._session.job_for(claimer)
         wanted = dict(self._left(claimer, mine))
-        charge(wanted, state.vectors[state.pods[claimer].shape].items, 1)
+        charge(wanted, state.vectors[state.pods[claimer].fact.shape].items, 1)
         target = share(wanted, self._whole)
         left: dict[str, Amounts] = {}
         allowed: list[PodUid] = []
@@ -88,7 +88,7 @@ class Shares:
             if name not in left:
                 left[name] = self._left(uid, job)
             rest = dict(left[name])
-            charge(rest, state.vectors[state.pods[uid].shape].items, -1)
+            charge(rest, state.vectors[state.pods[uid].fact.shape].items, -1)
             after = share(rest, self._whole)
             if target < after or (target == after and after < share(left[name], self._whole)):
                 left[name] = rest
@@ -102,7 +102,7 @@ class Shares:
         if not name:
             used: Amounts = {}
             if uid in state.charges or uid in self._session.placements:
-                charge(used, state.vectors[state.pods[uid].shape].items, 1)
+                charge(used, state.vectors[state.pods[uid].fact.shape].items, 1)
             return used
         used = dict(self._of(job, name))
         for going in self._session.going(job.group) if job.group is not None else self._session.leaving(state.owned.get(job.account, ())):

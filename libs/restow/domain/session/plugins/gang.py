@@ -46,7 +46,7 @@ def valid(session: Session, job: Job) -> Refusal | None:
         return Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
     if job.need_by_task:
         pods = session.state.pods
-        waiting = Counter(task_of(pods[uid]) for uid in job.tasks)
+        waiting = Counter(task_of(pods[uid].fact) for uid in job.tasks)
         for task, need in sorted(job.need_by_task.items()):
             ready = job.ready_by_task.get(task, 0)
             if ready + waiting[task] < need:
@@ -74,20 +74,20 @@ def lacks(job: Job) -> str:
 def keeps(state: ClusterState, args: Args, uid: PodUid) -> bool:
     """Where the gang would be less than it needs without all that are to go. A migration may have been decided at the same moment; it turns
     back by itself then."""
-    group = job_of(state, state.pods[uid])
+    group = job_of(state, state.pods[uid].fact)
     if group is None or group not in state.pod_groups:
         return False
     going = _going(state, group, [pod for pod in state.groups[group] if pod in state.victims_of])
     job = gang(state, group)
     for pod in going:
-        job.tell(state.pods[pod], -1)
+        job.tell(state.pods[pod].fact, -1)
     return job.short()
 
 
 def _going(state: ClusterState, group: Group, victims: Iterable[PodUid]) -> dict[PodUid, None]:
     """Members that count as ready and are to go. Who is being moved is missing until its successor is there."""
     moved = [uid for uid in state.groups[group] if is_evicted(state, uid)]
-    return {uid: None for uid in (*victims, *moved) if is_ready(state, uid, state.live[uid])}
+    return {uid: None for uid in (*victims, *moved) if is_ready(state, uid, state.pods[uid].live)}
 
 
 class _Kept:
@@ -99,7 +99,7 @@ class _Kept:
     def allowances(self, uid: PodUid) -> list[Allowance]:
         """Registered at `protects`."""
         state = self._session.state
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         group = job_of(state, pod)
         if group is None or group not in state.pod_groups:
             return []
@@ -108,7 +108,7 @@ class _Kept:
         found: list[Allowance] = [(("gang", job.key), job.ready - job.need - len(going))]
         task = task_of(pod)
         if need := job.need_by_task.get(task):
-            gone = sum(task_of(state.pods[p]) == task for p in going)
+            gone = sum(task_of(state.pods[p].fact) == task for p in going)
             found.append((("gang", job.key, task), job.ready_by_task.get(task, 0) - need - gone))
         return found
 

@@ -17,13 +17,13 @@ def open(session: Session, args: Args) -> None:
     def lower(claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Of other jobs those of a lower job priority, of the same job those pods of a lower priority."""
         mine = session.job_priority(claimer)
-        own = state.shapes[state.pods[claimer].shape].priority
+        own = state.shapes[state.pods[claimer].fact.shape].priority
         job = session.job_key(claimer)
         return [
             uid
             for uid in candidates
             if (
-                state.shapes[state.pods[uid].shape].priority < own
+                state.shapes[state.pods[uid].fact.shape].priority < own
                 if session.job_key(uid) == job
                 else session.job_priority(uid) < mine
             )

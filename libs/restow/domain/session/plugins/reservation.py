@@ -73,7 +73,7 @@ class Targets:
 
     def check(self, job: Job) -> Refusal | None:
         """Where the job names a Reservation that it cannot use, now or ever."""
-        pods = [pod for pod in map(self._state.pods.__getitem__, job.tasks) if pod.annotations and self._bound(pod)]
+        pods = [pod for uid in job.tasks if (pod := self._state.pods[uid].fact).annotations and self._bound(pod)]
         records: list[tuple[e.PodObserved, Reservation]] = []
         for pod in pods:
             record = self._available(*_job(pod), target_of(self._state, pod))
@@ -135,7 +135,8 @@ class Targets:
         """Whether the pods that there are make the gang complete with holds that they own; tried, and taken back."""
         session, queues = self._session, set()
         with session.attempt():
-            for pod in map(self._state.pods.__getitem__, job.tasks):
+            for uid in job.tasks:
+                pod = self._state.pods[uid].fact
                 if handed := session.hand_over(job, pod):
                     session.count(job, pod)
                     queues.add(self._state.slots[handed.reservation][handed.slot].queue)

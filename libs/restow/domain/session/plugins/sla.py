@@ -120,7 +120,7 @@ def annotations_of(state: ClusterState, job: Job) -> dict[str, str]:
         return job.spec.annotations
     if job.group is not None or job.hold is not None or not job.tasks:
         return {}
-    return state.pods[job.tasks[0]].annotations
+    return state.pods[job.tasks[0]].fact.annotations
 
 
 def until(state: ClusterState, job: Job, default: int | None) -> Millis | None:

@@ -36,7 +36,7 @@ def claimers(session: Session) -> list[Job]:
     for uid in _waiting(session):
         if not state.awaits_placement(uid) or not _open(session, uid):
             continue
-        pod = state.pods[uid]
+        pod = state.pods[uid].fact
         group = job_of(state, pod)
         if group is not None and group not in state.pod_groups:
             continue
@@ -81,7 +81,7 @@ def _waiting(session: Session) -> Iterator[PodUid]:
     for said in session.said:
         for uid in said.pods:
             if uid not in state.parked:
-                began.setdefault(alike(state.pods[uid]), []).append(uid)
+                began.setdefault(alike(state.pods[uid].fact), []).append(uid)
     for pods in began.values():
         yield from nsmallest(ALIKE, pods, key=state.turn)
 
@@ -141,7 +141,7 @@ def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
     uid, state = PodUid(unit.who), session.state
     session.put(session.victims, uid, pod.pod)
     session.pledge(unit.queue, unit.shape, -1)
-    session.hear(session.job_for(uid), state.pods[uid], -1)
+    session.hear(session.job_for(uid), state.pods[uid].fact, -1)
     future_idle(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
 
 

@@ -33,12 +33,12 @@ VACANT = -1
 def may_go(state: ClusterState, uid: PodUid) -> bool:
     """Whether a pod can be a victim: ours, bound, not on its way out, not one that its node or its controller would bring
     back to the same place, or whose capacity would be a hold's again, and not one that is to stay whoever asks."""
-    charge, live = state.charges.get(uid), state.live.get(uid)
+    charge, live = state.charges.get(uid), state.live_of(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
         return False
     if not is_load(state, uid) or state.owes(uid):
         return False
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     if not state.ours(pod) or pod.annotations.get(PREEMPTABLE) in _NO:
         return False
     return not is_critical(state, pod) and not asked_to_stay(pod)
@@ -54,7 +54,7 @@ def may_be_given_up(state: ClusterState, key: SlotKey) -> bool:
 
 def since(state: ClusterState, uid: PodUid) -> Millis:
     """When it started, as far as anybody knows."""
-    return state.live[uid].started or state.pods[uid].created
+    return state.pods[uid].live.started or state.pods[uid].fact.created
 
 
 class Evictable:
@@ -116,7 +116,7 @@ class Evictable:
             return
         again = {PodUid(uid) for uid in moved if isinstance(uid, str) and uid in self._slots}
         if spaces:
-            again |= {uid for uid in self._slots if isinstance(uid, str) and state.pods[uid].namespace in spaces}  # type: ignore[misc]
+            again |= {uid for uid in self._slots if isinstance(uid, str) and state.pods[uid].fact.namespace in spaces}  # type: ignore[misc]
         if again:
             budgets = Budgets(state)
             for uid in again:
@@ -133,10 +133,10 @@ class Evictable:
         n = len(uids)
         self.row[:n] = [rows[charge.node] for charge in charges]
         self.queue[:n] = [self.number(charge.queue) for charge in charges]
-        self.priority[:n] = [state.shapes[state.pods[uid].shape].priority for uid in uids]
+        self.priority[:n] = [state.shapes[state.pods[uid].fact.shape].priority for uid in uids]
         self.least[:n] = [_least(state, uid) for uid in uids]
         self.since[:n] = [since(state, uid) for uid in uids]
-        self.order[:n] = [state.order[uid] for uid in uids]
+        self.order[:n] = [state.pods[uid].order for uid in uids]
         self._keep(state, set(), uids)
         by_shape: dict[ShapeId, list[int]] = {}
         for slot, charge in enumerate(charges):
@@ -152,11 +152,11 @@ class Evictable:
         if not may_go(state, uid):
             self._drop(uid)
             return
-        charge, pod = state.charges[uid], state.pods[uid]
+        charge, pod = state.charges[uid], state.pods[uid].fact
         slot = self._put(state, uid, charge.node, charge.queue, charge.shape)
         self.priority[slot] = state.shapes[pod.shape].priority
         self.least[slot] = _least(state, uid)
-        self.since[slot], self.order[slot] = since(state, uid), state.order[uid]
+        self.since[slot], self.order[slot] = since(state, uid), state.pods[uid].order
 
     def _set_hold(self, state: ClusterState, key: SlotKey) -> None:
         if not may_be_given_up(state, key):
@@ -202,7 +202,7 @@ def _says(budget: BudgetObserved | None) -> tuple[LabelSelector | None, bool, bo
 
 def _least(state: ClusterState, uid: PodUid) -> int:
     """A gang's priority is its class's; otherwise at least that of each of its pods (`jobs.gang`)."""
-    pod = state.pods[uid]
+    pod = state.pods[uid].fact
     group = group_of(pod) if pod.annotations else None
     spec = state.pod_groups.get(group) if group is not None else None
     named = state.priority_classes.get(spec.priority_class) if spec is not None else None

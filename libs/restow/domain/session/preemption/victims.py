@@ -309,8 +309,8 @@ class Hunt:
             charge = state.charges[uid]
             if modest and not is_best_effort(state.shapes[charge.shape]):
                 continue
-            priority = state.shapes[state.pods[uid].shape].priority
-            units.append(Unit(uid, priority, since(state, uid), state.order[uid], charge.shape, charge.queue, charge.devices))
+            priority = state.shapes[state.pods[uid].fact.shape].priority
+            units.append(Unit(uid, priority, since(state, uid), state.pods[uid].order, charge.shape, charge.queue, charge.devices))
         if scope is Scope.QUEUE and not modest:
             units += self._holds(job, node)
         units.sort(key=lambda unit: unit.importance)
@@ -331,7 +331,7 @@ class Hunt:
             return False
         if scope is Scope.JOB:
             shapes, pods = self.session.state.shapes, self.session.state.pods
-            return shapes[pods[uid].shape].priority > shapes[pod.shape].priority
+            return shapes[pods[uid].fact.shape].priority > shapes[pod.shape].priority
         return self.session.job_priority(uid) > job.priority
 
     def _spared(self, uid: PodUid) -> bool:

@@ -33,10 +33,10 @@ class Members:
     def of(session: Session, rule: Reserved, pod: PodUid) -> "Members":
         """Of the job of a pod that waits."""
         state = session.state
-        group = job_of(state, state.pods[pod])
+        group = job_of(state, state.pods[pod].fact)
         if group is not None and group in state.pod_groups:
             return Members(session, rule, gang(state, group))
-        job = single(state, state.pods[pod])
+        job = single(state, state.pods[pod].fact)
         # A PodGroup that does not exist is waited for.
         job.group = group
         return Members(session, rule, job)
@@ -58,14 +58,14 @@ class Members:
         """`Job.helps`, with these placed, or in prospect, in addition."""
         with self._session.attempt():
             self._count(dict.fromkeys((*self.placed, *more)))
-            return self.job.helps(self._session.state.pods[pod])
+            return self.job.helps(self._session.state.pods[pod].fact)
 
     def count_placed(self) -> None:
         self._count(self.placed)
 
     def _count(self, tasks: Iterable[PodUid]) -> None:
         for uid in tasks:
-            self._session.count(self.job, self._session.state.pods[uid])
+            self._session.count(self.job, self._session.state.pods[uid].fact)
 
     def reserved(self) -> list[PodUid]:
         return [uid for uid in self.waiting if uid in self._rule]
@@ -80,7 +80,7 @@ class Members:
             if uid in self._rule
             or uid in state.nominations
             or uid in self._session.nominated
-            or (self.job.group is not None and is_best_effort(state.shapes[state.pods[uid].shape]))
+            or (self.job.group is not None and is_best_effort(state.shapes[state.pods[uid].fact.shape]))
         ]
 
     def condition_ready(self, more: Iterable[PodUid] = ()) -> bool:
@@ -129,7 +129,7 @@ class Ahead:
         for said in session.said:
             seen.update(said.pods)
         for uid in state.queue:
-            if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].shape]):
+            if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].fact.shape]):
                 yield uid
         backlog = Backlog.of(state, session.nodes)
         for under in backlog.hopeful():
@@ -137,7 +137,7 @@ class Ahead:
                 waiting = [uid for _, uid in line if uid not in session.placements]
                 if waiting and waiting[0] in seen:
                     continue  # and so are those that are like it
-                yield from (uid for uid in waiting if not is_best_effort(state.shapes[state.pods[uid].shape]))
+                yield from (uid for uid in waiting if not is_best_effort(state.shapes[state.pods[uid].fact.shape]))
 
     def schedulable(self, members: Members) -> bool:
         """Whether the session could place what makes the job ready, or one more of a job that is. Nothing stays placed."""
@@ -152,7 +152,7 @@ class Ahead:
     def _one(self, members: Members, uid: PodUid) -> bool:
         """Asked once for pods that every rule treats alike."""
         session = self._session
-        pod = session.state.pods[uid]
+        pod = session.state.pods[uid].fact
         if session.handing_over and session.offers and session.offers.hand_over(pod) is not None:
             return True
         if session.offers.awaited(pod):
@@ -168,5 +168,5 @@ class Ahead:
         pods = session.state.pods
         with session.attempt():
             members.count_placed()
-            place_together(session, job, [pods[uid] for uid in members.waiting], session.find, members.is_complete)
+            place_together(session, job, [pods[uid].fact for uid in members.waiting], session.find, members.is_complete)
             return members.is_complete()

@@ -88,7 +88,7 @@ class Reserved(Filter):
 
     def _ask(self, pod: PodUid, sign: int) -> None:
         if pod not in self._placed:
-            v = self._state.vectors[self._state.pods[pod].shape]
+            v = self._state.vectors[self._state.pods[pod].fact.shape]
             self._asked[self._at[pod], v.columns] += v.amounts * sign
 
     # -- the filter --------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Reserved(Filter):
 
     def _is_its_turn(self, pod: PodObserved, row: int) -> bool:
         """Whether it would leave the earlier ones on its node what they ask for."""
-        vectors = [self._state.vectors[self._state.pods[uid].shape] for uid in before(self.on(row), pod.pod)]
+        vectors = [self._state.vectors[self._state.pods[uid].fact.shape] for uid in before(self.on(row), pod.pod)]
         return not vectors or fits_behind(self._state, row, vectors, self._state.vectors[pod.shape])
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
@@ -181,7 +181,7 @@ def sentence(state: ClusterState, pod: PodUid) -> str:
         return ""
     tasks = sorted(state.reserved_on[node], key=state.turn)
     earlier = before(tasks, pod)
-    v, vectors = state.vectors[state.pods[pod].shape], [state.vectors[state.pods[uid].shape] for uid in earlier]
+    v, vectors = state.vectors[state.pods[pod].fact.shape], [state.vectors[state.pods[uid].fact.shape] for uid in earlier]
     said = f"reserved on node {node} (its job starves)"
     row = state.table.rows[node]
     if fits_behind(state, row, vectors, v):

@@ -42,7 +42,7 @@ class Search:
         left = [uid for uid in members.waiting if uid not in promised]
         if job.group is not None and not self._may_suffice(left, missing):
             return False
-        pods = [self._session.state.pods[uid] for uid in left]
+        pods = [self._session.state.pods[uid].fact for uid in left]
         for order in orders(self._session, job, pods, len(members.placed) + len(promised)):
             self._allocated, self._reserved, self._dropped = {}, {}, {}
             with self._session.attempt():
@@ -68,7 +68,7 @@ class Search:
         session, state = self._session, self._session.state
         alike: dict[EquivalenceClass, list[e.PodObserved]] = {}
         for uid in left:
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             alike.setdefault(session.equivalence_class(pod, session.concerned(pod)), []).append(pod)
         nodes = 0
         for pods in alike.values():
@@ -85,8 +85,8 @@ class Search:
         """Nothing needs to be reserved for it."""
         session, job = self._session, self._members.job
         for uid, fit in self._allocated.items():
-            session.allocate(job, session.state.pods[uid], fit)
-            session.count(job, session.state.pods[uid])
+            session.allocate(job, session.state.pods[uid].fact, fit)
+            session.count(job, session.state.pods[uid].fact)
         job.tasks = [uid for uid in job.tasks if uid not in self._allocated]
 
     def _reserve_all(self) -> None:
@@ -123,7 +123,7 @@ class Search:
     def _promised_on(self, row: int) -> list[Vector]:
         state = self._session.state
         there = [*self._rule.on(row), *(uid for uid, fit in self._allocated.items() if fit.row == row)]
-        return [state.vectors[state.pods[uid].shape] for uid in there]
+        return [state.vectors[state.pods[uid].fact.shape] for uid in there]
 
     def _goes(self, pod: e.PodObserved, row: int, promised: list[Vector]) -> bool:
         """RULES 002-2, on one candidate."""
@@ -159,7 +159,7 @@ class Search:
         for uid in lower:
             staying.pop(uid, None)
             gone[session.job_key(uid)] = None
-            others = [state.vectors[state.pods[u].shape] for u in (*staying, *(p for p, fit in self._allocated.items() if fit.row == row))]
+            others = [state.vectors[state.pods[u].fact.shape] for u in (*staying, *(p for p, fit in self._allocated.items() if fit.row == row))]
             if fits_empty(state, row, [*others, state.vectors[pod.shape]]):
                 for task in self._rule.tasks():
                     if session.job_key(task) in gone:

@@ -75,7 +75,7 @@ class Waits:
         return Millis(self._heap[0][0] + self.threshold + 1) if self._heap else None
 
     def _entry(self, pod: PodUid) -> Entry:
-        state, fact = self._state, self._state.pods[pod]
+        state, fact = self._state, self._state.pods[pod].fact
         group = job_of(state, fact)
         known = state.pod_groups.get(group) if group is not None else None
         return Entry(

@@ -31,7 +31,7 @@ def pending(state: ClusterState, touched: Touched | None) -> Iterator[Effect]:
 def _groups(state: ClusterState, touched: Touched) -> dict[Group, None]:
     groups = dict(touched.groups)
     for uid in touched.pods:
-        pod = state.pods.get(uid)
+        pod = state.fact_of(uid)
         if pod is not None and pod.annotations and (group := group_of(pod)) is not None:
             groups[group] = None
     return groups

@@ -59,12 +59,12 @@ def is_ours(state: ClusterState, group: Group) -> bool:
     pods = state.groups.get(group)
     if not pods:
         return VOLCANO in state.session_config.scheduler_names
-    return any(state.ours(state.pods[uid]) for uid in pods)
+    return any(state.ours(state.pods[uid].fact) for uid in pods)
 
 
 def task_status(state: ClusterState, pod: PodUid) -> str:
     """What Volcano calls the state of a task."""
-    live = state.live[pod]
+    live = state.pods[pod].live
     if live.phase in OVER:
         return live.phase
     if live.deleting:

@@ -32,7 +32,7 @@ def choice(state: ClusterState, pod: PodUid, node: NodeName) -> Choice | None:
 
 def _scores(session: Session, uid: PodUid) -> tuple[np.ndarray, np.ndarray]:
     """`(nodes,) int64` and `(nodes,) bool`: the score of each row, and whether the pod fits there."""
-    pod = session.state.pods[uid]
+    pod = session.state.pods[uid].fact
     keys = session.placer.keys(pod.shape)
     fits = keys >= 0
     if pod.pinned_node:

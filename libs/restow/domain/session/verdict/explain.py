@@ -37,7 +37,7 @@ def opened(state: ClusterState) -> Iterator[Session]:
 
 def explain(state: ClusterState, pod: PodUid) -> Verdict:
     """The verdict on a pod now. Raises KeyError for a pod that the state does not know."""
-    observed, placement = state.pods[pod], state.placed.get(pod)
+    observed, placement = state.pods[pod].fact, state.placed.get(pod)
     status = _status(state, pod)
     if status != "waiting":
         victim = state.victims_of.get(pod)
@@ -59,12 +59,12 @@ def explain_group(state: ClusterState, group: Group) -> tuple[GangFit | None, tu
     waits = [uid for uid in state.groups.get(group, ()) if state.awaits_placement(uid)]
     if not waits:
         return None, (), ()
-    verdict = explain(state, min(waits, key=state.order.__getitem__))
+    verdict = explain(state, min(waits, key=state.order_of))
     return verdict.gang, verdict.blocks, verdict.reliefs
 
 
 def _status(state: ClusterState, pod: PodUid) -> str:
-    observed, live = state.pods[pod], state.live[pod]
+    observed, live = state.pods[pod].fact, state.pods[pod].live
     if live.phase in OVER:
         return "finished"
     if live.deleting:
@@ -141,7 +141,7 @@ def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
 
 
 def _named(state: ClusterState, uid: PodUid) -> str:
-    pod = state.pods.get(uid)
+    pod = state.fact_of(uid)
     return f"{pod.namespace}/{pod.name}" if pod is not None else uid
 
 

@@ -30,7 +30,7 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
     others."""
     state, ready = session.state, job.ready
     with session.attempt():
-        tried = place_together(session, job, [state.pods[uid] for uid in job.tasks], session.find)
+        tried = place_together(session, job, [state.pods[uid].fact for uid in job.tasks], session.find)
         unfit += [uid for uid in job.tasks if uid not in session.placements]
         complete, first = is_complete(session, job), "" if tried.first is None else f"{tried.first.namespace}/{tried.first.name}"
         quota = next(iter(tried.kept_back.values()), FOLLOWS if tried.follows else "")
@@ -41,7 +41,7 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
     """How many empty nodes, like one that is there, would take what is missing; with the others in place."""
     missing = _missing(session, job, unfit)
     if missing and len(missing) <= MOST and not fit.quota and _free_to_go(session, job, missing):
-        yield from more_empty(session, [session.state.pods[uid] for uid in missing])
+        yield from more_empty(session, [session.state.pods[uid].fact for uid in missing])
 
 
 def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Relief]:
@@ -72,7 +72,7 @@ def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Rel
 def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
     """Whether nothing but capacity is between these pods and new nodes: no rule about what runs, and their queue lets all of them
     in."""
-    pods = [session.state.pods[uid] for uid in missing]
+    pods = [session.state.pods[uid].fact for uid in missing]
     if any(not rule.for_others for pod in pods for rule in session.concerned(pod)):
         return False
     with session.attempt():
@@ -92,7 +92,7 @@ def _missing(session: Session, job: Job, unfit: Sequence[PodUid]) -> list[PodUid
             if not job.short():
                 break
             chosen.append(uid)
-            session.count(job, state.pods[uid])
+            session.count(job, state.pods[uid].fact)
         return [] if job.short() else chosen
 
 
@@ -131,7 +131,7 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
     if 0 < job.ready + fit.fit < job.need and not job.need_by_task:
         yield Relief(f"a minMember of at most {job.ready + fit.fit}")
     state = session.state
-    shapes = {state.pods[uid].shape for uid in job.tasks}
+    shapes = {state.pods[uid].fact.shape for uid in job.tasks}
     if len(shapes) != 1 or fit.quota or job.need_by_task or job.ready + len(job.tasks) < job.need:
         return
 

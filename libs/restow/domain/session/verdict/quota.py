@@ -47,7 +47,7 @@ def for_gang(session: Session, job: Job) -> Iterator[Relief]:
         with gangs.placed(what_if, job, []) as fit:
             return fit.complete
 
-    yield from capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]], QUOTA), helps)
+    yield from capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]].fact, QUOTA), helps)
 
 
 def capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
@@ -77,7 +77,7 @@ def _wanted(session: Session, job: Job, pod: PodObserved, reason: str) -> Amount
     state = session.state
     if reason == NOT_ENQUEUED and job.spec is not None:
         return by_column(total_columns(job.spec.min_resources), state.table.columns)
-    tasks = [state.pods[uid] for uid in job.tasks[: max(job.need - job.ready, 1)]] or [pod]
+    tasks = [state.pods[uid].fact for uid in job.tasks[: max(job.need - job.ready, 1)]] or [pod]
     total: Amounts = {}
     for task in tasks:
         charge(total, state.vectors[task.shape].items)

@@ -210,16 +210,16 @@ class Tree:
         state = self._state
         mine = self._session.job_for(claimer).queue
         own = set(self._chain(mine))
-        wanted = state.vectors[state.pods[claimer].shape].items
+        wanted = state.vectors[state.pods[claimer].fact.shape].items
         asked = [column for column, _ in wanted]
         deserves = {name: self._deserves(name, wanted) for name in own if name not in (mine, ROOT)}
         left: dict[str, Amounts] = {}
         allowed: list[PodUid] = []
         for uid in candidates:
-            queue = state.queue_of(state.pods[uid])
+            queue = state.queue_of(state.pods[uid].fact)
             if not queue or queue == mine:
                 continue
-            items = state.vectors[state.pods[uid].shape].items
+            items = state.vectors[state.pods[uid].fact.shape].items
             theirs = self._chain(queue)
             if not all(deserves[name] for name in deserves if name not in theirs):
                 continue

@@ -260,11 +260,11 @@ class Shares:
         """Pods of queues that use more than they deserve of something that the claimer asks for, down to what they deserve."""
         state, session = self._state, self._session
         mine = session.job_for(claimer).queue
-        asked = [column for column, _ in state.vectors[state.pods[claimer].shape].items]
+        asked = [column for column, _ in state.vectors[state.pods[claimer].fact.shape].items]
         used: dict[str, Amounts] = {}
         allowed: list[PodUid] = []
         for uid in candidates:
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             queue = state.queue_of(pod)
             fact = state.queues.get(queue)
             if not queue or queue == mine or (fact is not None and not fact.reclaimable):

@@ -31,12 +31,12 @@ def is_reserve_task(state: ClusterState, pod: PodObserved) -> bool:
 def scheduled_at(state: ClusterState, uid: PodUid) -> Millis | None:
     """When a pod got its node: when this was decided, or for pods of other schedulers when they started. None for a pod that
     has none."""
-    placement, live = state.placed.get(uid), state.live.get(uid)
+    placement, live = state.placed.get(uid), state.live_of(uid)
     if placement is not None:
         return placement.at
     if live is None or live.node is None:
         return None
-    return live.started or state.pods[uid].created
+    return live.started or state.pods[uid].fact.created
 
 
 def runtime(state: ClusterState, pod: PodObserved) -> int | None:
@@ -90,7 +90,7 @@ class Index:
         return index
 
     def _look(self, state: ClusterState, uid: PodUid) -> None:
-        pod = state.pods.get(uid)
+        pod = state.fact_of(uid)
         if pod is None or not pod.annotations:
             self.tasks.pop(uid, None)
             self._forget(uid)
@@ -163,7 +163,7 @@ REMEMBERED = 16
 
 
 def uses_capacity(state: ClusterState, uid: PodUid) -> bool:
-    live = state.live.get(uid)
+    live = state.live_of(uid)
     return live is not None and live.phase not in OVER and uid in state.charges
 
 

@@ -138,7 +138,7 @@ class Kept:
     def _count(self, index: Index) -> None:
         state = self._session.state
         for uid in index.tasks:
-            pod = state.pods[uid]
+            pod = state.pods[uid].fact
             items = state.vectors[pod.shape].items
             if state.awaits_placement(uid):
                 if self._could_run(pod):
