@@ -24,7 +24,7 @@ from restow.contracts import events as e
 from restow.domain import snapshot
 from restow.domain.effects import TellBounced, TellGroupMoves
 from restow.domain.evolve.bounces import LEFT_ALONE
-from restow.domain.records import Step
+from restow.domain.records import LeftAlone, Step
 from restow.domain.statuses import podgroup_migration
 
 G = ("default", "g")
@@ -159,7 +159,7 @@ def test_a_pod_that_is_moved_and_comes_back_twice_is_a_finding_and_left_alone():
     assert decider.due(state, NOW) == c.Advance(NOW)
     state.touched = type(state.touched)()
     assert advance(state) == [e.Bounced("uid-rs", "a", 2)]
-    assert state.left_alone == {("uid-rs", "a"): 2}
+    assert [(key, known.times) for key, known in state.left_alone.items()] == [(("uid-rs", "a"), 2)]
     assert TellBounced("uid-rs", "a") in decider.pending(state, state.touched)
     assert advance(state) == []
     loaded = snapshot.load(snapshot.dump(state))
@@ -172,10 +172,10 @@ def test_after_a_day_it_is_forgotten_and_once_more_is_a_finding_again():
     away_and_back(state, "y", "q1", "q2")
     advance(state)
     then(state, plan("late"), time=NOW + LEFT_ALONE - 1)
-    assert state.left_alone == {("uid-rs", "a"): 2}
-    assert snapshot.load(snapshot.dump(state)).alone_since == state.alone_since == {("uid-rs", "a"): NOW}
+    assert [(key, known.times) for key, known in state.left_alone.items()] == [(("uid-rs", "a"), 2)]
+    assert snapshot.load(snapshot.dump(state)).left_alone == state.left_alone == {("uid-rs", "a"): LeftAlone(2, NOW)}
     then(state, plan("later"), time=NOW + LEFT_ALONE)
-    assert state.left_alone == state.alone_since == {}
+    assert state.left_alone == {}
     away_and_back(state, "z", "q2", "q3")
     assert advance(state) == [e.Bounced("uid-rs", "a", 3)]
 
@@ -243,4 +243,4 @@ def test_a_pod_of_a_stateful_set_is_followed_by_its_name():
 def test_of_a_node_that_is_gone_nothing_is_kept():
     state = world()
     then(state, e.Bounced("uid-x", "a", 2), e.NodeGone("a"), e.Bounced("uid-y", "b", 2), node("a"))
-    assert state.left_alone == {("uid-y", "b"): 2}
+    assert [(key, known.times) for key, known in state.left_alone.items()] == [(("uid-y", "b"), 2)]

@@ -45,6 +45,7 @@ from restow.domain.records import (
     GroupMoves,
     Leader,
     Left,
+    LeftAlone,
     Migration,
     Nomination,
     PhaseSince,
@@ -110,6 +111,11 @@ def _load_owned(state: "Maps", said: dict[str, list[int]]) -> dict[str, dict[Pod
 
 
 _EXCEEDED = Image(list[str], lambda state, known: list(known), lambda state, said: {path: state.quotas[path] for path in said})
+_LEFT_ALONE = Image(
+    {"left_alone": dict[tuple[str, NodeName], int], "alone_since": dict[tuple[str, NodeName], Millis]},
+    lambda state, known: ({key: one.times for key, one in known.items()}, {key: one.since for key, one in known.items()}),
+    lambda state, said: {key: LeftAlone(times, said[1][key]) for key, times in said[0].items()},
+)
 _WHO_WAITS = Image(list[PodUid], lambda state, queue: list(queue), lambda state, said: {pod: state.turn(pod) for pod in said})
 
 
@@ -233,10 +239,8 @@ class Maps:
     timed_from: Millis = stored(lambda: Millis(0))
     cancelled: dict[PlanId, str] = stored(dict)
     """Plans of which nothing more is begun, and why."""
-    left_alone: dict[tuple[str, NodeName], int] = stored(dict)
-    """Lineages whose pods bounced off a node, and how often."""
-    alone_since: dict[tuple[str, NodeName], Millis] = stored(dict)
-    """Since when each of them is left alone."""
+    left_alone: dict[tuple[str, NodeName], LeftAlone] = stored(dict, _LEFT_ALONE)
+    """Lineages whose pods bounced off a node."""
     evictions: dict[MigrationId, Millis] = stored(dict)
     """When evictions were decided: those of the minute before the last one."""
     followers: dict[MigrationId, MigrationId] = stored(dict)

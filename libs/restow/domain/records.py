@@ -388,6 +388,13 @@ class Left(Record):
     earlier: tuple[tuple[NodeName, Millis], ...] = ()
 
 
+class LeftAlone(Record):
+    """A lineage bounced off a node so often in a row, and is left alone there since then."""
+
+    times: int
+    since: Millis
+
+
 class Waiting(Record):
     """Why pods wait: the last `session.unfit` of a shape (or of pods alike) and the capacity epoch then, or a
     `session.withheld` with its `reason` and `message`."""

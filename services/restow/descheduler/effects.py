@@ -155,7 +155,7 @@ class _MigrationEffects:
 
     async def tell_bounced(self, effect: TellBounced, state: ClusterState) -> Answer:
         """On the pods that have come back, and on the node."""
-        times = state.left_alone[effect.lineage, effect.node]  # type: ignore[index]
+        times = state.left_alone[effect.lineage, effect.node].times  # type: ignore[index]
         note = f"was moved off {effect.node} and has come back {times} times in a row: it is left alone there"
         for uid in state.on_node.get(effect.node, ()):
             pod = state.pods[uid].fact

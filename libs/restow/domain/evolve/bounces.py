@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.domain.records import Left, Migration
+from restow.domain.records import Left, LeftAlone, Migration
 from restow.domain.state import OVER, ClusterState
 
 TIMES = 2
@@ -111,22 +111,15 @@ def _has_ended(state: ClusterState, pod: PodUid) -> bool:
 def bounced(state: ClusterState, event: e.Bounced) -> None:
     key = (event.lineage, event.node)
     state.drop(state.found, key)
-    state.put(state.left_alone, key, event.times)
-    state.put(state.alone_since, key, state.time)
+    state.put(state.left_alone, key, LeftAlone(event.times, state.time))
     state.touched.findings[key] = None
     forget(state)
 
 
 def forget(state: ClusterState) -> None:
     """Findings of nodes that are gone, those that are old, and the oldest of too many."""
-    since = state.alone_since
-    old = [known for known in state.left_alone if known[1] not in state.nodes or state.time >= since.get(known, 0) + LEFT_ALONE]
-    for known in old:
-        _drop(state, known)
-    while len(state.left_alone) > KEEP:
-        _drop(state, next(iter(state.left_alone)))
-
-
-def _drop(state: ClusterState, known: tuple[str, NodeName]) -> None:
-    state.drop(state.left_alone, known)
-    state.drop(state.alone_since, known)
+    alone = state.left_alone
+    for key in [key for key, known in alone.items() if key[1] not in state.nodes or state.time >= known.since + LEFT_ALONE]:
+        state.drop(alone, key)
+    while len(alone) > KEEP:
+        state.drop(alone, next(iter(alone)))
