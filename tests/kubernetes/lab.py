@@ -127,8 +127,9 @@ class Lab:
 
     def kubectl(self, *args: str) -> str:
         done = subprocess.run(
-            [str(self.assets / "kubectl"), f"--kubeconfig={self.work / 'kubeconfig'}", *args], capture_output=True, text=True, timeout=90
-        )
+            [str(self.assets / "kubectl"), f"--kubeconfig={self.work / 'kubeconfig'}", *args],
+            cwd=DEPLOY.parent, capture_output=True, text=True, timeout=90,
+        )  # fmt: skip
         assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
         return done.stdout
 

@@ -1,0 +1,69 @@
+"""The start-up check on a cluster: makes and deletes the two pods of `canary`, and looks at them."""
+
+import asyncio
+from typing import Literal
+
+from restow.kube import canary, wire
+from restow.kube import decode as d
+from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.effects import read
+from restow.kube.placeholder import NAMESPACE
+from restow.kube.retry import Sleep
+
+LOOK = 0.1
+"""Seconds between two looks."""
+
+
+async def honours_nominations(
+    client: Client, scheduler: str, node: str, log: str, token: str, patience: float = 10.0, sleep: Sleep = asyncio.sleep
+) -> canary.Verdict:
+    """Whether this scheduler does, tried on this node, which should be ready and let pods be scheduled. `token`: as in a name, new for each
+    check. Nothing is left behind, unless the API does not let it be deleted: then it is found by its labels. Raises ApiStatus."""
+    guest, probe = (make(scheduler, node, log, token) for make in (canary.guest, canary.probe))
+    asked, elapsed = canary.Asked(), 0.0
+    try:
+        while True:
+            asked, step = canary.step(asked, await _seen(client, guest, probe, elapsed), patience)
+            match step:
+                case canary.Invite():
+                    await client.create(path_of(d.PODS, NAMESPACE), guest)
+                    await client.patch(_path(guest, "status"), {"status": {"nominatedNodeName": node}}, "strategic")
+                case canary.Probe():
+                    await client.create(path_of(d.PODS, NAMESPACE), probe)
+                case canary.Dismiss():
+                    await _delete(client, guest)
+                case canary.Verdict():
+                    return step
+                case canary.Wait():
+                    await sleep(LOOK)
+            elapsed = elapsed + LOOK if isinstance(step, canary.Wait) else 0.0
+    finally:
+        for pod in (guest, probe):
+            await _delete(client, pod)
+
+
+async def _seen(client: Client, guest: canary.Pod, probe: canary.Pod, elapsed: float) -> canary.Seen:
+    there, tried = await read(client, d.PODS, _path(guest)), await read(client, d.PODS, _path(probe))
+    return canary.Seen(there is not None, _how(tried), elapsed)
+
+
+def _how(pod: wire.Pod | None) -> Literal["absent", "new", "refused", "bound"]:
+    if pod is None:
+        return "absent"
+    if pod.spec and pod.spec.node_name:
+        return "bound"
+    said = (pod.status.conditions if pod.status else None) or ()
+    return "refused" if any(c.type == "PodScheduled" and c.status == "False" for c in said) else "new"
+
+
+async def _delete(client: Client, pod: canary.Pod) -> None:
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+    try:
+        await client.delete(_path(pod), options)
+    except ApiStatus as status:
+        if status.code != 404:
+            raise
+
+
+def _path(pod: canary.Pod, subresource: str = "") -> str:
+    return path_of(d.PODS, NAMESPACE, pod.metadata.name, subresource)
