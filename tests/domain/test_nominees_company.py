@@ -8,9 +8,10 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Spread
 from restow.domain import session
-from restow.domain.session.verdict.explain import explain
+from restow.domain.session.verdict.explain import explain, opened
 from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
+from restow.domain.topology import Topology
 
 CONF = configured("session", read_conf({
     "actions": "enqueue, allocate, preempt, backfill",
@@ -114,3 +115,36 @@ def test_a_gang_is_judged_in_the_order_in_which_its_pods_were_chosen():
     schedule(state)
     assert {*state.nominations} == {"g0", "g1", "g2"}
     assert run(state, session.decider, c.Schedule(NOW)) == []
+
+
+def test_on_whom_a_pod_leans_is_asked_once_for_all_who_are_alike(monkeypatch):
+    """800 nominees of eight gangs: a session asked each for every pod that it tried, for 10 s."""
+    asked: list[object] = []
+    leans_on = Topology.leans_on
+
+    def noted(self, subject, other):
+        asked.append(other)
+        return leans_on(self, subject, other)
+
+    monkeypatch.setattr(Topology, "leans_on", noted)
+    state = given(CONF, node("a", labels={"host": "a"}), NEAR, EVEN, shape("apart", cpu=0, pod_anti_affinity=(PodTerm("host", N),)))
+    for group in range(3):
+        then(state, pod_group(f"g{group}", need=9), *(member(f"m{group}-{i}", f"g{group}", "near", labels={"app": "n" if i % 2 else "o"}) for i in range(8)))
+    then(state, pod("near", "near"), pod("even", "even"), pod("apart", "apart", labels={"app": "n"}))
+    with opened(state) as seen:
+        others = seen.other_pods
+        for pods in (state.groups["default", f"g{group}"] for group in range(3)):
+            for uid in pods:
+                seen.enter(state.pods[uid].fact, 0)
+        seen.leave(state.pods["m1-3"].fact, 0)
+        for uid in ("near", "even", "apart", "m0-1", "m1-3"):
+            fact = state.pods[uid].fact
+            subject, asked[:] = others.subject(fact), []
+            leant = {who.pod for who, _ in others._leant_on(fact, subject)}
+            assert len(asked) <= 6
+            mates = others.mates(fact)
+            assert set(mates) == {who for who in others.nominees if who != uid and uid[0] == "m" and who[:2] == uid[:2]}
+            assert leant == {
+                who for who, (other, _) in others.nominees.items() if who != uid and who not in mates and leans_on(others.topology, subject, others.subject(other))
+            }
+            assert bool(leant) is (uid != "apart")

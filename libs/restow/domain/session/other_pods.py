@@ -4,10 +4,13 @@ from collections.abc import Callable
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.groups import group_of
+from restow.domain.groups import Group, group_of
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
 from restow.domain.topology.topology import Failing
+
+_Key = tuple[Group | None, str, frozenset[tuple[str, str]]]
+"""A group, a namespace and labels."""
 
 
 class OtherPods:
@@ -19,6 +22,8 @@ class OtherPods:
         self._subjects: dict[PodUid, Subject] = {}
         self.nominees: dict[PodUid, tuple[PodObserved, int]] = {}
         """Who waits for victims to go, and the row where rules see it. It may never come."""
+        self._alike: dict[_Key, dict[PodUid, None]] = {}
+        """The same pods by what makes others rely on them, or on none of them."""
 
     def subject(self, pod: PodObserved) -> Subject:
         known = self._subjects.get(pod.pod)
@@ -41,15 +46,35 @@ class OtherPods:
                 self.topology.add(who.pod, row, self.subject(who))
         return found
 
-    def mates(self, pod: PodObserved) -> list[PodUid]:
+    def nominate(self, pod: PodObserved, row: int) -> None:
+        self.nominees[pod.pod] = pod, row
+        self._alike.setdefault(self._key(pod), {})[pod.pod] = None
+
+    def forget(self, pod: PodObserved) -> None:
+        """It is no nominee (any more)."""
+        if self.nominees.pop(pod.pod, None) is None:
+            return
+        key = self._key(pod)
+        del self._alike[key][pod.pod]
+        if not self._alike[key]:
+            del self._alike[key]
+
+    def _key(self, pod: PodObserved) -> _Key:
+        return group_of(pod), pod.namespace, frozenset(pod.labels.items())
+
+    def mates(self, pod: PodObserved) -> dict[PodUid, None]:
         """Nominees of its own gang: they come with it, or it does not come either."""
         group = group_of(pod) if self.nominees else None
-        return [] if group is None else [who.pod for who, _ in self.nominees.values() if who.pod != pod.pod and group_of(who) == group]
+        if group is None:
+            return {}
+        return {uid: None for key, pods in self._alike.items() if key[0] == group for uid in pods if uid != pod.pod}
 
     def _leant_on(self, pod: PodObserved, subject: Subject) -> list[tuple[PodObserved, int]]:
-        mates = self.mates(pod)
-        return [
-            (who, row)
-            for who, row in self.nominees.values()
-            if who.pod != pod.pod and who.pod not in mates and self.topology.leans_on(subject, self.subject(who))
-        ]
+        """Asked once for those of one gang that have the same labels: there may be many."""
+        if not self.nominees or not self.topology.leans(subject):
+            return []
+        group, found = group_of(pod), list[PodUid]()
+        for key, pods in self._alike.items():
+            if (group is None or key[0] != group) and self.topology.leans_on(subject, self.subject(self.nominees[next(iter(pods))][0])):
+                found += (uid for uid in pods if uid != pod.pod)
+        return [self.nominees[uid] for uid in found]

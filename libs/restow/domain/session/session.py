@@ -190,9 +190,9 @@ class Session(View):
         self.journal.note(self.enter, pod, row)
 
     def _meet(self, others: OtherPods, pod: e.PodObserved, row: int, nominee: bool) -> None:
-        others.nominees.pop(pod.pod, None)
+        others.forget(pod)
         if nominee and pod.pod in self.state.pods:
-            others.nominees[pod.pod] = pod, row
+            others.nominate(pod, row)
 
     def hear(self, job: Job, pod: e.PodObserved, sign: int) -> None:
         """Plugins are told that the pod is allocated, or is not any more."""

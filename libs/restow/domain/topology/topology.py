@@ -122,6 +122,11 @@ class Topology(Index):
         self.settle()
         return scores.spread_score(self._asker(subject), among)
 
+    def leans(self, subject: Subject) -> bool:
+        """Whether a required rule of it counts anybody in its favour, or where pods are spread."""
+        asker = self._asker(subject) if not self.idle else _NOTHING
+        return asker.affinity is not None or bool(asker.hard)
+
     def leans_on(self, subject: Subject, other: Subject) -> bool:
         """Whether a required rule of it counts the other one: as somebody to be near, or where pods are spread."""
         if self.idle:

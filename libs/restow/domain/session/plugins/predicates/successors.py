@@ -2,7 +2,7 @@
 successor out: its pod has gone, or is about to, and would wait for nothing. So from the eviction on, and until the successor is there, such
 pods are kept off (RULES G-8). Before that nobody is: a move that would not end well does not evict (`migration.other_pods`)."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,11 +92,11 @@ class KeptForSuccessors(Filter):
             known = self._found[said] = [(KEPT, rows) for rows in self._closed(about, uncertain)]
         return known
 
-    def _mates(self, pod: PodObserved) -> list[PodUid]:
+    def _mates(self, pod: PodObserved) -> Collection[PodUid]:
         """Nominees that come with it, or it does not come either: those of its gang, as long as that is not complete."""
         group = group_of(pod) if self._others.nominees else None
         incomplete = group in self._state.pod_groups and gang(self._state, group).short() if group is not None else False
-        return self._others.mates(pod) if incomplete else []
+        return self._others.mates(pod) if incomplete else ()
 
     def _closed(self, about: list[tuple[_Awaited, tuple[Matching, ...]]], uncertain: Iterable[PodUid]) -> Iterator[np.ndarray]:
         """`(nodes,) bool`. `uncertain`: who is there, and may not be when the successors come."""
