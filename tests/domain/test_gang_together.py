@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from domain.build import GIB, NOW, configured, given, member, node, pod_group, reservation, run, shape, then
+from domain.build import GIB, NOW, configured, given, member, node, owner, pod_group, reservation, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -87,6 +87,19 @@ def test_of_a_gang_that_needs_so_many_of_each_task_the_others_may_be_left_out():
     then(state, *(member(f"g-{i}", "g", f"c{n}", created=NOW + i, annotations={"volcano.sh/task-spec": f"c{n}"}) for i, n in enumerate((3, 3, 3, 2, 2, 2))))
     decided(state)
     assert len(state.placed) == 5
+
+
+def test_a_member_that_owns_a_hold_takes_it_and_the_others_fit_beside_that():
+    """With 6 and 4 free cores, and 2 that are held for one of them."""
+    state = nodes(6, 6)
+    then(state, reservation("r", ("t", 1, "c2"), owners=(owner(mine="1"),), node="n1", match_policy="Owner"))
+    run(state, reservations.decider, c.Review(NOW))
+    decided(state)
+    then(state, pod_group("g", need=5))
+    then(state, *(member(f"g-{i}", "g", f"c{n}", created=NOW + i, labels={"mine": "1"} if i == 4 else {}) for i, n in enumerate((3, 3, 2, 2, 2))))
+    decided(state)
+    assert len(state.placed) == 5
+    assert state.placed["g-4"].node == "n1"
 
 
 def test_slots_of_a_reservation_too():

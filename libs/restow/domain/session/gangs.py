@@ -168,8 +168,22 @@ def ways(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[tu
     node for one may leave no node for another (RULES G-17)."""
     for order in orders(session, job, pods):
         yield order, NOWHERE
-    if rows := together(session, job, pods):
-        yield [pod for pod in pods if pod.pod in rows], rows
+    with session.attempt():
+        # Never kept: who owns a hold takes it, and the others are searched nodes for.
+        given = list(_take_holds(session, job, pods))
+        have = {pod.pod for pod in given}
+        rows = together(session, job, [pod for pod in pods if pod.pod not in have and not session.offers.awaited(pod)])
+    if rows:
+        yield [*given, *(pod for pod in pods if pod.pod in rows)], rows
+
+
+def _take_holds(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[PodObserved]:
+    if job.hold is not None or not session.handing_over or not session.offers:
+        return
+    for pod in pods:
+        if job.helps(pod) and session.hand_over(job, pod):
+            session.count(job, pod)
+            yield pod
 
 
 STEPS, ALL_STEPS = 8_000, 20_000
