@@ -4,7 +4,20 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from domain.build import GIB, NOW, configured, given, member, node, owner, pod_group, reservation, run, shape, then
+from domain.build import (
+    GIB,
+    NOW,
+    configured,
+    given,
+    member,
+    node,
+    owner,
+    pod_group,
+    reservation,
+    run,
+    shape,
+    then,
+)
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
