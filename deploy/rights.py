@@ -107,7 +107,7 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
     ),
     "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
     "garbage-collector": (
-        Rule("Classes of placeholders that nobody uses.", "scheduling.k8s.io", "priorityclasses", "delete"),
+        Rule("Classes of placeholders that nobody uses; get, because only those that this log made are deleted.", "scheduling.k8s.io", "priorityclasses", "get delete"),
         Rule("Entries of moves that are over.", "restow.dev", "landings", "patch delete"),
     ),
 }

@@ -102,7 +102,7 @@ class Lab:
         """kwok's kubelets for the nodes with this label (key=value)."""
         self._spawn(
             "kwok", "kwok", f"--kubeconfig={self.work / 'kubeconfig'}", f"--manage-nodes-with-label-selector={label}",
-            f"--server-address=127.0.0.1:{free_port()}",
+            f"--config={Path(__file__).with_name('kwok.yaml')}", f"--server-address=127.0.0.1:{free_port()}",
         )  # fmt: skip
 
     def stop(self, name: str, *, hard: bool = False) -> None:

@@ -68,16 +68,23 @@ class Mover:
         after: Step | None = None,
         wait_end: bool = False,
         shared: frozenset[str] = frozenset(),
+        guarded: bool = False,
+        virtual: bool = False,
         seconds: float = WAIT,
     ) -> Move:
-        """`before`, `after` the eviction, with the placeholder. `wait_end`: the successor is nominated when the victim has gone."""
+        """`before`, `after` the eviction, with the placeholder. `wait_end`: the successor is nominated when the victim has gone. `guarded`: a
+        virtual placeholder keeps the source until it has landed, and is its way back. `virtual`: the hold itself is one."""
         owner = controller(victim)
         assert owner is not None
         move = Move(victim, target, owner, victim["metadata"]["name"] if owner["kind"] == "StatefulSet" else "")
         self.open.append(move)
         held: PodRef | None = None
+        back: PodRef | None = None
         try:
-            held = await self._hold(move, shared)
+            began = time.perf_counter()
+            held = await (self._guard(victim, target) if virtual else self._hold(move, shared))
+            move.held_ms = 1000 * (time.perf_counter() - began)
+            back = await self._guard(victim, victim["spec"]["nodeName"]) if guarded else None
             if held is not None and await self._listed(move):
                 if before is not None:
                     await before(held)
@@ -86,14 +93,15 @@ class Mover:
                 elif await self._evict(move):
                     if after is not None:
                         await after(held)
-                    await self._land(move, held, wait_end, seconds)
+                    await self._land(move, held, back, wait_end, seconds)
             return move
         finally:
             self.open.remove(move)
             if not any(other.owner["uid"] == owner["uid"] for other in self.open):
                 assert isinstance(await self.descheduler.landing(LOG, {owner["uid"]: None}), Done)
-            if held is not None:
-                assert isinstance(await self.session.vacate(held), Done)
+            for placed in (held, back):
+                if placed is not None:
+                    assert isinstance(await self.session.vacate(placed), Done)
             for pod in [p for p in self.world.pods.values() if _gated(p) and (controller(p) or {}).get("uid") == owner["uid"]]:
                 if not any(other.successor is not None and uid_of(other.successor) == uid_of(pod) for other in self.open):
                     await self.session.let_go(ref(pod))
@@ -101,7 +109,6 @@ class Mover:
     # -- its steps -----------------------------------------------------------------------------------------------------
 
     async def _hold(self, move: Move, shared: frozenset[str]) -> PodRef | None:
-        began = time.perf_counter()
         manifest, shape = manifest_of(move.victim, move.target, shared)
         outcome = await self.session.occupy(manifest, shape.priority, LOG)
         if not isinstance(outcome, Created):
@@ -116,8 +123,13 @@ class Mover:
             move.end = "no hold: " + ("stolen" if (held.uid, "bound") in at else "unschedulable")
             await self.session.vacate(held)
             return None
-        move.held_ms = 1000 * (time.perf_counter() - began)
         return held
+
+    async def _guard(self, victim: Obj, node: str) -> PodRef:
+        manifest, shape = manifest_of(victim, node, virtual=True)
+        outcome = await self.session.guard(manifest, shape.priority, LOG, node)
+        assert isinstance(outcome, Created), outcome
+        return PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid)
 
     async def _listed(self, move: Move) -> bool:
         until = int(time.time() * 1000) + OPEN
@@ -140,7 +152,7 @@ class Mover:
             move.evicted, move.end = False, f"not evicted: {type(outcome).__name__}"
         return move.evicted
 
-    async def _land(self, move: Move, held: PodRef, wait_end: bool, seconds: float) -> None:
+    async def _land(self, move: Move, held: PodRef, back: PodRef | None, wait_end: bool, seconds: float) -> None:
         world, began = self.world, time.perf_counter()
         try:
             await asyncio.wait_for(move.arrived.wait(), seconds)
@@ -148,12 +160,14 @@ class Mover:
             move.end = "no successor"
             return
         assert move.successor is not None
-        if wait_end:
-            await world.until(lambda: (uid_of(move.victim), "gone") in world.at, "the victim has gone")
         pod, uid = ref(move.successor), uid_of(move.successor)
+        if wait_end or (back is not None and self._lost(held)):
+            await world.until(lambda: (uid_of(move.victim), "gone") in world.at, "the victim has gone")
         if self._lost(held):
             move.stolen = True
-            assert isinstance(await self.session.let_go(pod), Done)
+            source = move.victim["spec"]["nodeName"]
+            outcome = await (self.session.land(pod, source, back) if back is not None else self.session.let_go(pod))
+            assert isinstance(outcome, Done), outcome
         else:
             outcome = await self.session.land(pod, move.target, held)
             assert isinstance(outcome, Done | Bound), outcome
@@ -228,5 +242,5 @@ def told(moves: list[Move]) -> str:
     if not times:
         return str(dict(Counter(move.end for move in moves)))
     p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
-    held = statistics.median(move.held_ms for move in moves if move.held_ms)
+    held = statistics.median(move.held_ms for move in moves)
     return f"{dict(Counter(m.end for m in moves))}, eviction → bound p50 {statistics.median(times):.0f} p99 {p99:.0f} ms, held p50 {held:.0f} ms"

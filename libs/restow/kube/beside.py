@@ -2,6 +2,7 @@
 
     landing    lists controllers whose new pods wait        gated      asks the API whether it would let one of them wait
     occupy     makes a placeholder                           vacate     removes it
+    guard      makes a virtual one, which is never bound
     land       nominates, removes the placeholder, removes the gate: in this order no moment is unguarded
     let_go     removes the gate                              touch      makes the scheduler read a nomination again
 """
@@ -15,10 +16,10 @@ import msgspec
 from restow.contracts.values import OwnerRef
 from restow.domain.foreign import LOG
 from restow.kube import decode as d
-from restow.kube import wire
+from restow.kube import wire, wire_objects
 from restow.kube.client import ApiStatus, answered, path_of
 from restow.kube.crs import Created, CreateOutcome, DeleteOutcome
-from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
+from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, read
 from restow.kube.placeholder import (
     NAMESPACE,
     SLOT,
@@ -127,6 +128,16 @@ class Beside(Effects):
 
         return await self._bounded(attempt)
 
+    async def guard(self, manifest: Placeholder, priority: int, log: str, node: str) -> CreateOutcome:
+        """Occupies with a virtual one: it holds the node, also one that is full now, from its nomination on."""
+        outcome = await self.occupy(manifest, priority, log)
+        if not isinstance(outcome, Created):
+            return outcome
+        nominated = await self.patch_nominated_node(PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid), node)
+        if isinstance(nominated, Gone):
+            return Failed(404, "Gone", f"{manifest.metadata.name} was deleted before it was nominated")
+        return outcome if isinstance(nominated, Done) else nominated
+
     async def _made_before(self, manifest: Placeholder) -> CreateOutcome:
         meta = manifest.metadata
         there = answered(_pod, await self._client.get(path_of(d.PODS, meta.namespace, meta.name)))
@@ -146,17 +157,35 @@ class Beside(Effects):
 
     async def vacate(self, placeholder: PodRef) -> DeleteOutcome:
         """At once, with the uid as precondition. One that is gone, or replaced by another, is done."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
+        path = path_of(d.PODS, placeholder.namespace, placeholder.name)
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
+        return await self._bounded(lambda: self._delete(path, options))
+
+    async def drop_class(self, priority: int, log: str) -> DeleteOutcome:
+        """The class of placeholders of this priority, where this log made it. Pods that have it keep their priority; the next placeholder
+        makes it again."""
+        path = f"{d.PRIORITY_CLASSES.path}/{class_name(priority)}"
 
         async def attempt() -> DeleteOutcome:
-            try:
-                await self._client.delete(path_of(d.PODS, placeholder.namespace, placeholder.name), options)
-            except ApiStatus as status:
-                if status.code not in (404, 409):
-                    raise
-            return Done()
+            there = await read(self._client, _CLASSES, path)
+            if there is None or (there.metadata.labels or {}).get(LOG) != log:
+                return Done()
+            return await self._delete(path, {"preconditions": {"uid": there.metadata.uid}})
 
         return await self._bounded(attempt)
+
+    async def drop_landing(self, log: str) -> DeleteOutcome:
+        """All of the log's entries, for good."""
+        return await self._bounded(lambda: self._delete(f"{LANDINGS}/{log}", {}))
+
+    async def _delete(self, path: str, options: dict[str, Any]) -> DeleteOutcome:
+        """One that is gone, or replaced by another, is done."""
+        try:
+            await self._client.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions"} | options)
+        except ApiStatus as status:
+            if status.code not in (404, 409):
+                raise
+        return Done()
 
     # -- the pod ---------------------------------------------------------------------------------------------------------
 
@@ -204,6 +233,9 @@ class Beside(Effects):
 
 
 _pod = msgspec.json.Decoder(wire.Pod)
+_CLASSES: d.Collection[wire_objects.Named] = d.Collection(
+    d.PRIORITY_CLASSES.name, d.PRIORITY_CLASSES.kind, d.PRIORITY_CLASSES.path, wire_objects.Named
+)
 
 
 def waits(pod: wire.Pod) -> bool:

@@ -9,6 +9,7 @@ import yaml
 
 from restow.contracts.values import OwnerRef, PodShape
 from restow.kube.beside import LANDING, Beside, NotGated, timestamp
+from restow.kube.client import ApiStatus
 from restow.kube.crs import Created
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
 from restow.kube.placeholder import NAMESPACE, Hold, placeholder
@@ -93,6 +94,27 @@ async def test_a_placeholder_goes_once_and_another_of_its_name_stays(api, beside
     assert await beside.vacate(held) == Done()
     assert await there(api, held) == []
     assert await beside.vacate(held) == Done()
+
+
+async def test_a_class_is_dropped_by_the_log_that_made_it(api, beside):
+    await occupied(beside)
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses/restow-hold-7"
+    assert await beside.drop_class(7, "another") == Done()
+    assert (await api.read(path)).value == 7
+    assert await beside.drop_class(7, LOG) == Done()
+    with pytest.raises(ApiStatus, match="404"):
+        await api.client.get(path)
+    assert await beside.drop_class(7, LOG) == Done()
+    assert isinstance(await occupied(beside, slot="s-2"), PodRef)
+
+
+async def test_a_virtual_placeholder_is_nominated(api, beside):
+    manifest = placeholder(SHAPE, Hold(LOG, "s-1", "t", "default", virtual=True))
+    first = await beside.guard(manifest, 7, LOG, "t")
+    assert await beside.guard(manifest, 7, LOG, "t") == first
+    got = await api.read_pod(PodRef(NAMESPACE, manifest.metadata.name, first.uid))
+    assert got["status"]["nominatedNodeName"] == "t"
+    assert "nodeName" not in got["spec"]
 
 
 # -- the pod -----------------------------------------------------------------------------------------------------------
@@ -181,6 +203,14 @@ async def test_a_lost_answer_lists_all_the_same(api, beside, fault, verb):
     assert await beside.landing(LOG, {"u-1": 1_000}) == Done()
     assert rule.hits == 1
     assert (await listed(api))["spec"]["open"]["u-1"] == timestamp(1_000)
+
+
+async def test_a_landing_is_dropped_with_all_its_entries(api, beside):
+    await landings(api)
+    await beside.landing(LOG, {"u-1": 1_000})
+    assert await beside.drop_landing(LOG) == Done()
+    assert await beside.drop_landing(LOG) == Done()
+    assert json.loads(await api.client.get("/apis/restow.dev/v1/landings"))["items"] == []
 
 
 async def test_without_the_crd_nobody_is_listed(beside):
