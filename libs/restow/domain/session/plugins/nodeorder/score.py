@@ -84,6 +84,12 @@ class Resources(msgspec.Struct, frozen=True):
 
     def _of_all(self, parts: list[np.ndarray]) -> np.ndarray:
         """Every node has every resource."""
+        if len(parts) == 2 and self.least - self.most == self.balanced and (fuller := np.minimum(*parts)).max(initial=0) <= SCALE:
+            # Of two integers the mean less half their distance, both rounded down, is the smaller one: half of the passes over all nodes.
+            if self.balanced != 1:
+                fuller *= self.balanced
+            fuller += SCALE * (self.most + self.balanced)
+            return fuller
         total = emptiest = fullest = parts[0]
         for part in parts[1:]:
             total, emptiest, fullest = total + part, np.maximum(emptiest, part), np.minimum(fullest, part)
