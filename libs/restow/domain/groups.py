@@ -36,6 +36,14 @@ def queue_annotation(pod: PodObserved) -> str:
 TASK_ANNOTATION = "volcano.sh/task-spec"
 
 
+_BELONGS = frozenset((*GROUP_ANNOTATIONS, *QUEUE_ANNOTATIONS, TASK_ANNOTATION))
+
+
+def only_belongs(pod: PodObserved) -> bool:
+    """Whether its annotations say no more than where it belongs: to which group, queue and task, if to any."""
+    return not pod.annotations or pod.annotations.keys() <= _BELONGS
+
+
 def task_of(pod: PodObserved) -> str:
     """The task of its group that a pod belongs to (`minTaskMember` counts by it)."""
     return pod.annotations.get(TASK_ANNOTATION, "")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ShapeId
+from restow.domain.groups import group_of, only_belongs
 from restow.domain.records import Items
 from restow.domain.session import queues
 from restow.domain.session.extensions import Extensions
@@ -31,7 +32,7 @@ class Gates:
         self._lone: dict[str, Refusal | None] = {}
         """What was said of lone pods without annotations, by queue."""
         self._plain: dict[ShapeId, Refusal | None] = {}
-        """What was said of pods without annotations and claims, by shape."""
+        """What was said of plain pods, by shape."""
 
     def awaits_enqueue(self, job: Job) -> bool:
         """Whether it is a group's that is not let in yet, and there is an action for that."""
@@ -88,12 +89,19 @@ class Gates:
         return _refusal(QUOTA, said) if said else None
 
     def rules(self, pod: PodObserved) -> Refusal | None:
-        """Why no node will do before something else happens. Of pods of one shape without annotations and claims it is asked once."""
-        if pod.annotations or pod.claims:
+        """Why no node will do before something else happens. Of plain pods of one shape it is asked once (`framework.VETOES`)."""
+        if pod.claims or (pod.annotations and not self._is_plain(pod)):
             return self._rules(pod)
         if pod.shape not in self._plain:
             self._plain[pod.shape] = self._rules(pod)
         return self._plain[pod.shape]
+
+    def _is_plain(self, pod: PodObserved) -> bool:
+        """Whether its annotations, and its PodGroup's, say nothing but where it belongs."""
+        if not only_belongs(pod):
+            return False
+        group = self._state.pod_groups.get(named) if (named := group_of(pod)) is not None else None
+        return group is None or not group.annotations
 
     def _rules(self, pod: PodObserved) -> Refusal | None:
         if why := self._state.shapes[pod.shape].unreadable:

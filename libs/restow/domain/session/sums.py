@@ -195,6 +195,8 @@ class Ledger:
         charge = state.charges.get(uid)
         if group is not None and (charge is None or charge.releasing) and not is_ready(state, uid, state.pods[uid].live):
             group = None
+        if group is None and uid not in self._uses.parts:
+            return  # it counted for none before
         for entry in self._uses.put(state, uid, group):
             if entry is not None:
                 self._hopeless.pop(entry[0], None)  # type: ignore[call-overload]
