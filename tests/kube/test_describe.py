@@ -175,6 +175,13 @@ def test_a_static_pod():
 def test_a_gated_pod():
     gated = altered("deployment", lambda data: data["spec"].update(schedulingGates=[{"name": "queue"}]))
     assert pod_fact(gated)[2].gated
+    assert not pod_fact(gated)[2].landing
+
+
+@pytest.mark.parametrize(("gates", "landing"), [(["restow.dev/landing"], True), (["restow.dev/landing", "queue"], False), ([], False)])
+def test_a_pod_that_only_our_gate_keeps_from_its_scheduler(gates, landing):
+    gated = altered("deployment", lambda data: data["spec"].update(schedulingGates=[{"name": name} for name in gates]))
+    assert (pod_fact(gated)[2].gated, pod_fact(gated)[2].landing) == (bool(gates), landing)
 
 
 def test_a_terminating_pod():

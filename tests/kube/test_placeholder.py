@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from restow.domain.beside import SLOT
 from restow.kube import decode as d
 from restow.kube.describe import pod_fact
 from restow.kube.placeholder import (
     NAMESPACE,
-    SLOT,
     WITH_HOST_PORTS,
     Hold,
     class_name,

@@ -14,8 +14,9 @@ from typing import Any
 from kubernetes.world import WAIT, World, controller
 
 from restow.contracts.values import OwnerRef
+from restow.domain.beside import GATE as LANDING
 from restow.kube import decode as d
-from restow.kube.beside import LANDING, Beside, Gated
+from restow.kube.beside import Beside, Gated
 from restow.kube.crs import Created
 from restow.kube.describe import pod_fact
 from restow.kube.effects import Accepted, Bound, Done, PodRef

@@ -96,7 +96,7 @@ class Story:
         on: dict = {"node": None}
         if self.likely(35):
             on = {"node": self.where(), "phase": self.pick(("Running", "Running", "Pending")), "ready": self.likely(50), "devices": self.pick(SHARES)}
-        rare = self.pick(({"deleting": NOW}, {"gated": True}, {"cores": (0, 1)}, {"phase": "Running"}, {"phase": "Failed"}, {"labels": {"app": "owner"}}))
+        rare = self.pick(({"deleting": NOW}, {"gated": True}, {"gated": True, "landing": True}, {"cores": (0, 1)}, {"phase": "Running"}, {"phase": "Failed"}, {"labels": {"app": "owner"}}))
         kind = self.pick(SHAPES) if self.likely(98) else "undeclared"
         return pod(uid or self.pick(PODS), kind, **({"annotations": notes, "owner": owner} | on | (rare if self.likely(15) else {})))
 
@@ -166,6 +166,7 @@ class Story:
             return e.ReservationAccepted(self.pick(newer), 2, 1, NOW + 5)
         unaccepted = [uid for uid, record in state.reservations.items() if not record.accepted]
         return self.pick((
+            self.placeholder(hold, slot),
             reservation(hold, ("t", 2, self.pick(("small", "half"))), allocate_once=self.likely(50), deleting=self.pick((0, 0, 0, NOW))),
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
@@ -173,6 +174,11 @@ class Story:
             e.HoldReleased(hold, slot, self.pick(("Deleted", "Preempted"))),
             e.ReservationGone(hold) if self.likely(30) else e.Expired(hold),
         ))  # fmt: skip
+
+    def placeholder(self, hold: str, slot: str, where: str = "") -> e.PodObserved:
+        """One that stands in this slot, or says so."""
+        of = {"namespace": "restow-holds", "labels": {"restow.dev/log": self.state.log}, "annotations": {"restow.dev/slot": f"{hold}/{slot}"}}
+        return pod(self.pick(PODS), "foreign", where or self.pick((None, self.where())), phase=self.pick(("Running", "Pending")), **of)
 
     def saga(self) -> list[e.Event]:
         """A migration from its plan to its end, or as far as it comes."""
@@ -190,14 +196,17 @@ class Story:
             e.ReservationAccepted(hold, 1, 1, NOW + 5),
             e.HoldPlaced(hold, slot, target),
             e.Held(id),
+            e.LandingOpened(id, "uid-rs", NOW + 5),
             e.Evicting(id, NOW + 5),
             e.PodChanged(uid, source, "Running", deleting=NOW),
             e.Evicted(id, NOW + 5),
-            pod(follower, of.shape, owner=of.owner, labels=of.labels, annotations=of.annotations),
+            self.placeholder(hold, slot, where=target),
+            pod(follower, of.shape, owner=of.owner, labels=of.labels, annotations=of.annotations, gated=self.likely(50), landing=self.likely(50)),
             e.HandedOver(hold, slot, follower, target),
             e.PodGone(uid),
             e.PodChanged(follower, target, "Running", ready=True),
             e.Landed(id, follower, target),
+            e.LandingClosed(id),
             e.PodGone(follower),
             pod(next_one, of.shape, source, owner=of.owner, labels=of.labels),
         ]

@@ -6,7 +6,7 @@ A command carries everything a decision used that is not in the state: time, tri
 
 import msgspec
 
-from restow.contracts.ids import Int, MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import Int, MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, SlotName
 from restow.contracts.samples import Samples
 
 
@@ -139,6 +139,24 @@ class ReportHold(Command, tag="report_hold"):
     message: str
 
 
+class ReportLanding(Command, tag="report_landing"):
+    """The API has taken the entry of a migration's controller in the Landing, or has let go of it (`until` is 0)."""
+
+    time: Millis
+    migration: MigrationId
+    controller: str = ""
+    until: Millis = Millis(0)
+
+
+class RefusePlaceholder(Command, tag="refuse_placeholder"):
+    """The API will not make the placeholder of this slot."""
+
+    time: Millis
+    reservation: ReservationUid
+    slot: SlotName
+    reason: str
+
+
 class ReportSlot(Command, tag="report_slot"):
     """The Reservation `name` of a plan's capacity could not be created."""
 
@@ -206,6 +224,8 @@ COMMANDS: tuple[type[Command], ...] = (
     Advance,
     ReportHold,
     ReportSlot,
+    ReportLanding,
+    RefusePlaceholder,
     ReportEviction,
     Collect,
     ReportSnapshot,

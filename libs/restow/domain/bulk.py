@@ -15,6 +15,7 @@ from restow.contracts.events import PodChanged, PodGone, PodObserved, PodPlaced
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.beside import SLOT
 from restow.domain.evolve import evolve_one
 from restow.domain.evolve.objects import takes_from_others
 from restow.domain.pods import Pod
@@ -107,6 +108,8 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
             or pod in special
             or moving.deleting
             or moving.phase in OVER
+            or event.landing
+            or (not shape.ours and SLOT in event.annotations)
             or (armed and state.lineage(event) in armed)
             or (
                 node is not None
@@ -185,7 +188,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     """Pods that wait, and pods that start, run, terminate and end on their node."""
     maps = (
         state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
-        state.reserved_tasks,
+        state.reserved_tasks, state.gated, state.to_land, state.placeholders,
     )  # fmt: skip
     run = _Run(state, events, maps)
     shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
@@ -260,6 +263,7 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
     maps = (
         state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
         state.reserved_tasks, state.stuck, state.troubles, state.returned, state.refused, state.resized,
+        state.gated, state.to_land, state.placeholders,
     )  # fmt: skip
     run = _Run(state, events, maps)
     special, groups_touched, nominated_on, waiting_on = run.special, state.touched.groups, state.nominated_on, state.waiting_on

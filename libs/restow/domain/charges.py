@@ -11,6 +11,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import Allocations
+from restow.domain.beside import is_body
 from restow.domain.maps import OVER
 from restow.domain.records import Charge
 from restow.domain.table import ChargedAs
@@ -79,7 +80,7 @@ class Charges(Allocations):
 
     def _wanted_charge(self, pod: PodUid) -> Charge | None:
         known, node = self.pods.get(pod), self.node_of(pod)
-        if known is None or node is None or known.live.phase in OVER:
+        if known is None or node is None or known.live.phase in OVER or (pod in self.placeholders and is_body(self, pod)):
             return None
         observed, live = known.fact, known.live
         old = self.charges.get(pod)

@@ -156,7 +156,8 @@ class MigrationConfig(Config):
     `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
     seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
-    may be moved although nobody knows what an eviction means to them (`domain/owners.py`)."""
+    may be moved although nobody knows what an eviction means to them (`domain/owners.py`). `beside`: schedulers whose pods may be moved, too: for
+    these a placeholder pod holds the slot (`domain/beside.py`)."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -178,6 +179,7 @@ class MigrationConfig(Config):
     grace: int | None = None
     abort_deadline: int = 120_000
     movable_owners: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

@@ -5,7 +5,7 @@ Every effect is safe to repeat and safe to be late (DESIGN 5). `kube/effects` an
 
 import msgspec
 
-from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare
 
 
@@ -20,6 +20,44 @@ class Bind(Effect):
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     cores: tuple[int, ...] = ()
+
+
+class CreatePlaceholder(Effect):
+    """Create the pod that occupies a slot's capacity for the scheduler whose pods the slot is for."""
+
+    reservation: ReservationUid
+    slot: SlotName
+
+
+class DeletePlaceholder(Effect):
+    """Of a slot that is not on its node any more."""
+
+    pod: PodUid
+
+
+class Land(Effect):
+    """Hand a slot over to a pod that another scheduler binds: nominate the pod for the node, delete the placeholder, remove our gate, in this order."""
+
+    pod: PodUid
+    node: NodeName
+
+
+class LetGo(Effect):
+    """Remove our gate from a pod for which nothing is held: its scheduler places it like any other."""
+
+    pod: PodUid
+
+
+class OpenLanding(Effect):
+    """Have the API gate what the controller of a migration's pod makes before `until`."""
+
+    migration: MigrationId
+    controller: str
+    until: Millis
+
+
+class CloseLanding(Effect):
+    migration: MigrationId
 
 
 class BindClaim(Effect):

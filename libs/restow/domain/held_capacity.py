@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.beside import is_embodied
 from restow.domain.maps import NODE_LOST
 from restow.domain.records import PATIENCE, Capacity, Items, Nomination, Slot, SlotPhase
 from restow.domain.resources import GPU_MILLI
@@ -60,7 +61,7 @@ class HeldCapacity(Slots):
             return
         self.put_in(self.held_on, slot.node, key)
         self.charge_slot(slot, 1)
-        self._note_waiting(key, slot)
+        self.note_waiting(key, slot)
 
     def vacate(self, key: SlotKey, slot: Slot) -> None:
         """Take the charge of a slot back. The caller sets what it is now, and tops others up when what follows is charged."""
@@ -88,7 +89,7 @@ class HeldCapacity(Slots):
         self.put_slot(key, now)
         self.moved.append(key)
         self.unsettled[key[0]] = None
-        self._note_waiting(key, now)
+        self.note_waiting(key, now)
 
     def borrow_from(self, key: SlotKey, slot: Slot, pod: PodUid) -> None:
         """All that the slot holds is free for a pod that comes next. What that leaves is the slot's again (`top_up`)."""
@@ -97,12 +98,13 @@ class HeldCapacity(Slots):
         self.put_slot(key, now)
         self.moved.append(key)
         self.touched.reservations[key[0]] = None
-        self._note_waiting(key, now)
+        self.note_waiting(key, now)
 
-    def _note_waiting(self, key: SlotKey, slot: Slot) -> None:
+    def note_waiting(self, key: SlotKey, slot: Slot) -> None:
+        """Whether it waits, and whether the session is to say that it is ready."""
         if slot.phase is SlotPhase.WAITING:
             self.put_in(self.waiting_on, slot.node, key)
-            if slot.capacity.complete:
+            if slot.capacity.complete and is_embodied(self, key, slot):
                 self.put(self.whole, key, None)
                 self.capacity_epoch += 1
             else:
@@ -232,7 +234,7 @@ class HeldCapacity(Slots):
                     now = replace(slot, capacity=capacity)
                     self.put_slot(key, now)
                     self.moved.append(key)
-                    self._note_waiting(key, now)
+                    self.note_waiting(key, now)
 
     def squeeze(self, node: NodeName) -> None:
         """Where more is used and reserved than there is, capacity is given up: of slots that wait, of nominations, of holds, the
@@ -273,7 +275,7 @@ class HeldCapacity(Slots):
         self.put_slot(key, now)
         self.moved.append(key)
         self.touched.reservations[key[0]] = None
-        self._note_waiting(key, now)
+        self.note_waiting(key, now)
 
     def _short(self, row: int) -> SHORT | None:
         free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist()

@@ -43,6 +43,7 @@ from restow.domain.records import (
     Demand,
     DemandSlot,
     GroupMoves,
+    Landing,
     Leader,
     Left,
     LeftAlone,
@@ -227,6 +228,14 @@ class Maps:
     resizes: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
     """Slots that are held in another size than the accepted generation asks for."""
     device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
+    placeholders: dict[PodUid, tuple[ReservationUid, SlotName]] = stored(dict)
+    """Pods that stand in slots for another scheduler to see (`domain.beside`)."""
+    stand_ins: dict[tuple[ReservationUid, SlotName], PodUid] = stored(dict)
+    """The same by slot: the first where there are several."""
+    gated: dict[PodUid, None] = stored(dict)
+    """Pods of other schedulers that only our gate keeps from them, and to which no slot was handed over, in order."""
+    to_land: dict[PodUid, None] = stored(dict)
+    """Pods of other schedulers to which a slot was handed over, and which are not bound."""
 
     plans: dict[PlanId, Plan] = stored(dict)
     migrations: dict[MigrationId, Migration] = stored(dict)
@@ -251,6 +260,8 @@ class Maps:
     """By the Reservation's `namespace/name`: capacity that plans make for pods that wait."""
     demands: dict[str, Demand] = stored(dict)
     """By job: what was tried for pods that wait."""
+    landings: dict[MigrationId, Landing] = stored(dict)
+    """Moves for which the API gates what a controller makes."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""

@@ -300,6 +300,13 @@ class Migration(Record):
         return self.asked or self.armed
 
 
+class Landing(Record):
+    """Whose pods the API gates for a migration: those that this controller (its uid) makes before `until`."""
+
+    controller: str
+    until: Millis
+
+
 def hold_names(id: MigrationId) -> tuple[str, str]:
     """Of the Reservations that hold its slot at the target, and at the source where it turns back."""
     return f"restow-{id}", f"restow-{id}-back"

@@ -42,21 +42,25 @@ class ClusterState(Charges):
     # -- questions that several deciders ask -------------------------------------------------------------------------
 
     def awaits_placement(self, pod: PodUid) -> bool:
-        """Whether the session should find a node for it."""
+        """Whether the session should find a node for it, or, for one of another scheduler that only our gate keeps from it, a slot."""
         known = self.pods.get(pod)
         return (
             known is not None
             and (live := known.live).node is None
             and live.phase == "Pending"
             and not live.deleting
-            and not known.fact.gated
             and pod not in self.placed
-            and self.ours(known.fact)
+            and (not known.fact.gated if self.ours(known.fact) else known.fact.landing)
         )
 
     def requeue(self, pod: PodUid) -> None:
         """Put a pod into the session's queue, or take it out, as facts and intents say."""
-        if self.awaits_placement(pod):
+        awaits = self.awaits_placement(pod)
+        known = self.pods.get(pod)
+        ours = known is not None and self.ours(known.fact)
+        if not ours:
+            self._regate(pod, awaits)
+        if awaits and ours:
             if pod not in self.queue and pod not in self.parked and pod not in self.nominations:
                 self.put(self.queue, pod, self.turn(pod))
         else:
@@ -66,6 +70,20 @@ class ClusterState(Charges):
                 self.denominate(pod)
             if pod in self.reserved_tasks:
                 self.unreserve(pod)
+
+    def _regate(self, pod: PodUid, awaits: bool) -> None:
+        """One of another scheduler: whether it waits for a slot, or a slot was handed over to it and it is not bound."""
+        known = self.pods.get(pod)
+        ours_to_land = pod in self.to_land or (known is not None and known.fact.landing)
+        if awaits and pod not in self.gated:
+            self.put(self.gated, pod, None)
+            self.capacity_epoch += 1  # a slot may wait for it, or it is let go
+        elif not awaits:
+            self.drop(self.gated, pod)
+        if ours_to_land and pod in self.placed and known is not None and known.live.node is None and not known.live.deleting:
+            self.put(self.to_land, pod, None)
+        else:
+            self.drop(self.to_land, pod)
 
     def declare(self, id: ShapeId, spec: PodShape) -> None:
         """What pods of this shape ask for. Where that is another thing than before (only a shape that nobody had declared was taken for one that

@@ -16,6 +16,7 @@ NOT_READY = "NotReady"
 MIGRATING = "Migrating"
 CRITICAL = "Critical"
 SCHEDULER = "Scheduler"
+NOT_CHOSEN = "NotChosen"
 NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
@@ -69,6 +70,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     MIGRATING: "it is part of a migration that is under way",
     CRITICAL: "its priority is system-critical",
     SCHEDULER: "another scheduler places it, which knows nothing of holds",
+    NOT_CHOSEN: "another scheduler places it, which does not choose the part of a device, or the CPUs, that would be held for it",
     NAMESPACE: "evictableNamespaces leaves its namespace out",
     LABELS: "labelSelector does not select it",
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",

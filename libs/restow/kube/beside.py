@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from restow.contracts.values import OwnerRef
+from restow.domain.beside import GATE as LANDING
+from restow.domain.beside import SLOT
 from restow.domain.foreign import LOG
 from restow.kube import decode as d
 from restow.kube import wire, wire_objects
@@ -22,7 +24,6 @@ from restow.kube.crs import Created, CreateOutcome, DeleteOutcome
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, read
 from restow.kube.placeholder import (
     NAMESPACE,
-    SLOT,
     Placeholder,
     class_name,
     hold_class,
@@ -30,8 +31,6 @@ from restow.kube.placeholder import (
     restricted,
 )
 
-LANDING = "restow.dev/landing"
-"""The scheduling gate of a pod that is awaited."""
 TOUCHED = "restow.dev/touched"
 """Annotation that says nothing: it is changed so that the scheduler sees the pod."""
 LANDINGS = "/apis/restow.dev/v1/landings"

@@ -12,6 +12,7 @@ from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
+from restow.domain.beside import GATE
 from restow.domain.owners import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
@@ -120,6 +121,7 @@ def pod_fact(
         sandboxless=plain.sandboxless,
         waiting=plain.waiting,
         well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
+        landing=[gate.name for gate in spec.scheduling_gates or ()] == [GATE],
     )
     return shape, id, fact
 

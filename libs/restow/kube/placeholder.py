@@ -15,6 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from restow.contracts import values as v
+from restow.domain.beside import NAMESPACES, SLOT
 from restow.domain.foreign import LOG
 from restow.domain.selectors import selects
 from restow.kube.annotations import MIGRATION
@@ -36,11 +37,8 @@ from restow.kube.pod_template import (
     tolerations,
 )
 
-NAMESPACE = "restow-holds"
-WITH_HOST_PORTS = "restow-holds-ports"
-"""Where those with host ports are: Pod Security's `restricted` refuses them."""
-SLOT = "restow.dev/slot"
-"""Annotation: the slot that it is the body of."""
+NAMESPACE, WITH_HOST_PORTS = NAMESPACES
+"""Pod Security's `restricted` refuses host ports."""
 GATE = "restow.dev/hold"
 """The scheduling gate of one that is never bound."""
 IMAGE = "registry.k8s.io/pause:3.10"

@@ -173,6 +173,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.SearchBegun: lambda v, n: f"plan {v.plan} ({v.trigger}) is being made" + (f", with at most {v.steps} steps of search" if v.steps else ""),
     e.SearchEnded: lambda v, n: f"plan {v.plan} came to no end: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
+    e.LandingOpened: lambda v, n: f"{v.migration}: what its controller makes until {seconds(v.until)} is gated",
+    e.LandingClosed: lambda v, n: f"{v.migration}: what its controller makes is gated no more",
     e.Held: lambda v, n: f"{v.migration}: its landing slot is held",
     e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {seconds(v.deadline)}",
     e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {seconds(v.deadline)}",

@@ -68,7 +68,8 @@ class ShapeDeclared(Event, tag="cluster.shape_declared"):
 class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or whose description has changed. It has `labels`, the annotations that some rule
     reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
-    controller; `owners` are all other owner references. Fields that `PodChanged` also has are its moving part."""
+    controller; `owners` are all other owner references. `landing`: the only gate that keeps it from its scheduler is Restow's
+    (`restow.dev/landing`). Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid
     namespace: str
@@ -96,6 +97,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     sandboxless: Millis = Millis(0)
     waiting: str = ""
     well: tuple[Int, ...] = ()
+    landing: bool = False
 
     def moving(self) -> "PodChanged":
         """Its moving part."""

@@ -85,6 +85,21 @@ class Holding(Event, tag="migration.holding"):
     deadline: Millis
 
 
+class LandingOpened(Event, tag="migration.landing_opened"):
+    """The API has been asked to gate what this controller (its uid) makes before `until`, so that its scheduler does not look at the
+    pod's successor before its slot is handed over to it. Only for pods that another scheduler places."""
+
+    migration: MigrationId
+    controller: str
+    until: Millis
+
+
+class LandingClosed(Event, tag="migration.landing_closed"):
+    """What its controller makes is gated no more on behalf of this migration."""
+
+    migration: MigrationId
+
+
 class Held(Event, tag="migration.held"):
     migration: MigrationId
 

@@ -89,7 +89,7 @@ class HandedOver(Event, tag="session.handed_over"):
 
 class HoldReleased(Event, tag="session.hold_released"):
     """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node can
-    no longer have that much)."""
+    no longer have that much), HoldStolen (its placeholder is gone), `PlaceholderRefused: …`."""
 
     reservation: ReservationUid
     slot: SlotName

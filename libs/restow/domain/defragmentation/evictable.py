@@ -6,6 +6,7 @@ plugins (`scope`); where there is no policy, as upstream's DefaultEvictor does b
 
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
+from restow.domain.beside import another_scheduler
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
@@ -26,7 +27,6 @@ from restow.domain.verdicts import (
     NAMESPACE,
     NOT_READY,
     PINNED,
-    SCHEDULER,
     STATIC,
     TERMINATING,
     UNSUPPORTED,
@@ -111,8 +111,8 @@ class Evictable:
         verdict = ""
         if shape.priority >= SYSTEM_CRITICAL and self._scope.why_not is None:
             verdict = CRITICAL
-        elif shape.scheduler not in self._state.session_config.scheduler_names:
-            verdict = SCHEDULER
+        elif why := another_scheduler(self._state, id):
+            verdict = why
         elif shape.is_beyond_us or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED
         self._shapes[id] = verdict

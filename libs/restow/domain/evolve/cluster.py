@@ -3,9 +3,10 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import ShapeId
+from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import devices, groups
+from restow.domain.beside import STOLEN, has_fallen, named_slot
 from restow.domain.evolve import bounces, demand_slots
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
@@ -55,6 +56,10 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     if known is None:
         state.clock += 1
         _touch_awaited(state, event)
+        if (key := named_slot(state, event)) is not None:
+            state.put(state.placeholders, uid, key)
+            if key not in state.stand_ins:
+                state.put(state.stand_ins, key, uid)
     else:
         # Whatever is described may be what a rule reads: it is considered anew, in its old turn.
         state.unpark(uid)
@@ -137,7 +142,25 @@ def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) 
     state.requeue(uid)
     if waited and uid not in state.parked:
         _waits_no_more(state)
+    if uid in state.placeholders:
+        _embody(state, uid, live)
     _touch(state, uid)
+
+
+def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None:
+    """A slot is ready once its placeholder runs on its node, and lost with it."""
+    key = state.placeholders[uid]
+    slot = state.slots.get(key[0], {}).get(key[1])
+    if slot is None or key not in state.held_on.get(slot.node, ()) or state.stand_ins.get(key) != uid:
+        return
+    state.touched.reservations[key[0]] = None
+    if has_fallen(live) or (live is not None and live.node not in (None, slot.node)):
+        if key not in state.to_release:
+            state.put(state.to_release, key, STOLEN)
+            state.moved.append(key)
+            rephase(state, key[0])
+    elif slot.phase is SlotPhase.WAITING:
+        state.note_waiting(key, slot)
 
 
 def pod_troubled(state: ClusterState, event: e.PodTroubled) -> None:
@@ -176,6 +199,12 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     if group is not None:
         state.touched.groups[group] = None
     state.regroup(known.fact, None)
+    if uid in state.placeholders:
+        _embody(state, uid, None)
+        key = state.drop(state.placeholders, uid)
+        if state.stand_ins.get(key) == uid:
+            state.drop(state.stand_ins, key)
+            state.touched.reservations[key[0]] = None
 
 
 def _touch(state: ClusterState, uid) -> None:

@@ -12,7 +12,7 @@ from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
-from restow.domain.records import FINAL, Migration, Plan, Refusal, Step
+from restow.domain.records import FINAL, Landing, Migration, Plan, Refusal, Step
 from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
@@ -287,6 +287,19 @@ def turning_back(state: ClusterState, event: e.TurningBack) -> None:
     state.capacity_epoch += 1  # its successor waits for another slot now
 
 
+def landing_opened(state: ClusterState, event: e.LandingOpened) -> None:
+    if event.migration not in state.migrations:
+        state.void["migration.landing_opened"] += 1
+        return
+    state.put(state.landings, event.migration, Landing(event.controller, event.until))
+    state.touched.migrations[event.migration] = None
+
+
+def landing_closed(state: ClusterState, event: e.LandingClosed) -> None:
+    if state.drop(state.landings, event.migration) is None:
+        state.void["migration.landing_closed"] += 1
+
+
 def _count(state: ClusterState, record: Migration) -> None:
     """Of evictions only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
     looking at all of them at each one costs the square of their number."""
@@ -305,6 +318,8 @@ RULES: Rules = {
     e.SearchBegun: searches.begun,
     e.SearchEnded: searches.ended,
     e.Bounced: bounces.bounced,
+    e.LandingOpened: landing_opened,
+    e.LandingClosed: landing_closed,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

@@ -27,10 +27,12 @@ def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) ->
 
 
 def settle_phases(state: ClusterState) -> None:
-    """At the end of an event: the phases of those whose slots it has changed."""
+    """At the end of an event: the phases of those whose slots it has changed, and whether what stands in these slots is charged by itself."""
     while state.unsettled:
         uid = next(iter(state.unsettled))
         del state.unsettled[uid]
+        for pod in [pod for key, pod in state.stand_ins.items() if key[0] == uid]:
+            state.settle(pod)
         rephase(state, uid)
         forget_if_over(state, uid)
 

@@ -10,6 +10,7 @@ from restow.contracts.ids import LATEST, MigrationId, Millis, PodUid, Reservatio
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
+from restow.domain.beside import PLACEHOLDER, needs_placeholder
 from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
@@ -107,13 +108,14 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
         capacity = Capacity(wanted, devices=event.devices, cores=event.cores)
     else:
         capacity = Capacity.full(wanted, event.devices, event.cores)
+    empty = not event.waiting and needs_placeholder(state, key, slot)
     held = Slot(
         slot.shape,
         slot.task,
-        SlotPhase.WAITING if event.waiting else SlotPhase.HELD,
+        SlotPhase.WAITING if event.waiting or empty else SlotPhase.HELD,
         event.node,
         event.devices,
-        reason=PRE_ALLOCATION if event.waiting else "",
+        reason=PRE_ALLOCATION if event.waiting else PLACEHOLDER if empty else "",
         queue=_queue_of(state, event.reservation),
         cores=event.cores,
         capacity=capacity,

@@ -19,7 +19,7 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import demand_slots, effects, saga, search
+from restow.domain.migration import demand_slots, effects, gating, saga, search
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
@@ -51,6 +51,8 @@ class MigrationDecider:
             case c.ReportHold(migration=id) | c.ReportEviction(migration=id):
                 migration = active(state, id)
                 return () if migration is None else saga.answered(state, migration, command)
+            case c.ReportLanding():
+                return gating.reported(state, command)
             case c.ReportSlot(plan=plan, message=message):
                 if plan not in state.plans or plan in state.cancelled:
                     return ()

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import (
     AbortEviction,
+    CloseLanding,
     CreateDemandSlot,
     CreateHold,
     DeleteReservation,
     Effect,
     Evict,
+    OpenLanding,
     TellBounced,
     TellGroupMoves,
 )
 from restow.domain.groups import named
-from restow.domain.migration import demand_slots, successor
+from restow.domain.migration import demand_slots, gating, successor
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched
@@ -38,7 +40,7 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
 
 def owed(state: ClusterState, effect: Effect) -> bool:
     match effect:
-        case CreateHold(migration=id) | Evict(migration=id) | AbortEviction(migration=id):
+        case CreateHold(migration=id) | Evict(migration=id) | AbortEviction(migration=id) | OpenLanding(migration=id) | CloseLanding(migration=id):
             migration = state.migrations.get(id)
         case CreateDemandSlot(name=key):
             demand_slot = state.demand_slots.get(key)
@@ -72,6 +74,7 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         case step if step in FINAL:
             # Landed, too: the object has done its work. garbage_collector removes what is missed here.
             yield from _deletion(state, migration.reservation)
+    yield from gating.pending(state, migration)
     if migration.spent:
         yield from _deletion(state, migration.spent)
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId, Millis, PodUid
-from restow.domain.migration import demand_slots, holds, plan_order, successor, victim
+from restow.domain.beside import is_beside
+from restow.domain.migration import demand_slots, gating, holds, plan_order, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
@@ -125,6 +126,9 @@ class Case:
     def may_return(self) -> bool:
         """Whether its old node is of any use to a successor."""
         late = self.now >= lands_until(self.state, self.migration)
+        if is_beside(self.state, self.migration.shape):
+            # Nothing guards the old node for a pod that another scheduler places: it is that scheduler's again, at once.
+            return False
         return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
 
     @property
@@ -231,7 +235,7 @@ MARK_LATE = Fact("its time to be marked is up, and the API has not answered", la
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
                  lambda case: case.slot_void and not case.may_return and case.slot_void)
 SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old node",
-                     lambda case: case.slot_void if successor.pattern(case.state, case.migration) is not None else None)
+                     lambda case: case.slot_void if case.may_return and successor.pattern(case.state, case.migration) is not None else None)
 SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no successor yet", lambda case: case.slot_void)
 SUCCESSOR_WENT = Fact("a successor has another node, and none waits for one; its time to land is up, or no other pod can come",
                       lambda case: case.went_elsewhere)
@@ -297,7 +301,9 @@ def cancelled(state: ClusterState, migration: Migration) -> Reason | None:
 def may_evict(state: ClusterState, migration: Migration) -> bool:
     """Whether the pod has its slot, if it needs one, on a node that takes its successor. Asked in the decision, and before
     every attempt: a hold stays on a node that is cordoned or not ready, and is of no use there."""
-    return victim.is_only_evicted(migration) or (holds.held(state, migration) and holds.lost(state, migration) is None)
+    if victim.is_only_evicted(migration):
+        return True
+    return holds.held(state, migration) and holds.lost(state, migration) is None and gating.is_gated(state, migration)
 
 
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import verdicts as rule
+from restow.domain.beside import another_scheduler
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
@@ -126,8 +127,8 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
         return rule.USES_RESERVATION
     if pod.pinned_node:
         return rule.PINNED
-    if shape.scheduler not in state.session_config.scheduler_names:
-        return rule.SCHEDULER
+    if why := another_scheduler(state, pod.shape):
+        return why
     if shape.is_beyond_us:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:

@@ -5,11 +5,23 @@ from collections.abc import Iterable, Sequence
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
-from restow.domain import volumes
+from restow.domain import beside, volumes
 from restow.domain.binding import bind
-from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
+from restow.domain.effects import (
+    Bind,
+    BindClaim,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    Effect,
+    EvictVictim,
+    Land,
+    LetGo,
+    TellNominated,
+    TellUnschedulable,
+)
 from restow.domain.memo import kept
 from restow.domain.session import opening, statuses
+from restow.domain.session.beside import land
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.reasons import condition_message, say_who_waits, still_says
 from restow.domain.session.registry import open_session, run_actions
@@ -47,15 +59,17 @@ class SessionDecider:
                 if placement is None or placement.node != node:
                     return ()
                 return (e.PodReleased(pod, reason),)
+            case c.RefusePlaceholder(reservation=reservation, slot=slot, reason=reason):
+                return beside.lost_to(state, reservation, slot, reason)
             case c.RefusePreemption(pod=pod, reason=reason):
                 return refuse(state, pod, reason)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
         pace = kept(state, Pace)
-        if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or _to_settle(state, now):
+        if state.to_release or state.queue or state.whole or state.stranded() or beside.astray(state) or rejections(state) or _to_settle(state, now):
             return c.Schedule(now, LIMIT, pace.turn)
-        waiting = state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
+        waiting = state.slot_queue or state.gated or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         moved = pace.rested != state.capacity_epoch or pace.last(state) > now + PUT_BACK
         if (waiting and moved) or ((when := self.deadline(state)) is not None and when <= now):
             return c.Schedule(now, LIMIT, pace.turn)
@@ -78,6 +92,9 @@ class SessionDecider:
         for pod in pods:
             placement, live = state.placed.get(pod), state.live_of(pod)
             if placement is not None and live is not None and live.node is None:
+                if pod in state.to_land:
+                    effects += [Land(pod, placement.node)] if beside.is_to_land(state, pod) else []
+                    continue
                 effects += volumes.owed(state, pod) if placement.volumes else (bind(state, pod),)
             elif pod in state.parked:
                 effects.append(TellUnschedulable(pod, condition_message(state, pod)))
@@ -86,6 +103,8 @@ class SessionDecider:
             if pod in state.victims_of:
                 effects.append(EvictVictim(pod))
         effects += statuses.pending(state, touched)
+        if state.placeholders or state.gated or state.migration_config.beside:
+            effects += beside.pending(state, touched)
         return effects
 
     def owed(self, state: ClusterState, effect: Effect) -> bool:
@@ -101,6 +120,8 @@ class SessionDecider:
                 return nomination is not None and nomination.node == node
             case EvictVictim(pod=pod):
                 return pod in state.victims_of
+            case CreatePlaceholder() | DeletePlaceholder() | Land() | LetGo():
+                return beside.owed(state, effect)
         return statuses.owed(state, effect)
 
 
@@ -148,6 +169,7 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
     session = open_session(state, now, limit, turn)
     try:
         settle_nominations(session)
+        land(session)
         session.jobs = opening.jobs(session)
         run_actions(session)
         elsewhere(session)

@@ -7,6 +7,7 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain import beside
 from restow.domain.changes import Changes, Seen
 from restow.domain.evolve.session import UNAVAILABLE
 from restow.domain.memo import kept
@@ -24,6 +25,7 @@ def releases(state: ClusterState, limit: int) -> list[e.Event]:
     events += [e.HoldReleased(*key, UNAVAILABLE) for key in lost_for_good]
     events += [e.HoldReady(*key) for key in sorted(state.whole.keys() - set(lost_for_good)) if key not in state.to_release]
     lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
+    lost |= dict.fromkeys(beside.astray(state), beside.GONE)
     events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order_of)]
     return events
 

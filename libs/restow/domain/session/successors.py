@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.beside import is_beside
 from restow.domain.config import SessionConfig
 from restow.domain.session import queues
 from restow.domain.session.actions import handover
@@ -21,6 +22,8 @@ from restow.domain.state import ClusterState
 def turned_away(state: ClusterState, uid: PodUid) -> str:
     """Why a pod like this one would wait whatever is held for it; empty where it would not."""
     pod = state.pods[uid].fact
+    if is_beside(state, pod.shape):
+        return ""  # it has neither a queue nor actions
     if not state.ours(pod):
         return f"scheduler {state.shapes[pod.shape].scheduler} is not among schedulerNames"
     rules = _rules(state)

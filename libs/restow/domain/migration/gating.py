@@ -1,0 +1,61 @@
+"""For which moves the API gates what a controller makes: from `holding` on, until a slot is handed over to the successor or the move has ended.
+
+Only for pods of other schedulers (`restow.domain.beside`). Each entry ends by itself, so that nothing is gated for long where Restow is away.
+"""
+
+from collections.abc import Iterator
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.ids import Millis
+from restow.domain.beside import is_beside
+from restow.domain.effects import CloseLanding, Effect, OpenLanding
+from restow.domain.migration.deadlines import deadline
+from restow.domain.records import FINAL, Migration, Step
+from restow.domain.state import ClusterState
+
+SPARE = 120_000
+"""Milliseconds for which an entry is made beyond what is needed now, so that it is not renewed at each step."""
+
+
+def is_wanted(state: ClusterState, migration: Migration) -> bool:
+    """Whether its successor is to be gated."""
+    if migration.step in FINAL or migration.step is Step.PLANNED or migration.successor or not migration.move.target:
+        return False
+    return is_beside(state, migration.shape)
+
+
+def needed_until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when its successor may come, as far as is known now."""
+    config, until = state.migration_config, deadline(state, migration)
+    return until if migration.step is Step.EVICTED else Millis(until + config.evicts_for + config.land_deadline)
+
+
+def is_gated(state: ClusterState, migration: Migration) -> bool:
+    """Whether what its controller makes is gated for as long as it may have to be; of a pod of ours nothing has to be."""
+    if not is_beside(state, migration.shape):
+        return True
+    landing = state.landings.get(migration.id)
+    return landing is not None and landing.until >= needed_until(state, migration)
+
+
+def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
+    if not is_wanted(state, migration):
+        if migration.id in state.landings:
+            yield CloseLanding(migration.id)
+        return
+    if is_gated(state, migration):
+        return
+    pod, known = state.fact_of(migration.move.pod), state.landings.get(migration.id)
+    controller = pod.owner.uid if pod is not None and pod.owner is not None else "" if known is None else known.controller
+    if controller:
+        yield OpenLanding(migration.id, controller, Millis(needed_until(state, migration) + SPARE))
+
+
+def reported(state: ClusterState, said: c.ReportLanding) -> tuple[e.Event, ...]:
+    known = state.landings.get(said.migration)
+    if not said.until:
+        return (e.LandingClosed(said.migration),) if known is not None else ()
+    if said.migration not in state.migrations or (known is not None and known.until >= said.until):
+        return ()
+    return (e.LandingOpened(said.migration, said.controller, said.until),)

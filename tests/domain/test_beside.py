@@ -1,0 +1,254 @@
+"""Pods that another scheduler places, moved with a held slot: a placeholder holds it, the API gates the successor, our session hands it over."""
+
+import pytest
+from domain.build import NOW, changed, configured, given, node, pod, run, shape, then
+from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import beside, config, session
+from restow.domain import reservation as reservations
+from restow.domain.effects import (
+    CloseLanding,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    DeleteReservation,
+    Evict,
+    Land,
+    LetGo,
+    OpenLanding,
+)
+from restow.domain.records import SlotPhase, Step
+
+STOCK = "default-scheduler"
+
+
+def world(*more: e.Event, schedulers=(STOCK,)):
+    """Nodes a and b; p of another scheduler runs on a."""
+    conf = config.MigrationConfig(max_unavailable=0, evictions_per_minute=0, beside=schedulers)
+    return given(
+        configured("migration", conf), node("a", cpu=4_000), node("b", cpu=4_000), shape("s", cpu=3_000, scheduler=STOCK),
+        pod("p", node="a", owner=OWNER), *more,
+    )  # fmt: skip
+
+
+def session_answers(state, after: int = 0) -> list[e.Event]:
+    found = [*run(state, reservations.decider, c.Review(NOW + after))]
+    for _ in range(3):
+        found += run(state, session.decider, c.Schedule(NOW + after))
+    return found
+
+
+def session_owes(state) -> list:
+    return list(session.decider.pending(state, None))
+
+
+def placeholder(state, id: str = "x-1", uid: str = "h", **more) -> e.PodObserved:
+    """What the session makes for the slot of a migration."""
+    (name,) = state.slots[f"hold-{id}"]
+    return pod(uid, "s", namespace="restow-holds", labels={"restow.dev/log": state.log}, annotations={beside.SLOT: f"hold-{id}/{name}"}, **more)
+
+
+def holding(state):
+    """Planned and begun: its Reservation is there, and the session has chosen the slot."""
+    then(state, plan("x", move("x-1")))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    return state
+
+
+def stands(state, node: str = "b", uid: str = "h") -> None:
+    then(state, placeholder(state, uid=uid))
+    then(state, changed(uid, node=node))
+    then(state, changed(uid, node=node, phase="Running", ready=True))
+    session_answers(state)
+
+
+def opened(state) -> None:
+    """The API takes what the saga asks it to gate."""
+    for effect in owed(state):
+        if isinstance(effect, OpenLanding):
+            run(state, decider, c.ReportLanding(NOW, effect.migration, effect.controller, effect.until))
+
+
+def evicted(state):
+    """As far as the eviction: the slot is held, the pod terminates."""
+    holding(state)
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    terminate(state, "p")
+    advance(state)
+    return state
+
+
+def successor(state, uid: str = "p2", **more) -> None:
+    then(state, pod(uid, "s", owner=OWNER, gated=True, landing=True, **more))
+    session_answers(state)
+
+
+def slot(state):
+    (one,) = state.slots["hold-x-1"].values()
+    return one
+
+
+def free(state, name: str) -> int:
+    return int(state.table.free[state.table.rows[name], state.table.columns["cpu"]])
+
+
+def test_a_slot_waits_for_its_placeholder_and_holds_its_capacity_meanwhile():
+    state = holding(world())
+    assert (slot(state).phase, slot(state).reason) == (SlotPhase.WAITING, beside.PLACEHOLDER)
+    assert free(state, "b") == 1_000
+    assert session_owes(state) == [CreatePlaceholder("hold-x-1", "hold-0")]
+    stands(state)
+    assert slot(state).phase is SlotPhase.HELD
+    assert free(state, "b") == 1_000, "the placeholder is the slot's body: nothing is charged twice"
+    assert session_owes(state) == []
+
+
+def test_nobody_is_evicted_before_the_placeholder_runs_and_the_api_gates_what_its_controller_makes():
+    state = holding(world())
+    (landing,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
+    assert (landing.migration, landing.controller) == ("x-1", OWNER.uid)
+    stands(state)
+    assert evicts(advance(state)) == []
+    opened(state)
+    assert evicts(advance(state)) == ["x-1"]
+    assert owed(state) == [Evict("x-1")]
+
+
+def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
+    state = evicted(world())
+    successor(state)
+    assert state.migrations["x-1"].successor == "p2"
+    assert session_owes(state) == [Land("p2", "b")]
+    assert free(state, "b") == 1_000
+    advance(state)
+    assert CloseLanding("x-1") in owed(state)
+    run(state, decider, c.ReportLanding(NOW, "x-1"))
+    # The effect: nominated, the placeholder deleted, the gate removed; then its scheduler binds it.
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    assert session_owes(state) == []
+    assert state.gated == {}
+    assert list(state.to_land) == ["p2"]
+    then(state, changed("p2", node="b"), e.PodGone("p"), changed("p2", node="b", phase="Running", ready=True))
+    advance(state)
+    assert step(state, "x-1") is Step.LANDED
+    assert (free(state, "a"), free(state, "b")) == (4_000, 1_000)
+    assert (state.placeholders, state.stand_ins, state.to_land, state.landings) == ({}, {}, {}, {})
+
+
+def test_whoever_else_is_gated_is_let_go_at_once():
+    state = evicted(world())
+    successor(state)
+    successor(state, "p3")
+    assert [effect for effect in session_owes(state) if isinstance(effect, LetGo)] == [LetGo("p3")]
+    then(state, pod("p3", "s", owner=OWNER))
+    assert not any(isinstance(effect, LetGo) for effect in session_owes(state))
+
+
+def test_one_that_came_before_the_eviction_is_nobodys_successor():
+    state = holding(world())
+    opened(state)
+    successor(state, "early")
+    assert LetGo("early") in session_owes(state)
+
+
+def test_a_stolen_placeholder_before_the_eviction_rolls_the_move_back():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    then(state, changed("h", node="b", phase="Running", deleting=NOW))
+    session_answers(state)
+    assert slot(state).reason == beside.STOLEN
+    assert failed(advance(state)) == {"x-1": "HoldFailed"}
+    assert state.pods["p"].live.deleting == 0
+
+
+def test_a_stolen_placeholder_after_the_eviction_lets_the_successor_compete_as_usual():
+    state = evicted(world())
+    then(state, e.PodGone("h"))
+    session_answers(state)
+    successor(state)
+    advance(state)
+    then(state, e.PodGone("p"))
+    advance(state)
+    assert step(state, "x-1") is Step.FAILED
+    assert [effect for effect in session_owes(state) if isinstance(effect, LetGo)] == [LetGo("p2")]
+
+
+def test_a_placeholder_that_its_kubelet_rejects_ends_the_move():
+    state = holding(world())
+    then(state, placeholder(state), changed("h", node="b", phase="Failed", reason="OutOfcpu"))
+    session_answers(state)
+    assert failed(advance(state)) == {"x-1": "HoldFailed"}
+
+
+def test_one_that_the_api_refuses_too_and_its_words_are_kept():
+    state = holding(world())
+    run(state, session.decider, c.RefusePlaceholder(NOW, "hold-x-1", "hold-0", "403 Forbidden by policy"))
+    assert slot(state).reason == "PlaceholderRefused: 403 Forbidden by policy"
+    assert failed(advance(state)) == {"x-1": "HoldFailed"}
+
+
+def test_when_a_move_ends_its_placeholder_is_deleted_and_counts_until_it_is_gone():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    session_answers(state)
+    assert DeletePlaceholder("h") in session_owes(state)
+    assert CloseLanding("x-1") in owed(state)
+    assert free(state, "b") == 1_000
+    then(state, e.PodGone("h"))
+    assert free(state, "b") == 4_000
+
+
+def test_a_pod_that_its_scheduler_binds_elsewhere_is_where_the_fact_says():
+    state = evicted(world(node("c", cpu=4_000)))
+    successor(state)
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    then(state, changed("p2", node="c"), e.PodGone("p"))
+    advance(state)
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "Elsewhere")
+    assert (free(state, "b"), free(state, "c")) == (4_000, 1_000)
+
+
+def test_a_pod_that_is_never_bound_does_not_keep_its_place_for_ever():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("h"), e.PodGone("p"), pod("p2", "s", owner=OWNER))
+    late = 10 * config.MigrationConfig().land_deadline
+    advance(state, late)
+    assert step(state, "x-1") is Step.FAILED
+    assert e.PodReleased("p2", beside.GONE) in session_answers(state, late)
+    assert DeleteReservation("hold-x-1") in owed(state)
+    then(state, e.ReservationGone("hold-x-1"))
+    session_answers(state, late)
+    assert free(state, "b") == 4_000
+
+
+def test_a_pod_of_ours_that_has_the_gate_waits_for_it_like_for_any_other():
+    state = given(node("a"), shape("s"), pod("p", gated=True, landing=True))
+    assert session_answers(state) == []
+    assert state.gated == {}
+
+
+@pytest.mark.parametrize("fake", [
+    {"namespace": "default"}, {"labels": {"restow.dev/log": "another"}}, {"owner": OWNER},
+], ids=["elsewhere", "another log", "owned"])  # fmt: skip
+def test_nobody_passes_for_a_placeholder(fake):
+    state = holding(world())
+    (name,) = state.slots["hold-x-1"]
+    said = {"namespace": "restow-holds", "labels": {"restow.dev/log": state.log}} | fake
+    then(state, pod("h", "s", node="b", phase="Running", annotations={beside.SLOT: f"hold-x-1/{name}"}, **said))
+    assert state.placeholders == {}
+
+
+def test_without_the_setting_pods_of_other_schedulers_stay_where_they_are():
+    state = world(schedulers=())
+    then(state, pod("p2", "s", owner=OWNER, gated=True, landing=True))
+    assert session_owes(state) == [LetGo("p2")]
