@@ -10,6 +10,7 @@ import contextvars
 import heapq
 import itertools
 import random
+from asyncio import format_helpers
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -93,6 +94,10 @@ class _Handle(asyncio.Handle):
         self._context = contextvars.copy_context() if context is None else context
         self._loop, self._callback, self._args = loop, callback, args
         self._cancelled, self._repr, self._source_traceback = False, None, None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled, self._callback, self._args = True, None, None
 
 
 class _TimerHandle(_Handle, asyncio.TimerHandle):
@@ -180,17 +185,27 @@ class SimLoop(asyncio.BaseEventLoop):
         self._here += len(ready)
         if self._here > self.spin:
             raise Spin(f"{self._here} callbacks at {self._now:.3f} s; the last: {[repr(handle) for handle in list(ready)[:3]]}")
+        take, may_run = ready.popleft, self._may_run
         for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled and self._may_run(handle):
+            handle = take()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(_process)
+            if process is None or may_run(process, handle):
                 self.ran += 1
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    handle._context.run(self._raised, handle, error)
 
-    def _may_run(self, handle: asyncio.Handle) -> bool:
+    def _raised(self, handle: asyncio.Handle, error: BaseException) -> None:
+        called = format_helpers._format_callback_source(handle._callback, handle._args)
+        self.call_exception_handler({"message": f"Exception in callback {called}", "exception": error, "handle": handle})
+
+    def _may_run(self, process: Process, handle: asyncio.Handle) -> bool:
         """Whether its process lives, and does not stand still."""
-        process = handle._context.get(_process)
-        if process is None:
-            return True
         if process.dead:
             process.grave.append(handle)
             return False
@@ -235,6 +250,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """Not remembered: the loop ends with its process, and shuts nothing down."""
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
         pass

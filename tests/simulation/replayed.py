@@ -46,7 +46,8 @@ class Replayed:
             return
         self._tail.append(record)
         for decision in decode_record(record):
-            self.events.update(str(type(event).__struct_config__.tag) for event in decision.events)
+            for event in decision.events:
+                self.events[type(event).__struct_config__.tag] += 1
 
     def look(self) -> None:
         """Compare every state that is as far as ours, and the snapshot of the last look with what came since."""

@@ -10,23 +10,21 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from simulation.plan import Plan
-
 # What a run needs is imported here, before processes are forked: each would spend a second on it.
-from simulation.world import Judge, Result, World
+import restow.kubesim.controllers  # noqa: F401
+from simulation.judge import Judge, Limits
+from simulation.plan import Plan
+from simulation.world import Result, World
 
 LIMIT = 120
 """Seconds of processor time. A seed takes a few, with many migrations some ten; what takes this long goes round in circles."""
 PATIENCE = 20
 """So many times that in wall time, on a machine that others use, too."""
-
-MakeJudge = Callable[[], Judge | None]
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How plans are run. `until`: stop at this commit; `export`: the folder that the log is written to."""
@@ -42,7 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def run_here(plan: Plan, options: Options) -> Result:
     """In this process, which has to end afterwards: it is on virtual time from now on."""
     began, worked = time.perf_counter(), time.process_time()
-    world = World(plan, _judge(plan) if options.judged else None, until=options.until, ignore=options.ignore)
+    judge = Judge(cluster="sim", limits=Limits(lag=plan.lag)) if options.judged else None
+    world = World(plan, judge, until=options.until, ignore=options.ignore)
     try:
         world.run()
     except Exception:
@@ -52,15 +51,6 @@ def run_here(plan: Plan, options: Options) -> Result:
         result.log = export(world, Path(options.export))
     result.wall, result.cpu = time.perf_counter() - began, time.process_time() - worked
     return result
-
-
-def _judge(plan: Plan) -> Judge | None:
-    try:
-        from simulation.judge import Judge as Real
-        from simulation.judge import Limits
-    except ImportError:
-        return None
-    return Real(cluster="sim", limits=Limits(lag=plan.lag))
 
 
 def export(world: World, folder: Path) -> str:

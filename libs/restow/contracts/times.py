@@ -16,7 +16,7 @@ def rfc3339(time: int) -> str:
         return ""
     time = bounded(time)
     moment = datetime.fromtimestamp(time // 1000, UTC)
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{time % 1000:03d}Z"
+    return f"{moment.isoformat()[:19]}.{time % 1000:03d}Z"
 
 
 def seconds(time: int) -> str:

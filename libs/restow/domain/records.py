@@ -155,6 +155,9 @@ class Slot(Record):
     asked: ShapeId = ShapeId("")
 
 
+_PHASES = tuple(SlotPhase)
+
+
 class Tally(Record):
     """How many slots of a Reservation are in each phase."""
 
@@ -170,7 +173,7 @@ class Tally(Record):
 
     def moved(self, was: SlotPhase | None, now: SlotPhase | None) -> "Tally":
         """One slot has gone from one phase to another; None where it is not there."""
-        return Tally(*(n + (p is now) - (p is was) for p, n in zip(SlotPhase, self.counts, strict=True)))
+        return Tally(*(n + (p is now) - (p is was) for p, n in zip(_PHASES, self.counts, strict=True)))
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:

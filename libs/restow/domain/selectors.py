@@ -23,9 +23,10 @@ def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """All of it must hold; an empty one selects everything."""
-    return all(labels.get(k) == v for k, v in selector.labels.items()) and all(
-        holds(e, labels) for e in selector.expressions
-    )
+    for key, value in selector.labels.items():
+        if labels.get(key) != value:
+            return False
+    return all(holds(e, labels) for e in selector.expressions)
 
 
 def covers(budget: BudgetObserved, pod: PodObserved) -> bool:

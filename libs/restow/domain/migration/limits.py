@@ -135,7 +135,7 @@ class Limits:
             return True
         if config.per_namespace and self._namespaces[migration.move.namespace] >= config.per_namespace:
             return True
-        return bool(config.evictions_per_minute) and self._recent(now) + self._coming >= config.evictions_per_minute
+        return bool(config.evictions_per_minute) and self._is_full(now, self._coming)
 
     def refuses(self, migration: Migration) -> Reason | None:
         """Why it must not begin, whatever else is under way: asked where it need not wait."""
@@ -216,7 +216,7 @@ class Limits:
     def before_eviction(self, migration: Migration, now: Millis) -> Reason | None:
         """Why the pod must not be evicted now; None where it may."""
         most = self._config.evictions_per_minute
-        if most and self._recent(now) >= most:
+        if most and self._is_full(now, 0):
             return "RateLimit", f"{most} pods were evicted within a minute"
         return self._too_many(migration, int(migration.id in self._parked))
 
@@ -229,9 +229,11 @@ class Limits:
         why = self._counted()._spare.too_few(group, migration.move.pod)
         return (GANG_MINIMUM, why) if why else None
 
-    def _recent(self, now: Millis) -> int:
-        """Those of a time that is still to come by more than that were decided before the clock was put back: an hour back is no hour's pause."""
-        return sum(abs(now - at) < MINUTE for at in self._evicted.values())
+    def _is_full(self, now: Millis, coming: int) -> bool:
+        """Whether as many evictions as a minute may have were decided within one, or are still to be.
+        Those of a time that is still to come by more than that were decided before the clock was put back: an hour back is no hour's pause."""
+        left = self._config.evictions_per_minute - coming
+        return len(self._evicted) >= left and sum(abs(now - at) < MINUTE for at in self._evicted.values()) >= left
 
     def _too_many(self, migration: Migration, more: int) -> Reason | None:
         """`more`: how many it adds to those that are under way."""
@@ -261,9 +263,11 @@ class Limits:
 
     def next_eviction(self) -> Millis | None:
         """When another eviction may be decided although nothing happens; None where one may be now."""
-        most = self._counted()._config.evictions_per_minute
-        times = sorted(at for at in self._evicted.values() if abs(self._state.time - at) < MINUTE)
-        if not most or len(times) + self._coming < most or not times:
+        most, known = self._config.evictions_per_minute, self._evicted
+        if not most or not known or len(known) + len(self._active) < most:
+            return None
+        times = sorted(at for at in known.values() if abs(self._state.time - at) < MINUTE)
+        if not times or len(times) + self._counted()._coming < most:
             return None
         return Millis(times[max(len(times) - most, 0)] + MINUTE)
 
