@@ -66,6 +66,7 @@ def test_cpus_come_from_as_few_zones_as_can_be_and_as_whole_cores_or_one_of_each
     ("asked", "expected"),
     [
         ({"count": 2, "taken": (0, 1, 2, 3, 4, 5, 6)}, (7, 15)),
+        ({"count": 2, "taken": (*range(7), *range(8, 15))}, (7, 15)),
         ({"count": 4, "taken": (0, 1, 2, 3, 4, 5, 6)}, None),
         ({"count": 8, "policy": SPREAD}, (0, 1, 2, 3, 4, 5, 6, 7)),
         ({"count": 9, "policy": SPREAD}, None),

@@ -190,6 +190,13 @@ def test_larger_requests_move_first():
     assert [pod for pod, _, _ in moves(state)] == ["big", "memory", "small"]
 
 
+def test_of_equal_requests_of_the_resource_that_classifies_the_one_of_more_cpu_moves_first():
+    by_memory = args(resourceType="memory", lowThresholds={"memory": 40}, defragmentThresholds={"memory": 70}, protectionThresholds={"memory": 90})
+    full = [node("t", memory=100 * GIB), shape("f", cpu=0, memory=75 * GIB), pod("f", "f", "t")]
+    state = given(S, shape("more", cpu=1_500), shape("less", cpu=500), node("a"), app("p", "a"), app("q", "a", "more"), app("o", "a", "less"), *full)
+    assert [pod for pod, _, _ in moves(state, by_memory)] == ["q", "p", "o"]
+
+
 def test_the_fullest_target_that_fits_wins_and_planned_moves_count():
     state = given(
         S, node("a", cpu=10_000), *(app(f"p{i}", "a") for i in range(3)),

@@ -15,6 +15,7 @@ from restow.contracts.values import ContainerTrouble, DeviceShare, HostPort, Lab
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
+from restow.domain.defragmentation.optimizing.choices import lightest
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.snapshot import dump, load
@@ -231,6 +232,15 @@ def test_a_target_stays_below_its_protection():
     protected = msgspec.structs.replace(NODES, protectionThresholds={"cpu": 95})
     assert moves(state) == [("p", "a", "b")]
     assert moves(state, protected) == []
+
+
+@pytest.mark.parametrize(("wanted", "takes"), [(999, True), (1_000, False)])
+def test_what_is_protected_stays_free_beside_what_is_wanted(wanted, takes):
+    state = given(S, shape("w", cpu=wanted), node("a", cpu=4_000), app("p", "a"), app("q", "a"), pod("t", "w"))
+    args = msgspec.structs.replace(NODES, protectionThresholds={"cpu": 75})
+    with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as world:
+        found = lightest(world, 0, world.vector("t"), protected=True)
+    assert (found == [()]) is takes
 
 
 def test_pods_that_came_back_are_left_alone_there():

@@ -17,6 +17,7 @@ from restow.contracts import events as e
 from restow.contracts.values import HostPort, LabelSelector, Move, PodTerm, Spread
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.order import Sequence
+from restow.domain.defragmentation.optimizing.rule_order import _Predecessors
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 
@@ -28,6 +29,13 @@ def ordered(state, wanted: dict[str, str]) -> list[Move]:
     rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
     with opened(task := Task(state, ARGS, NOW, "p", 2_000), "nodes", Rows(task)) as world:
         return Sequence(world, "p", 2_000).order(rows, list(rows)).moves
+
+
+def test_whom_a_move_waits_for_already_by_way_of_others_it_does_not_wait_for_again():
+    """Of four moves 1 waits for 0, and 3 is to wait for 1, then for 0 and 2."""
+    predecessors = _Predecessors([1], [0b0000, 0b0001, 0b0000, 0b0000])
+    predecessors.add_all([0, 2, 1, 2])
+    assert predecessors.after == [1, 2]
 
 
 class Cluster:

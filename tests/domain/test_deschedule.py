@@ -148,6 +148,7 @@ def unmovable():
     yield "Static", web("x", static=True)
     yield "DaemonSet", web("x", owner=replica_of("d", "DaemonSet"), annotations=ASKED)
     yield "Pinned", web("x", pinned_node="n1")
+    yield "Bounced", web("x"), e.Bounced(WEB.uid, "n1", 2)
     yield "Scheduler", web("x", shape="other"), shape("other", scheduler="default-scheduler")
     yield "Unsupported", web("x", shape="claims"), shape("claims", resource_claims=("c",))
 

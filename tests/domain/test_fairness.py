@@ -182,6 +182,14 @@ def test_shapes_with_equal_rules_about_nodes_share_what_is_known_of_nodes():
     assert placed(schedule(state)) == []
 
 
+def test_where_it_is_forgotten_which_nodes_changed_all_are_looked_at_again():
+    state = given(node("a", labels={"z": "x"}), node("b"), shape("s", node_selector={"z": "x"}), pod("p"))
+    assert placed(schedule(state)) == ["p"]
+    then(state, node("a"), node("b", labels={"z": "x"}), pod("q"))
+    state.changed_rows.forget()
+    assert [event.node for event in schedule(state) if isinstance(event, e.PodPlaced)] == ["b"]
+
+
 # -- drafts and snapshots ----------------------------------------------------------------------------------------------
 
 

@@ -132,6 +132,9 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def get_debug(self) -> bool:
+        return False
+
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
         task = _Task(coro, loop=loop, **more)
         task.number = next(self._numbers)

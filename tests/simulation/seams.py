@@ -28,10 +28,10 @@ class SimMachine(machine.Machine):
 
     def wall(self) -> int:
         process = running()
-        return int((EPOCH + self._loop.time() + (process.skew if process is not None else 0.0)) * 1e6) * 1000
+        return int((EPOCH + self._loop._now + (process.skew if process is not None else 0.0)) * 1e6) * 1000
 
     def steady(self) -> float:
-        return 1000.0 + self._loop.time()
+        return 1000.0 + self._loop._now
 
     def bits(self, count: int) -> int:
         return self._chance.getrandbits(count)

@@ -6,6 +6,7 @@ evicted for nothing. What only waits for our own migrations is no refusal: each 
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, task_of
@@ -32,11 +33,15 @@ class Spare:
 
     def __init__(self, state: ClusterState, moved: Iterable[PodUid], away: Iterable[PodUid]) -> None:
         self._state, self.moved, self.away = state, moved, away
-        self.budgets = Budgets(state)
         self._missing: dict[str, tuple[int, int]] = {}
         self._ready: dict[Group, dict[PodUid, None]] = {}
         self._by_task: dict[Group, Counter[str]] = {}
         self._children: dict[str, list[str]] | None = None
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """Mostly nobody asks: `Limits` are made after every fold."""
+        return Budgets(self._state)
 
     @classmethod
     def planning(cls, state: ClusterState) -> "Spare":
