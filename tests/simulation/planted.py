@@ -116,7 +116,7 @@ PLANTED = (
     # -- fold ----------------------------------------------------------------------------------------------------------
     Planted(
         "finished-pods-use-capacity", "fold", "ends", "charges.py",
-        "node is None or live.phase in OVER:\n", "node is None:\n",
+        " or known.live.phase in OVER or (pod in self", " or (pod in self",
         "Pods that have ended keep their capacity, others wait beside it.",
     ),
     Planted(
