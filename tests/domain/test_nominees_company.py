@@ -1,17 +1,24 @@
 """Nobody relies on a pod that waits for victims to go: it keeps others away, and may never come (kube-scheduler filters with nominees and
 without)."""
 
+import random
+
+import numpy as np
 import pytest
 from domain.build import GIB, NOW, configured, given, member, node, pod, pod_group, run, shape, then
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Spread
 from restow.domain import session
+from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.verdict.explain import explain, opened
 from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
-from restow.domain.topology import Topology
+from restow.domain.topology import Failing
+from restow.domain.topology.index import Index
 
 CONF = configured("session", read_conf({
     "actions": "enqueue, allocate, preempt, backfill",
@@ -117,34 +124,66 @@ def test_a_gang_is_judged_in_the_order_in_which_its_pods_were_chosen():
     assert run(state, session.decider, c.Schedule(NOW)) == []
 
 
-def test_on_whom_a_pod_leans_is_asked_once_for_all_who_are_alike(monkeypatch):
-    """800 nominees of eight gangs: a session asked each for every pod that it tried, for 10 s."""
-    asked: list[object] = []
-    leans_on = Topology.leans_on
+def _plainly(others: OtherPods, pod: e.PodObserved) -> list[Failing]:
+    """What rules remove, asked with all nominees and, after each other one was taken away by itself, without."""
+    topology, subject, mates = others.topology, others.subject(pod), others.mates(pod)
+    away = [(who, row) for uid, (who, row) in others.nominees.items() if uid != pod.pod and uid not in mates]
+    found = [topology.spread(subject), topology.affinity(subject)]
+    for who, _ in away:
+        topology.remove(who.pod)
+    found = [[*some, *ask(subject)] for some, ask in zip(found, (topology.spread, topology.affinity), strict=True)]
+    for who, row in away:
+        topology.add(who.pod, row, others.subject(who))
+    return found
 
-    def noted(self, subject, other):
-        asked.append(other)
-        return leans_on(self, subject, other)
 
-    monkeypatch.setattr(Topology, "leans_on", noted)
-    state = given(CONF, node("a", labels={"host": "a"}), NEAR, EVEN, shape("apart", cpu=0, pod_anti_affinity=(PodTerm("host", N),)))
-    for group in range(3):
-        then(state, pod_group(f"g{group}", need=9), *(member(f"m{group}-{i}", f"g{group}", "near", labels={"app": "n" if i % 2 else "o"}) for i in range(8)))
-    then(state, pod("near", "near"), pod("even", "even"), pod("apart", "apart", labels={"app": "n"}))
+def _removed(some: Failing) -> dict[str, np.ndarray]:
+    return {reason: np.logical_or.reduce([rows for said, rows in some if said == reason]).tolist() for reason, _ in some}
+
+
+@for_all(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 3)), max_size=60), st.integers(0, 2**16))
+def test_who_relies_on_nobody_is_asked_as_if_each_nominee_was_taken_away(steps, seed):
+    chance = random.Random(seed)
+    kinds = [NEAR, EVEN, shape("apart", cpu=0, pod_anti_affinity=(PodTerm("host", N),)), shape("plain", cpu=0)]
+    kinds.append(shape("both", cpu=0, pod_affinity=(PodTerm("zone", N), PodTerm("host", N)), spread=(Spread(1, "zone", "DoNotSchedule", N),)))
+    state = given(CONF, *(node(f"n{i}", labels={"host": "ab"[i % 2], "zone": f"z{i // 2}"}) for i in range(4)), *kinds, *(pod_group(f"g{i}", need=9) for i in range(2)))
+    for i in range(40):
+        labels, kind = {"app": chance.choice("no"), "i": str(i % 3)}, chance.choice(kinds).shape
+        where = {"node": f"n{i % 4}"} if i % 5 == 0 else {}
+        then(state, member(f"p{i}", f"g{i % 2}", kind, labels=labels, **where) if i % 3 == 0 else pod(f"p{i}", kind, labels=labels, **where))
     with opened(state) as seen:
-        others = seen.other_pods
-        for pods in (state.groups["default", f"g{group}"] for group in range(3)):
-            for uid in pods:
-                seen.enter(state.pods[uid].fact, 0)
-        seen.leave(state.pods["m1-3"].fact, 0)
-        for uid in ("near", "even", "apart", "m0-1", "m1-3"):
-            fact = state.pods[uid].fact
-            subject, asked[:] = others.subject(fact), []
-            leant = {who.pod for who, _ in others._leant_on(fact, subject)}
-            assert len(asked) <= 6
-            mates = others.mates(fact)
-            assert set(mates) == {who for who in others.nominees if who != uid and uid[0] == "m" and who[:2] == uid[:2]}
-            assert leant == {
-                who for who, (other, _) in others.nominees.items() if who != uid and who not in mates and leans_on(others.topology, subject, others.subject(other))
-            }
-            assert bool(leant) is (uid != "apart")
+        there: dict[str, int] = {}
+        for i, row in steps:
+            fact = state.pods[f"p{i}"].fact
+            if i % 5 == 0:
+                continue
+            if fact.pod in there:
+                seen.leave(fact, there.pop(fact.pod))
+            else:
+                there[fact.pod] = row
+                seen.enter(fact, row, nominee=row > 0)
+            others, asks = seen.other_pods, state.pods[f"p{chance.randrange(40)}"].fact
+            for found, plain in zip((others.spread(asks), others.affinity(asks)), _plainly(others, asks), strict=True):
+                assert _removed(found) == _removed(plain)
+
+
+def test_what_is_counted_does_not_grow_with_the_nominees_that_a_pod_may_not_rely_on(monkeypatch):
+    """1 700 lone nominees: for each of 1 500 pods that are spread a session took all of them away and added them again, for 16 s."""
+    state = given(
+        CONF, *(node(f"n{i}", cpu=2_000, labels={"zone": f"z{i % 3}"}) for i in range(60)), shape("lo", cpu=1_900), shape("hi", priority=5),
+        shape("even", cpu=10, spread=(Spread(60, "zone", "DoNotSchedule", N),)),
+        *(pod(f"v{i}", "lo", node=f"n{i}") for i in range(60)), *(pod(f"n{i}", "hi", labels={"app": "n", "i": str(i)}) for i in range(50)),
+    )  # fmt: skip
+    schedule(state)
+    assert len(state.nominations) == 50
+    put, counted = Index._put, list[int]()
+
+    def noted(self, occupant, n):
+        counted.append(n)
+        put(self, occupant, n)
+
+    monkeypatch.setattr(Index, "_put", noted)
+    then(state, *(pod(f"s{i}", "even", labels={"app": "n"}) for i in range(40)))
+    # Each is counted once as placed, and once as fact; so is each nominee.
+    assert len(placed(run(state, session.decider, c.Schedule(NOW)))) == 40
+    assert len(counted) <= 2 * (50 + 40) + 50

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from restow.domain.topology.asker import Asker
-from restow.domain.topology.domains import Domains
+from restow.domain.topology.domains import Count, Counted, Domains
 from restow.domain.topology.label_classes import Carried, LabelClass, Matching
 
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -15,9 +15,7 @@ EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 def failing(asker: Asker, label_class: LabelClass, hits: Iterable[Carried]) -> list[tuple[str, np.ndarray]]:
     """(reason, `(nodes,) bool`), in kube-scheduler's order; a rule that fails nowhere may be left out."""
-    found = []
-    if asker.affinity is not None:
-        found.append((AFFINITY, _unmet(asker.affinity, asker.affinity_domains, label_class)))
+    found = unmet(asker, label_class)
     anti = _rows((domains, count.per_domain(domains)) for domains, count in asker.anti if count.rows)
     if anti is not None:
         found.append((ANTI_AFFINITY, anti))
@@ -27,15 +25,22 @@ def failing(asker: Asker, label_class: LabelClass, hits: Iterable[Carried]) -> l
     return found
 
 
-def _unmet(count: Matching, keys: tuple[Domains, ...], label_class: LabelClass) -> np.ndarray:
+def unmet(asker: Asker, label_class: LabelClass, counted: Counted = Count.per_domain) -> list[tuple[str, np.ndarray]]:
+    """Of these only where nobody is whom it is to be near."""
+    if asker.affinity is None:
+        return []
+    return [(AFFINITY, _unmet(asker.affinity, asker.affinity_domains, label_class, counted))]
+
+
+def _unmet(count: Matching, keys: tuple[Domains, ...], label_class: LabelClass, counted: Counted) -> np.ndarray:
     """A node needs every term's topology key, and in each of its domains a pod that *all* terms are about. If there is no
     such pod in any domain, a pod that its own terms are about may be the first, wherever the keys are."""
-    counts = [count.per_domain(domains) for domains in keys]
+    counts = [counted(count, domains, None) for domains in keys]
     if may_be_first(count, label_class, counts):
         return np.logical_or.reduce([domains.absent for domains in keys])
     met = (counts[0] > 0).take(keys[0].array)
-    for domains, counted in zip(keys[1:], counts[1:], strict=True):
-        met &= (counted > 0).take(domains.array)
+    for domains, there in zip(keys[1:], counts[1:], strict=True):
+        met &= (there > 0).take(domains.array)
     return ~met
 
 

@@ -1,5 +1,7 @@
 """Table rows and the topology domains that they are in, and counts over domains that follow every change."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from restow.contracts.events import NodeObserved
@@ -168,3 +170,7 @@ class Count:
                 self.views[domains, among] = view
                 domains.views += 1
         return view.counts
+
+
+Counted = Callable[[Count, Domains, Eligible | None], np.ndarray]
+"""How a count is read: `Count.per_domain`, or the same less some."""

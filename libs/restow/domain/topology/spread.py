@@ -3,17 +3,18 @@
 import numpy as np
 
 from restow.domain.topology.asker import Asker, Spreading
+from restow.domain.topology.domains import Count, Counted
 from restow.domain.topology.label_classes import LabelClass
 
 SKEWED = "node(s) didn't match pod topology spread constraints"
 MISSING = "node(s) didn't match pod topology spread constraints (missing required label)"
 
 
-def failing(asker: Asker, label_class: LabelClass) -> list[tuple[str, np.ndarray]]:
+def failing(asker: Asker, label_class: LabelClass, counted: Counted = Count.per_domain) -> list[tuple[str, np.ndarray]]:
     """(reason, `(nodes,) bool`). No row is in both: a node fails for the first constraint that it does not meet."""
     skewed = missing = None
     for constraint in asker.hard:
-        over = _over(constraint, label_class).take(constraint.domains.array)
+        over = _over(constraint, label_class, counted).take(constraint.domains.array)
         absent = constraint.domains.absent
         if skewed is None or missing is None:
             skewed, missing = over, absent
@@ -31,8 +32,8 @@ def breaks(constraint: Spreading, label_class: LabelClass, counts: np.ndarray, d
     return not _too_many(constraint, label_class, counts)[domain] and bool(_too_many(constraint, label_class, more)[domain])
 
 
-def _over(constraint: Spreading, label_class: LabelClass) -> np.ndarray:
-    return _too_many(constraint, label_class, constraint.count.per_domain(constraint.domains, constraint.eligible))
+def _over(constraint: Spreading, label_class: LabelClass, counted: Counted) -> np.ndarray:
+    return _too_many(constraint, label_class, counted(constraint.count, constraint.domains, constraint.eligible))
 
 
 def _too_many(constraint: Spreading, label_class: LabelClass, counts: np.ndarray) -> np.ndarray:

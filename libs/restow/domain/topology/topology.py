@@ -9,7 +9,7 @@ from restow.contracts.values import Spread
 from restow.domain.state import ClusterState
 from restow.domain.topology import affinity, ports, scores, spread
 from restow.domain.topology.asker import Asker, Spreading
-from restow.domain.topology.domains import Domains
+from restow.domain.topology.domains import Count, Counted, Domains
 from restow.domain.topology.index import SPARE, Index
 from restow.domain.topology.label_classes import Carried
 from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
@@ -89,13 +89,13 @@ class Topology(Index):
         self.settle()
         return ports.failing(wanted, self.used_ports, self.rows)
 
-    def spread(self, subject: Subject) -> Failing:
+    def spread(self, subject: Subject, counted: Counted = Count.per_domain) -> Failing:
         """Nodes that its DoNotSchedule constraints remove."""
         if self.idle or not self.wants(subject.shape).hard:
             return []
         self.settle()
         asker = self._asker(subject)
-        return spread.failing(asker, self.label_class(subject))
+        return spread.failing(asker, self.label_class(subject), counted)
 
     def affinity(self, subject: Subject) -> Failing:
         """Nodes that required terms remove, its own and those of occupants."""
@@ -104,6 +104,13 @@ class Topology(Index):
         self.settle()
         asker, label_class = self._asker(subject), self.label_class(subject)
         return affinity.failing(asker, label_class, self.hits(label_class) if self._carried else ())
+
+    def unmet(self, subject: Subject, counted: Counted) -> Failing:
+        """Of these only the nodes where nobody is whom it is to be near."""
+        if self.idle:
+            return []
+        self.settle()
+        return affinity.unmet(self._asker(subject), self.label_class(subject), counted)
 
     def affinity_score(self, subject: Subject, among: np.ndarray) -> np.ndarray | None:
         """`(nodes,) int64` in 0..10_000 over the rows in `among` `(nodes,) bool`: preferred terms, its own and those of
@@ -121,18 +128,6 @@ class Topology(Index):
             return None
         self.settle()
         return scores.spread_score(self._asker(subject), among)
-
-    def leans(self, subject: Subject) -> bool:
-        """Whether a required rule of it counts anybody in its favour, or where pods are spread."""
-        asker = self._asker(subject) if not self.idle else _NOTHING
-        return asker.affinity is not None or bool(asker.hard)
-
-    def leans_on(self, subject: Subject, other: Subject) -> bool:
-        """Whether a required rule of it counts the other one: as somebody to be near, or where pods are spread."""
-        if self.idle:
-            return False
-        asker, matched = self._asker(subject), self.label_class(other).matched
-        return asker.affinity in matched or any(s.count in matched for s in asker.hard)
 
     # -- for whoever looks ahead -------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class TopologySpread(_OfOtherPods):
         return not self._topology.idle and bool(self._topology.wants(pod.shape).hard)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._others.asked(self._topology.spread, pod)
+        return self._others.spread(pod)
 
 
 class InterPodAffinity(_OfOtherPods):
@@ -58,7 +58,7 @@ class InterPodAffinity(_OfOtherPods):
         return not self._topology.idle and self._topology.requires(self._others.subject(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._others.asked(self._topology.affinity, pod)
+        return self._others.affinity(pod)
 
 
 class Occupants(_OfOtherPods):
