@@ -74,7 +74,7 @@ def test_damaged_and_foreign_files(restow, moved, tmp_path, command):
     ],
 )
 def test_nothing_to_connect_to(restow, arguments, monkeypatch):
-    monkeypatch.setattr("restow.cli.where.CONNECT", 0.5)
+    monkeypatch.setattr("restow.cli.log_location.CONNECT", 0.5)
     result = restow(*arguments)
     assert result.exit_code == 3, result.output
     assert "restow:" in result.output

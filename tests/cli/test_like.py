@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from restow.cli.like import Asked, LikeError, manifests, parse, phase_of, renamed, same, template_of
+from restow.cli.from_workload import Asked, LikeError, manifests, parse, phase_of, renamed, same, template_of
 from restow.kube import wire
 from restow.kube.reservations import reservation_fact
 from restow.kube.shapes import Shaper

@@ -16,7 +16,7 @@ from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError, load, read, written
-from restow.domain.migration.once import carried_out
+from restow.domain.migration.run_once import carried_out
 from restow.domain.predicates import tolerates
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "conformance"

@@ -14,7 +14,7 @@ from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube import metrics
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Upsert
 
 NOW = Millis(1_790_000_000_000)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from restow.descheduler.api import routes
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.policy import NOT_HERE
-from restow.domain import owners
+from restow.domain import pod_controllers
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
@@ -86,7 +86,7 @@ def test_every_key_of_the_policy_and_every_route_of_the_descheduler_is_named():
 
 
 def test_every_verdict_of_a_plan_is_in_the_table():
-    said = {found[1] for text in strings("descheduling", "migration/once.py") if (found := VERDICT.match(text))} - NO_VERDICTS
+    said = {found[1] for text in strings("descheduling", "migration/run_once.py") if (found := VERDICT.match(text))} - NO_VERDICTS
     assert {"Settling", "MinReplicas", "Exit code"} < said
     explained = section("Why pods stay")
     assert {verdict for verdict in said | set(KNOWN) if f"`{verdict}`" not in explained} == set()
@@ -128,6 +128,6 @@ def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_t
 def test_the_table_of_owners_is_the_one_that_the_code_goes_by():
     text = section("Whose pods may move")
     table = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    assert table == owners.rows()
-    labels = {label for owner in owners.OWNERS for label in owner.roles}
-    assert {label for label in labels if label in text} >= {owners.TASK_ANNOTATION, owners.REPLICA_INDEX, owners.RAY_GROUP, owners.COMPLETION_INDEX}
+    assert table == pod_controllers.rows()
+    labels = {label for owner in pod_controllers.OWNERS for label in owner.roles}
+    assert {label for label in labels if label in text} >= {pod_controllers.TASK_ANNOTATION, pod_controllers.REPLICA_INDEX, pod_controllers.RAY_GROUP, pod_controllers.COMPLETION_INDEX}

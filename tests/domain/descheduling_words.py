@@ -9,7 +9,7 @@ from restow.contracts.values import OwnerRef
 from restow.domain.descheduling.interpreter import Outcome
 from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.policy import load
-from restow.domain.migration.once import carried_out
+from restow.domain.migration.run_once import carried_out
 from restow.domain.state import ClusterState
 
 HOUR = 3_600_000

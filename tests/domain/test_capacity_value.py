@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from restow.contracts.values import DeviceRequest
 from restow.domain.defragmentation.optimizing import value
 from restow.domain.defragmentation.optimizing.value import Value, copies, fits, wholes_taken
-from restow.domain.table import Vector, fullest
+from restow.domain.node_table import Vector, fullest
 
 GPU = 1
 """The column of GPU share; cores are column 0."""

@@ -9,8 +9,8 @@ from restow.contracts.values import DeviceShare, HostPort, Move, Taint, Tolerati
 from restow.domain import config, defragmentation
 from restow.domain.config import DefragmentationArgs, Namespaces, Requirement, Selector
 from restow.domain.defragmentation import ArgsError, check, explain
+from restow.domain.node_table import MOST
 from restow.domain.session_config import read_conf
-from restow.domain.table import MOST
 
 OWNER = replica_of("rs")
 CPU = DefragmentationArgs(

@@ -11,7 +11,7 @@ from restow.contracts.values import Move
 from restow.domain.config import MigrationConfig
 from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.policy import load
-from restow.domain.migration.once import carried_out, independent
+from restow.domain.migration.run_once import carried_out, independent
 from restow.domain.snapshot import dump
 
 LIFE = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60, "labelSelector": {"matchLabels": {"old": ""}}}}

@@ -6,7 +6,7 @@ from domain.descheduling_words import HOUR, WEB, evaluate, evicted, policy, prof
 
 from restow.contracts import events as e
 from restow.contracts.values import Taint
-from restow.domain.migration.once import carried_out
+from restow.domain.migration.run_once import carried_out
 from restow.domain.snapshot import dump
 
 TAINTED = "RemovePodsViolatingNodeTaints"

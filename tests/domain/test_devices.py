@@ -6,7 +6,7 @@ from domain.build import changed, given, node, pod, shape, then
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Gpu
 from restow.domain import snapshot
-from restow.domain.table import NO_DEVICE
+from restow.domain.node_table import NO_DEVICE
 
 
 def gpus(name: str, *healthy: bool | None) -> e.DeviceObserved:

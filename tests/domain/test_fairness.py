@@ -12,10 +12,10 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Expression, NodeTerm, Toleration
 from restow.domain import reservation as reservations
 from restow.domain import session
-from restow.domain.declared import attributes
-from restow.domain.maps import Touched
 from restow.domain.predicates import UNREADY, Masks, matches, tolerates
 from restow.domain.snapshot import SnapshotError, dump, load
+from restow.domain.state_attributes import attributes
+from restow.domain.state_maps import Touched
 
 MINE = {"app": "owner"}
 decider = session.decider
@@ -137,7 +137,7 @@ def test_a_hopeless_session_is_not_repeated_until_something_moves():
 
 def test_many_reservations_and_owners_are_matched_without_comparing_each_with_each():
     """A pod is compared only with Reservations that ask for something that it has."""
-    from restow.domain.reservation import ownership as match
+    from restow.domain.reservation import owner_matching as match
 
     many = 60
     state = given(node("a", cpu=10**9, memory=1 << 50, pods=10**6), shape("s"))

@@ -9,7 +9,7 @@ from restow.contracts import events as e
 from restow.domain import config, gc, session
 from restow.domain import reservation as reservations
 from restow.domain.effects import WriteReservationStatus
-from restow.domain.foreign import other_scheduler
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import ReservationPhase as P
 from restow.domain.reservation.decider import told_by_us
 from restow.domain.snapshot import dump, load

@@ -14,9 +14,9 @@ from restow.contracts.values import Container, CoreRequest, DeviceShare, HostPor
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import ActionConfig, SessionConfig
+from restow.domain.node_table import NO_DEVICE
 from restow.domain.records import SlotPhase
 from restow.domain.session.preemption.claims import PATIENCE
-from restow.domain.table import NO_DEVICE
 
 CONF = configured("session", SessionConfig(actions=tuple(ActionConfig(n) for n in ("enqueue", "reserve", "allocate", "preempt", "backfill"))))
 PORTS = HostPort(80, "TCP", ""), HostPort(81, "TCP", "")

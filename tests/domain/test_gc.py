@@ -14,7 +14,7 @@ from restow.domain import reservation as reservations
 from restow.domain.decider import Rejected
 from restow.domain.effects import DeleteReservation, DropPrefix
 from restow.domain.fold import fold_record
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 

@@ -39,10 +39,10 @@ from restow.contracts.values import Expression, LabelSelector, PodTerm
 from restow.domain import config, defragmentation
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.decider import Rejected
+from restow.domain.disruption import Spare
 from restow.domain.effects import Evict
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
-from restow.domain.spare import Spare
 
 CAPACITY = (PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("capacity"))
 PROPORTION = (PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("proportion"))

@@ -27,7 +27,7 @@ from restow.domain import config, gc, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import CreateDemandSlot, DeleteReservation
 from restow.domain.evolve.demand_slots import PLAN
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.domain.records import SlotPhase, Step
 from restow.kube.reservation_manifest import demand_slot_manifest, hold_manifest
 

@@ -43,7 +43,7 @@ from restow.domain import config, session
 from restow.domain import reservation as reservations
 from restow.domain.migration import other_pods
 from restow.domain.records import FINAL, Step
-from restow.domain.session.plugins.predicates.successors import KEPT
+from restow.domain.session.plugins.predicates.kept_for_successors import KEPT
 from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState, is_sociable
 from restow.domain.topology import awaited

@@ -37,7 +37,7 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
-from restow.domain.promises import promised
+from restow.domain.promised_slots import promised
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 

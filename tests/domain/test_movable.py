@@ -23,7 +23,7 @@ from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.movable import unmovable
-from restow.domain.owners import OWNERS, check_owners
+from restow.domain.pod_controllers import OWNERS, check_owners
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 

@@ -11,7 +11,7 @@ from restow.contracts.values import Expression, NodeTerm, PodShape, PreferredNod
 from restow.domain import predicates
 from restow.domain.fold import apply
 from restow.domain.node_labels import as_mask, node_labels
-from restow.domain.session.plugins.nodeorder.score import NodeAffinity
+from restow.domain.session.plugins.nodeorder.resource_scores import NodeAffinity
 from restow.domain.session.scoring import SCALE
 from restow.domain.state import ClusterState
 

@@ -14,7 +14,7 @@ from restow.contracts.values import Expression, NodeTerm, PreferredNodeTerm, Tai
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import MANY, Placer, Rankings
 from restow.domain.session.plugins.binpack import Binpack
-from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
+from restow.domain.session.plugins.nodeorder.resource_scores import NodeAffinity, Resources, TaintToleration
 from restow.domain.session.scoring import share, shares
 
 SHAPES = ("small", "large", "shared", "whole", "odd", "picky")

@@ -26,14 +26,14 @@ from restow.contracts.codec import Decision, decode, encode
 from restow.domain import config, session
 from restow.domain import reservation as reservations
 from restow.domain.decider import decide_all
-from restow.domain.foreign import other_scheduler
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import ON_NODE, ReservationPhase
 from restow.domain.snapshot import dump, load
 from restow.domain.statuses.reservation_status import status
 from restow.kube import decode as d
 from restow.kube import reflector
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 
 EXAMPLES = int(os.environ.get("RESTOW_EXAMPLES", "200"))
 ROOT = Path(__file__).parents[2]

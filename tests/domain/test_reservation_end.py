@@ -12,11 +12,11 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import gc, session
 from restow.domain import reservation as reservations
-from restow.domain.declared import Role, attributes
 from restow.domain.effects import DeleteReservation
 from restow.domain.records import SlotPhase
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
+from restow.domain.state_attributes import Role, attributes
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -29,7 +29,7 @@ from restow.domain import changes, session
 from restow.domain.session.plugins.reserve import plugin
 from restow.domain.session.plugins.reserve.args import Args
 from restow.domain.session.plugins.reserve.forbidden import enough, forbidden, worth
-from restow.domain.session.plugins.reserve.index import Index, Released
+from restow.domain.session.plugins.reserve.reserve_tasks import Index, Released
 from restow.domain.session_config import read_conf
 
 HOUR = 3_600_000

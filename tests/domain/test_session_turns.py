@@ -21,7 +21,7 @@ from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import opening
-from restow.domain.session.actions import starving
+from restow.domain.session.actions import reserve_starving
 from restow.domain.session.preemption import claims, victims
 from restow.domain.snapshot import dump, load
 
@@ -127,7 +127,7 @@ def test_what_a_session_decides_follows_from_the_state_and_its_turn(turn, monkey
 
 
 def test_a_starving_gang_has_its_turn_after_more_that_can_never_be_reserved_for_than_a_session_looks_at(monkeypatch):
-    monkeypatch.setattr(starving, "MOST", 3)
+    monkeypatch.setattr(reserve_starving, "MOST", 3)
     reserve = ActionConfig("reserve", {"starvingJobTimeThreshold": "10"})
     state = given(acting("enqueue", "allocate", "backfill", reserve), GROUPS, node("n"), shape("s", cpu=1_000), shape("big", cpu=6_000), pod("busy", "big", node="n"))
     for i in range(7):

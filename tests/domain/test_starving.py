@@ -30,15 +30,15 @@ from restow.contracts.values import Container, NumaZone
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.memo import kept
+from restow.domain.node_table import MOST
 from restow.domain.session.decider import Pace
-from restow.domain.session.plugins.nodeorder.resource import resource_scores
+from restow.domain.session.plugins.nodeorder.reserve_score import resource_scores
 from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
 from restow.domain.session.starving.reserved_nodes import Reserved
 from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
-from restow.domain.table import MOST
 
 decider = session.decider
 HOUR = 3_600_000

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 )
 
 from restow.contracts.values import DeviceRequest, DeviceShare
-from restow.domain.table import MAX_DEVICES, MOST, ChargedAs, NodeTable
+from restow.domain.node_table import MAX_DEVICES, MOST, ChargedAs, NodeTable
 
 RESOURCES = tuple(f"r{i}" for i in range(12))
 NODES = tuple(f"n{i}" for i in range(40))

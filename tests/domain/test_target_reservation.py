@@ -24,7 +24,7 @@ from restow.contracts.values import Move, Packing, Taint
 from restow.domain import migration, session
 from restow.domain import reservation as reservations
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.reservation.ownership import owned
+from restow.domain.reservation.owner_matching import owned
 
 TARGET = "scheduling.volcano.sh/target-reservation"
 MINE = {"app": "owner"}

@@ -7,7 +7,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode
 from restow.contracts.envelope import Envelope
-from restow.domain import snapshot, trust
+from restow.domain import record_trust, snapshot
 from restow.domain.fold import fold, fold_record
 from restow.domain.state import ClusterState
 
@@ -40,14 +40,14 @@ def test_the_password_of_one_service_removes_no_node_and_takes_no_other_leadersh
     fold(state, 2, "reservation", 1, [stolen])
     assert list(state.nodes) == ["n1"]
     assert state.leaders["session"].holder == ""
-    assert state.void == {trust.OTHER_FAMILY: 1}
+    assert state.void == {record_trust.OTHER_FAMILY: 1}
     assert state.last["reservation"] == 2
 
 
 def test_one_event_of_another_family_makes_the_whole_commit_void(state):
     mixed = body(e.ReservationLed(1, "cache"), e.NodeGone("n1"))
     found = fold_record(state, 2, "reservation", envelope("reservation"), mixed, LOG)
-    assert (found.kind, found.decisions) == (trust.OTHER_FAMILY, ())
+    assert (found.kind, found.decisions) == (record_trust.OTHER_FAMILY, ())
     assert "cluster.node_gone in a commit of family reservation" in found.why
     assert state.leaders["reservation"].epoch == 0
 
@@ -55,22 +55,22 @@ def test_one_event_of_another_family_makes_the_whole_commit_void(state):
 @pytest.mark.parametrize(
     ("family", "given", "content", "kind"),
     [
-        ("session", Envelope.of({}), ANSWER, trust.NO_ENVELOPE),
-        ("session", Envelope.of({"ce-id": "x", "restow-read": "many"}), b"", trust.NO_ENVELOPE),
-        ("session", Envelope.of(envelope().headers() | {"restow-read": "-1"}), body(), trust.NO_ENVELOPE),
-        ("session", Envelope.of(envelope().headers() | {"restow-read": "9" * 1_000}), body(), trust.NO_ENVELOPE),
-        ("session", envelope(type="dev.other.v1"), body(), trust.NO_ENVELOPE),
-        ("session", envelope(time="yesterday"), body(), trust.NO_ENVELOPE),
-        ("session", envelope(time="2026-01-01T00:00:00.000"), body(), trust.NO_ENVELOPE),
-        ("session", envelope(log="b" * 32), body(), trust.OTHER_LOG),
-        ("session", envelope(logic="gc@1"), body(), trust.OTHER_FAMILY),
-        ("session", envelope(), body(e.NodeGone("n1")), trust.OTHER_FAMILY),
-        ("session", envelope(), b'{"decisions":[{"command":{"type":"schedule","time":1},"events":[{"type":"cluster.moon"}]}]}', trust.OTHER_FAMILY),
-        ("session", envelope(), ANSWER, trust.UNREADABLE),
-        ("session", envelope(), b"\xff\x00", trust.UNREADABLE),
-        ("session", envelope(), b"[" * 100_000, trust.UNREADABLE),
-        ("cluster", envelope("cluster"), b'{"decisions":[{"command":{"type":"observe","kind":"a","how":"b"},"events":[{"type":"cluster.node_gone","node":7}]}]}', trust.UNREADABLE),
-        ("audit", envelope("audit"), body(), trust.NO_FAMILY),
+        ("session", Envelope.of({}), ANSWER, record_trust.NO_ENVELOPE),
+        ("session", Envelope.of({"ce-id": "x", "restow-read": "many"}), b"", record_trust.NO_ENVELOPE),
+        ("session", Envelope.of(envelope().headers() | {"restow-read": "-1"}), body(), record_trust.NO_ENVELOPE),
+        ("session", Envelope.of(envelope().headers() | {"restow-read": "9" * 1_000}), body(), record_trust.NO_ENVELOPE),
+        ("session", envelope(type="dev.other.v1"), body(), record_trust.NO_ENVELOPE),
+        ("session", envelope(time="yesterday"), body(), record_trust.NO_ENVELOPE),
+        ("session", envelope(time="2026-01-01T00:00:00.000"), body(), record_trust.NO_ENVELOPE),
+        ("session", envelope(log="b" * 32), body(), record_trust.OTHER_LOG),
+        ("session", envelope(logic="gc@1"), body(), record_trust.OTHER_FAMILY),
+        ("session", envelope(), body(e.NodeGone("n1")), record_trust.OTHER_FAMILY),
+        ("session", envelope(), b'{"decisions":[{"command":{"type":"schedule","time":1},"events":[{"type":"cluster.moon"}]}]}', record_trust.OTHER_FAMILY),
+        ("session", envelope(), ANSWER, record_trust.UNREADABLE),
+        ("session", envelope(), b"\xff\x00", record_trust.UNREADABLE),
+        ("session", envelope(), b"[" * 100_000, record_trust.UNREADABLE),
+        ("cluster", envelope("cluster"), b'{"decisions":[{"command":{"type":"observe","kind":"a","how":"b"},"events":[{"type":"cluster.node_gone","node":7}]}]}', record_trust.UNREADABLE),
+        ("audit", envelope("audit"), body(), record_trust.NO_FAMILY),
     ],
 )
 def test_a_record_that_is_not_ours_is_void_and_counted_and_what_follows_is_folded(state, family, given, content, kind):
@@ -114,11 +114,11 @@ def test_a_log_of_before_the_header_is_still_ours(state):
 
 
 def test_what_a_stranger_wrote_is_shown_short_and_printable(state):
-    found = trust.examine("session", envelope(type="\x1b[31m" * 200), b"", LOG)
+    found = record_trust.examine("session", envelope(type="\x1b[31m" * 200), b"", LOG)
     assert found.why.isprintable()
-    assert len(found.why) <= trust.LONGEST + 1
+    assert len(found.why) <= record_trust.LONGEST + 1
 
 
 def test_every_event_belongs_to_exactly_one_family():
     for cls in e.EVENTS:
-        assert sum(cls in types for types in trust._TYPES.values()) == 1, cls
+        assert sum(cls in types for types in record_trust._TYPES.values()) == 1, cls

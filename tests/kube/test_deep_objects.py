@@ -4,9 +4,9 @@ import pytest
 from domain.build import given, node, reservation, shape
 
 from restow.contracts import events as e
-from restow.kube.crs import Created, CrRef, Reservations
 from restow.kube.effects import Done
 from restow.kube.group_moves import GroupMoveEffects
+from restow.kube.reservation_objects import Created, CrRef, Reservations
 from restow.reservation_cache.drift import differs
 
 DEEP = b'{"a":' * 3_000 + b"1" + b"}" * 3_000

@@ -12,7 +12,7 @@ from restow.kube import decode as d
 from restow.kube import facts, wire
 from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.objects import OBJECTS
 from restow.kube.reflector import Bookmark, Delete, Replace, Restart, Upsert
 

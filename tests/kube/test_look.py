@@ -5,7 +5,7 @@ import json
 import pytest
 
 from restow.kube import decode as d
-from restow.kube import look
+from restow.kube import list_once
 from restow.kube.client import ApiStatus
 
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -39,7 +39,7 @@ class Api:
 
 async def test_all_pages_become_one_state():
     api = Api(nodes=[NODE], pods=[a_pod(i) for i in range(5)], namespaces=[{"metadata": {"name": "shop"}}])
-    seen = await look.look(api)
+    seen = await list_once.look(api)
     assert sorted(seen.state.pods) == [f"u{i}" for i in range(5)]
     assert list(seen.state.on_node["n1"]) == [f"u{i}" for i in range(5)]
     assert list(seen.state.namespaces) == ["shop"]
@@ -51,29 +51,29 @@ async def test_all_pages_become_one_state():
 async def test_what_helps_and_may_not_be_listed_is_said():
     forbidden = ApiStatus(403, "Forbidden", "poddisruptionbudgets is forbidden")
     absent = ApiStatus(404, "NotFound", "no such CRD")
-    seen = await look.look(Api(nodes=[NODE], pods=[a_pod(1)], fails={d.BUDGETS.name: forbidden, d.NUMA.name: absent}))
+    seen = await list_once.look(Api(nodes=[NODE], pods=[a_pod(1)], fails={d.BUDGETS.name: forbidden, d.NUMA.name: absent}))
     assert list(seen.unread) == [d.BUDGETS.name], "a CRD that is not installed is nothing to speak of"
     assert "forbidden" in seen.unread[d.BUDGETS.name]
 
 
-@pytest.mark.parametrize("collection", look.NEEDED, ids=lambda c: c.name)
+@pytest.mark.parametrize("collection", list_once.NEEDED, ids=lambda c: c.name)
 async def test_without_nodes_or_pods_there_is_nothing_to_look_at(collection):
     with pytest.raises(ApiStatus, match="403"):
-        await look.look(Api(fails={collection.name: ApiStatus(403, "Forbidden", "no")}))
+        await list_once.look(Api(fails={collection.name: ApiStatus(403, "Forbidden", "no")}))
 
 
 async def test_pages_that_have_become_too_old_are_listed_anew():
     gone = ApiStatus(410, "Expired", "too old")
     api = Api(nodes=[NODE], pods=[a_pod(i) for i in range(5)], fails={d.PODS.name: [gone]})
-    assert len((await look.look(api)).state.pods) == 5
+    assert len((await list_once.look(api)).state.pods) == 5
     always = Api(nodes=[NODE], pods=[a_pod(i) for i in range(5)], fails={d.PODS.name: [gone] * 9})
     with pytest.raises(ApiStatus, match="410"):
-        await look.look(always)
+        await list_once.look(always)
 
 
 async def test_an_object_that_cannot_be_read_is_left_out():
     bad = a_pod(2, containers="none")
-    seen = await look.look(Api(nodes=[NODE], pods=[a_pod(1), bad]))
+    seen = await list_once.look(Api(nodes=[NODE], pods=[a_pod(1), bad]))
     assert list(seen.state.pods) == ["u1"]
     (said,) = seen.undecodable
     assert (said.kind, said.name) == ("Pod", "p2")
@@ -81,7 +81,7 @@ async def test_an_object_that_cannot_be_read_is_left_out():
 
 async def test_a_pod_whose_request_cannot_be_read_is_there_all_the_same():
     bad = a_pod(2, containers=[{"name": "c", "resources": {"requests": {"koordinator.sh/gpu": "150", "cpu": "2"}}}])
-    seen = await look.look(Api(nodes=[NODE], pods=[a_pod(1), bad]))
+    seen = await list_once.look(Api(nodes=[NODE], pods=[a_pod(1), bad]))
     assert not seen.undecodable
     assert seen.state.shapes[seen.state.pods["u2"].fact.shape].requests["cpu"] == 2000
 
@@ -92,4 +92,4 @@ async def test_what_is_no_list_is_an_error_with_its_collection():
             return b"<html>"
 
     with pytest.raises(ApiStatus, match="not a page of nodes"):
-        await look.look(Html())
+        await list_once.look(Html())

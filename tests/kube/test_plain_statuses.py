@@ -28,7 +28,7 @@ from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Upsert
 
 UID = "u1"

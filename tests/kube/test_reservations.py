@@ -15,7 +15,7 @@ from restow.kube import decode as d
 from restow.kube import reflector
 from restow.kube.annotations import kept
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reservations import reservation_fact
 
 NGINX = {

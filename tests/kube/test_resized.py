@@ -9,7 +9,7 @@ from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Upsert
 
 

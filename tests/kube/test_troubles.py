@@ -14,7 +14,7 @@ from restow.kube import wire_objects as w
 from restow.kube.budgets import budget_fact
 from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Delete, Upsert
 from restow.kube.troubles import tell
 

@@ -17,10 +17,10 @@ from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.kube import decode as d
 from restow.kube.beside import Beside, Gated
-from restow.kube.crs import Created
 from restow.kube.describe import pod_fact
 from restow.kube.effects import Accepted, Bound, Done, PodRef
 from restow.kube.placeholder import Hold, placeholder
+from restow.kube.reservation_objects import Created
 
 Obj = dict[str, Any]
 LOG = "0123456789abcdef0123456789abcdef"

@@ -12,8 +12,8 @@ from kubernetes.test_beside_moves import alone
 from kubernetes.world import HIGH, LOW, MID, PRIORITIES, World, controller, pod_spec, refused
 
 from restow.kube.beside import Beside
-from restow.kube.crs import Created
 from restow.kube.effects import Done, PodRef, Refused
+from restow.kube.reservation_objects import Created
 
 
 async def held(world: World, session: Beside, victim: Any, node: str = "target", **more: Any) -> PodRef:

@@ -12,7 +12,7 @@ from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Delete, Upsert
 from restow.kubesim.resources import PODS
 

@@ -1,4 +1,4 @@
-"""Every attribute of a state is declared once (`restow.domain.maps`), and nothing else can be one. What becomes of each in a snapshot, in a
+"""Every attribute of a state is declared once (`restow.domain.state_maps`), and nothing else can be one. What becomes of each in a snapshot, in a
 draft and where states are compared follows from that."""
 
 from collections import Counter
@@ -12,9 +12,9 @@ from property.fold_stories import Story
 from restow.contracts.codec import name_of
 from restow.domain import fold
 from restow.domain.accounts import Accounts
-from restow.domain.declared import Role, attributes
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
+from restow.domain.state_attributes import Role, attributes
 from restow.replay.diff import diff
 
 NEVER_BETWEEN_EVENTS = {"unsettled"}

@@ -14,7 +14,7 @@ from restow.domain import session
 from restow.domain.decider import decide, decide_all
 from restow.domain.fold import apply
 from restow.domain.reservation.hold_index import HoldIndex
-from restow.domain.reservation.ownership import owned
+from restow.domain.reservation.owner_matching import owned
 from restow.domain.reservation.reservation_affinity import IGNORED
 from restow.domain.session.opening import parked_owners
 

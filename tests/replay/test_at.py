@@ -7,8 +7,8 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.times import millis, rfc3339
 from restow.domain.fold import evolve_one
-from restow.replay.at import ReplayError, state_at
 from restow.replay.diff import diff
+from restow.replay.state_at import ReplayError, state_at
 from restow.replay.times import Point, PointError, parse_point
 
 

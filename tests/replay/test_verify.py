@@ -9,9 +9,9 @@ from restow.contracts import codec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
-from restow.replay.at import ReplayError
 from restow.replay.report import lines_of
 from restow.replay.source import ListSource
+from restow.replay.state_at import ReplayError
 from restow.replay.verify import _texts, verify
 
 

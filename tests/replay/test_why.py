@@ -10,8 +10,8 @@ from restow.contracts.values import OwnerRef
 from restow.domain.decider import decide
 from restow.domain.migration import decider as migration_decider
 from restow.domain.session import decider as session_decider
-from restow.replay.at import state_at
 from restow.replay.find import Ambiguous, NotFound, find
+from restow.replay.state_at import state_at
 from restow.replay.why import why
 
 

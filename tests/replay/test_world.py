@@ -4,9 +4,9 @@ import pytest
 from replay.world import World
 
 from restow.domain.deciders import DECIDERS
-from restow.replay.at import state_at
 from restow.replay.diff import diff
 from restow.replay.find import find
+from restow.replay.state_at import state_at
 from restow.replay.verify import verify
 from restow.replay.why import why
 

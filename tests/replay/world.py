@@ -26,7 +26,7 @@ from restow.domain.deciders import DECIDERS
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
-from restow.replay.at import fold_record
+from restow.replay.state_at import fold_record
 
 GPU = "restow.dev/gpu-milli"
 SHAPES = {"half": (1, 500), "one": (1, 1000), "two": (2, 1000), "cpu": None}

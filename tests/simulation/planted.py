@@ -62,12 +62,12 @@ PLANTED = (
         "A node that has filled up meanwhile is ranked as if it were free.",
     ),
     Planted(
-        "device-with-half", "session", "ends", "table.py",
+        "device-with-half", "session", "ends", "node_table.py",
         "for i, share in enumerate(free) if share >= request.milli)", "for i, share in enumerate(free) if share * 2 >= request.milli)",
         "A pod gets a device that has half of what it asks for.",
     ),
     Planted(
-        "all-devices-for-one", "fold", "device_in_use", "table.py",
+        "all-devices-for-one", "fold", "device_in_use", "node_table.py",
         "if (least := min(amount - missing if c == gpus else amount, free[c])) > 0", "if (least := min(amount, free[c])) > 0",
         "Who waits for a device keeps others from those that are free.",
     ),
@@ -109,7 +109,7 @@ PLANTED = (
         "A queue that deserves more waits for one that has too much.",
     ),
     Planted(
-        "nothing-released", "session", "reserves", "session/releases.py",
+        "nothing-released", "session", "reserves", "session/hold_releases.py",
         "in nsmallest(limit, state.to_release.items())", "in nsmallest(0, state.to_release.items())",
         "What is asked back stays held.",
     ),
@@ -133,7 +133,7 @@ PLANTED = (
     ),
     Planted(
         "node-unnoticed", "fold", "too_small", "evolve/cluster.py",
-        "    devices.set_node(state, event.name)\n    state.capacity_epoch += 1\n", "    devices.set_node(state, event.name)\n    state.capacity_epoch += 0\n",
+        "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 1\n", "    devices.set_node(state, event.name)\n    state.capacity_epoch += 0\n",
         "Nobody who waits is looked at again when a node comes back.",
     ),
     Planted(
@@ -143,13 +143,13 @@ PLANTED = (
         "What was held on a node that is gone stays held.",
     ),
     Planted(
-        "held-ones-not-asked-back", "fold", "reserves", "evolve/reservations.py",
+        "held-ones-not-asked-back", "fold", "reserves", "evolve/reservation_slots.py",
         "        elif slot.phase in ON_NODE and (uid, name) not in state.to_release:\n",
         "        elif slot.phase is SlotPhase.WAITING and (uid, name) not in state.to_release:\n",
         "A Reservation that ends keeps what it holds.",
     ),
     Planted(
-        "waiting-holds-forgotten", "fold", "waits", "evolve/reservations.py",
+        "waiting-holds-forgotten", "fold", "waits", "evolve/reservation_slots.py",
         "    state.put_slot((uid, name), slot)\n    state.capacity_epoch += 1\n", "    state.put_slot((uid, name), slot)\n    state.drop(state.slot_queue, (uid, name))\n",
         "Places of a Reservation never come into the session's queue.",
     ),
@@ -239,7 +239,7 @@ PLANTED = (
         "A Reservation that has expired is Available in the API.",
     ),
     Planted(
-        "anybody-owns", "cache", "reserves", "reservation/ownership.py",
+        "anybody-owns", "cache", "reserves", "reservation/owner_matching.py",
         "    return rule.selector is None or selects(rule.selector, pod.labels)\n", "    return True\n",
         "A pod takes a hold that it does not own.",
     ),

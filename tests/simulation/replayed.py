@@ -17,10 +17,10 @@ from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 from restow.kube import decode
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Replace, Upsert
-from restow.replay.at import ReplayError, decode_record, fold_record
 from restow.replay.source import ListSource
+from restow.replay.state_at import ReplayError, decode_record, fold_record
 from restow.replay.verify import verify
 
 if TYPE_CHECKING:

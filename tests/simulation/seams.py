@@ -12,8 +12,8 @@ import structlog
 
 from restow import machine
 from restow.contracts.envelope import Envelope
-from restow.domain import trust
-from restow.domain.trust import Examined
+from restow.domain import record_trust
+from restow.domain.record_trust import Examined
 from simulation.loop import EPOCH, SimLoop, running
 
 
@@ -60,7 +60,7 @@ def install(loop: SimLoop, seed: object) -> None:
     machine.use(SimMachine(loop, seed))
     # It asks the real clock how long a connection was idle: on a slow machine others were made anew.
     aiohttp.connector.monotonic = machine.steady
-    trust.examine = _once(trust.examine)
+    record_trust.examine = _once(record_trust.examine)
     # Nobody asks which tasks there are. (The list is a weak set in Python; its name depends on the version.)
     for name in ("_all_tasks", "_scheduled_tasks"):
         if (tasks := getattr(asyncio.tasks, name, None)) is not None:

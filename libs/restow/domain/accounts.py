@@ -6,7 +6,7 @@ schedulers.
 
 from collections.abc import Iterable, Mapping
 
-from restow.domain.table import Vector
+from restow.domain.node_table import Vector
 
 Amounts = dict[int, int]
 """Amount by column of the node table."""

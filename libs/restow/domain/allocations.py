@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from restow.contracts.ids import PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.held_capacity import GIVEN_BACK, HeldCapacity
+from restow.domain.node_table import fewer, less
 from restow.domain.records import (
     FINAL,
     NO_CAPACITY,
@@ -18,7 +19,6 @@ from restow.domain.records import (
     SlotPhase,
 )
 from restow.domain.slots import SlotKey
-from restow.domain.table import fewer, less
 
 
 class Allocations(HeldCapacity):

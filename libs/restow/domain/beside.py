@@ -16,11 +16,11 @@ from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, PodUid, ReservationUid, ShapeId, SlotName
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
-from restow.domain.foreign import LOG
-from restow.domain.maps import OVER, Maps, Touched
+from restow.domain.node_table import WHOLE
+from restow.domain.other_schedulers import LOG
 from restow.domain.records import FINAL, Slot, SlotPhase
 from restow.domain.slots import SlotKey
-from restow.domain.table import WHOLE
+from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import NOT_CHOSEN, SCHEDULER
 
 GATE = "restow.dev/landing"

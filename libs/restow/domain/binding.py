@@ -3,7 +3,7 @@
 from restow.contracts.events import ReservationObserved
 from restow.contracts.ids import PodUid
 from restow.domain.effects import Bind
-from restow.domain.reservation.ownership import is_migration_hold
+from restow.domain.reservation.owner_matching import is_migration_hold
 from restow.domain.state import ClusterState
 
 

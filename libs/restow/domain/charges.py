@@ -12,9 +12,9 @@ from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import Allocations
 from restow.domain.beside import is_body
-from restow.domain.maps import OVER
+from restow.domain.node_table import ChargedAs
 from restow.domain.records import Charge
-from restow.domain.table import ChargedAs
+from restow.domain.state_maps import OVER
 
 FEW = 12
 """From so many charges on, arrays are faster than one by one."""

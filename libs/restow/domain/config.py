@@ -156,7 +156,7 @@ class MigrationConfig(Config):
     `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
     seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
-    may be moved although nobody knows what an eviction means to them (`domain/owners.py`). `beside`: schedulers whose pods may be moved, too: for
+    may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
     these a placeholder pod holds the slot (`domain/beside.py`)."""
 
     defragmentation: DefragmentationArgs | None = None

@@ -1,7 +1,7 @@
 """The fold: one commit after another into the `ClusterState`. The same for all services and for replay.
 
-A record that is not ours is void as a whole (`restow.domain.trust`). `evolve` is total: an event about something that has vanished changes nothing and is counted as void; a type that is not
-known is counted as unknown. Runs of events of one type in one decision are folded together (`restow.domain.bulk`), which a property
+A record that is not ours is void as a whole (`restow.domain.record_trust`). `evolve` is total: an event about something that has vanished changes nothing and is counted as void; a type that is not
+known is counted as unknown. Runs of events of one type in one decision are folded together (`restow.domain.event_runs`), which a property
 test holds equal to one by one.
 """
 
@@ -12,13 +12,13 @@ from typing import Any
 from restow.contracts.codec import Decision
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
-from restow.domain import trust
-from restow.domain.bulk import RUNS
+from restow.domain import record_trust
+from restow.domain.event_runs import RUNS
 from restow.domain.evolve import evolve_one
-from restow.domain.evolve.reservations import note_review
+from restow.domain.evolve.reservation_slots import note_review
 from restow.domain.evolve.shapes import forget_shapes
+from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState
-from restow.domain.trust import Examined
 
 FOLD_VERSION = 9
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
@@ -29,7 +29,7 @@ BULK = 16
 
 def fold_record(state: ClusterState, seq: int, family: str, envelope: Envelope, body: bytes, log_id: str = "") -> Examined:
     """Fold one record of the log `log_id`, or pass over it where it is not ours; says which. For every reader the same."""
-    found = trust.examine(family, envelope, body, log_id)
+    found = record_trust.examine(family, envelope, body, log_id)
     fold_examined(state, seq, family, envelope.log or log_id, found)
     return found
 
@@ -63,8 +63,8 @@ def pass_over(state: ClusterState, seq: int, family: str, kind: str) -> None:
 
 def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: Sequence[Decision]) -> None:
     """Fold one decoded commit, unless it says what is not its family's to say. `time` is the envelope's, in milliseconds."""
-    if trust.foreign_event(family, decisions):
-        pass_over(state, seq, family, trust.OTHER_FAMILY)
+    if record_trust.foreign_event(family, decisions):
+        pass_over(state, seq, family, record_trust.OTHER_FAMILY)
     else:
         _fold(state, seq, family, time, decisions)
 

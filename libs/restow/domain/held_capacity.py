@@ -13,11 +13,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.beside import is_embodied
-from restow.domain.maps import NODE_LOST
-from restow.domain.records import PATIENCE, Capacity, Items, Nomination, Slot, SlotPhase
-from restow.domain.resources import GPU_MILLI
-from restow.domain.slots import SlotKey, Slots
-from restow.domain.table import (
+from restow.domain.node_table import (
     NO_DEVICE,
     ChargedAs,
     Vector,
@@ -30,6 +26,10 @@ from restow.domain.table import (
     shares_up_to,
     vector_of,
 )
+from restow.domain.records import PATIENCE, Capacity, Items, Nomination, Slot, SlotPhase
+from restow.domain.resources import GPU_MILLI
+from restow.domain.slots import SlotKey, Slots
+from restow.domain.state_maps import NODE_LOST
 
 OVERCOMMITTED = "Overcommitted"
 """Why a slot waits: others, or a smaller node, have taken of its capacity; it has it back as soon as it is free."""

@@ -6,10 +6,10 @@ nothing is held (`restow descheduler run --once`) goes by upstream's rules, and 
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.maps import OVER
-from restow.domain.owners import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
+from restow.domain.pod_controllers import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
 from restow.domain.protection import asked_to_stay
 from restow.domain.state import ClusterState
+from restow.domain.state_maps import OVER
 from restow.domain.verdicts import (
     DO_NOT_DISRUPT,
     NOT_MOVABLE,

@@ -7,14 +7,14 @@ import msgspec
 
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.alike import Columns
-from restow.domain.declared import Image
+from restow.domain.snapshot_columns import Columns
+from restow.domain.state_attributes import Image
 
 
 class Pod(msgspec.Struct, gc=False):
     """`fact` is its description, `live` its moving part (what the description says of that is older), `order` tells who came first.
 
-    A run changes the moving part in place (`restow.domain.bulk`), which is never in a draft; all others put another record here."""
+    A run changes the moving part in place (`restow.domain.event_runs`), which is never in a draft; all others put another record here."""
 
     fact: PodObserved
     live: PodChanged

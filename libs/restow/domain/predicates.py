@@ -16,10 +16,10 @@ from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
 from restow.domain.config import SessionConfig
 from restow.domain.node_labels import NAME_FIELD, Chosen, integer
+from restow.domain.node_table import Vector
 from restow.domain.resources import GPU_MILLI
 from restow.domain.selectors import holds
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
 NO_NODE = NodeName("")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

@@ -5,8 +5,8 @@ whose phase may be another one now (`unsettled`): it is worked out once an event
 """
 
 from restow.contracts.ids import ReservationUid, SlotName
-from restow.domain.maps import Maps
 from restow.domain.records import Slot, SlotPhase, Tally
+from restow.domain.state_maps import Maps
 
 NO_SLOTS = Tally()
 

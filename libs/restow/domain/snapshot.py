@@ -1,4 +1,4 @@
-"""A state as bytes and back. What is stored is declared (`restow.domain.maps`); what follows from that is made anew here: indexes, the
+"""A state as bytes and back. What is stored is declared (`restow.domain.state_maps`); what follows from that is made anew here: indexes, the
 amounts of the node table, the accounts."""
 
 from operator import attrgetter
@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from restow.domain import devices
-from restow.domain.declared import Role, attributes
+from restow.domain import node_devices
 from restow.domain.fold import FOLD_VERSION
+from restow.domain.node_table import ChargedAs, vector_of
 from restow.domain.state import ClusterState, is_sociable
-from restow.domain.table import ChargedAs, vector_of
+from restow.domain.state_attributes import Role, attributes
 
 
 class SnapshotError(ValueError):
@@ -76,7 +76,7 @@ def _used(state: ClusterState) -> None:
     for row in table.seats.vacant:
         state.changed_rows.append(row)
     for name in state.nodes:
-        devices.set_node(state, name)
+        node_devices.set_node(state, name)
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
     for uid, charge in state.charges.items():

@@ -12,16 +12,16 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
-from restow.domain.maps import NODE_LOST as NODE_LOST
-from restow.domain.maps import OVER as OVER
-from restow.domain.maps import Parked as Parked
-from restow.domain.maps import Touched as Touched
-from restow.domain.maps import Under as Under
-from restow.domain.owners import asks_same, role_of
+from restow.domain.node_table import vector_of
+from restow.domain.pod_controllers import asks_same, role_of
+from restow.domain.record_trust import KINDS
 from restow.domain.records import Migration
 from restow.domain.slots import SlotKey
-from restow.domain.table import vector_of
-from restow.domain.trust import KINDS
+from restow.domain.state_maps import NODE_LOST as NODE_LOST
+from restow.domain.state_maps import OVER as OVER
+from restow.domain.state_maps import Parked as Parked
+from restow.domain.state_maps import Touched as Touched
+from restow.domain.state_maps import Under as Under
 
 
 def turn(priority: int, order: int) -> int:

@@ -5,7 +5,7 @@ A rule says its id alone, or `Id: sentence` where it has more to say of one pod 
 
 import msgspec
 
-from restow.domain.owners import MOVABLE
+from restow.domain.pod_controllers import MOVABLE
 
 STATIC = "Static"
 BARE = "Bare"

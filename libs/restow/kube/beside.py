@@ -16,11 +16,10 @@ import msgspec
 from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube import wire, wire_objects
 from restow.kube.client import ApiStatus, answered, path_of
-from restow.kube.crs import Created, CreateOutcome, DeleteOutcome
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, read
 from restow.kube.placeholder import (
     NAMESPACE,
@@ -30,6 +29,7 @@ from restow.kube.placeholder import (
     idle_container,
     restricted,
 )
+from restow.kube.reservation_objects import Created, CreateOutcome, DeleteOutcome
 
 TOUCHED = "restow.dev/touched"
 """Annotation that says nothing: it is changed so that the scheduler sees the pod."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.kube.placeholder import NAMESPACE, Container, Gate, PodSecurity, idle_container, restricted
 from restow.kube.pod_template import (
     Affinity,

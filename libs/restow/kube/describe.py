@@ -13,7 +13,7 @@ from restow.contracts import values as v
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.beside import GATE
-from restow.domain.owners import MOVABLE
+from restow.domain.pod_controllers import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, as_kept, canonical

@@ -8,8 +8,8 @@ import msgspec
 
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus, Client, answered, path_of
-from restow.kube.crs import StatusOutcome, merge_difference, patch_status
 from restow.kube.effects import Done, Gone, bounded
+from restow.kube.reservation_objects import StatusOutcome, merge_difference, patch_status
 from restow.kube.retry import Backoff, Sleep
 
 Obj = dict[str, Any]

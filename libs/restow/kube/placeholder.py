@@ -16,7 +16,7 @@ import msgspec
 
 from restow.contracts import values as v
 from restow.domain.beside import NAMESPACES, SLOT
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.domain.selectors import selects
 from restow.kube.annotations import MIGRATION
 from restow.kube.pod_template import (

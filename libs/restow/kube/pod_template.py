@@ -6,9 +6,9 @@ import msgspec
 
 from restow.contracts import values as v
 from restow.contracts.events import PodObserved
+from restow.domain.node_table import WHOLE
 from restow.domain.quantity import format_resource
 from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, NVIDIA_GPU, PODS
-from restow.domain.table import WHOLE
 
 QOS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 """What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""

@@ -3,8 +3,8 @@ pod that waits (seed 003's template form), rendered from the pod's shape."""
 
 from restow.contracts.events import PodObserved
 from restow.domain.evolve.demand_slots import PLAN
-from restow.domain.foreign import LOG
 from restow.domain.migration import successor
+from restow.domain.other_schedulers import LOG
 from restow.domain.records import DemandSlot, Migration, hold_name
 from restow.domain.state import ClusterState
 from restow.kube.pod_template import Json, Template, template

@@ -6,8 +6,8 @@ from typing import Any
 
 from restow.kube import decode as d
 from restow.kube.client import Client
-from restow.kube.crs import StatusOutcome, merge_difference, patch_status
 from restow.kube.effects import bounded
+from restow.kube.reservation_objects import StatusOutcome, merge_difference, patch_status
 from restow.kube.retry import Backoff, Sleep
 
 Wanted = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 
 from restow.contracts import events as e
-from restow.replay.at import decode_record
 from restow.replay.sentences import command_text, sentence
 from restow.replay.source import Source
+from restow.replay.state_at import decode_record
 from restow.replay.story import Entry, Story
 
 _CAUSE = re.compile(r"(\d+)/(\d+)")

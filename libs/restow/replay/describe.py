@@ -6,17 +6,17 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
-from restow.domain.foreign import other_scheduler
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import SlotPhase
 from restow.domain.session.verdict import SlotsFit, explain_slots
 from restow.domain.state import ClusterState
 from restow.domain.statuses.reservation_status import overallocated
 from restow.replay import holds
-from restow.replay.at import Progress, check_whole, no_progress, state_at
 from restow.replay.find import NotFound, Subject, find, parse
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, check_whole, no_progress, state_at
 from restow.replay.story import Entry, Story
-from restow.replay.tell import tell
+from restow.replay.story_entries import tell
 from restow.replay.verdicts import slots_lines
 
 LATEST = 8

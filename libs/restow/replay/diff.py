@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from restow.domain.declared import Role, attributes
+from restow.domain.node_table import NO_DEVICE, NodeTable, Vector
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, NodeTable, Vector
+from restow.domain.state_attributes import Role, attributes
 
 
 def diff(a: ClusterState, b: ClusterState, limit: int = 100) -> list[str]:
     """One line a difference, at most `limit`; empty when the states are equal. Order in maps, rows and columns of the table,
-    and what is passing (`restow.domain.declared`) do not count."""
+    and what is passing (`restow.domain.state_attributes`) do not count."""
     found: list[str] = []
     for name in sorted(attribute.name for attribute in attributes(ClusterState) if attribute.role is not Role.PASSING):
         _compare(name, _said(a, name), _said(b, name), found)

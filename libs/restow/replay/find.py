@@ -7,8 +7,8 @@ import msgspec
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.replay.at import decode_record
 from restow.replay.source import Source
+from restow.replay.state_at import decode_record
 
 KINDS = ("pod", "podgroup", "reservation", "migration", "node", "queue")
 _SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration", "no": "node", "q": "queue", "plan": "migration"}

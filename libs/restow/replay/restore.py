@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from restow.eventlog.archive import BulkLog
 from restow.eventlog.port import BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
-from restow.replay.at import Progress, no_progress
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, no_progress
 
 
 def restore(

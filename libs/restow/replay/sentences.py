@@ -10,8 +10,8 @@ from restow.contracts import events as e
 from restow.contracts.codec import name_of
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
-from restow.domain.evolve.reservations import fit_message
-from restow.domain.owners import MOVABLE
+from restow.domain.evolve.reservation_slots import fit_message
+from restow.domain.pod_controllers import MOVABLE
 
 Names = Mapping[str, str]
 

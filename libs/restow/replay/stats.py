@@ -8,8 +8,8 @@ import msgspec
 
 from restow.contracts.codec import name_of
 from restow.contracts.ids import Millis
-from restow.replay.at import Progress, examine_record, no_progress, time_of
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, examine_record, no_progress, time_of
 
 
 class FamilyStats(msgspec.Struct, rename="camel"):

@@ -10,9 +10,9 @@ from restow.contracts import events as e
 from restow.contracts.codec import Decision, name_of
 from restow.contracts.ids import Millis
 from restow.eventlog.port import Record
-from restow.replay.at import time_of
 from restow.replay.find import Subject
 from restow.replay.sentences import command_text, sentence
+from restow.replay.state_at import time_of
 
 OF_MEMBERS = (e.PodObserved, e.PodGone, e.PodPlaced, e.PodReleased, e.HandedOver, e.Nominated, e.NominationEnded, e.Preempted,
                e.TaskReserved, e.TaskUnreserved)  # fmt: skip

@@ -12,8 +12,8 @@ from restow.domain import migration
 from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.cores import cpuset
-from restow.domain.evolve.reservations import fit_message
-from restow.domain.foreign import other_scheduler
+from restow.domain.evolve.reservation_slots import fit_message
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.session.verdict import (

@@ -27,12 +27,12 @@ from restow.contracts.times import rfc3339
 from restow.contracts.upcasters import is_old
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
+from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState, Touched
-from restow.domain.trust import Examined
 from restow.eventlog.port import Record
-from restow.replay.at import Progress, check_whole, examine_record, fold_examined, no_progress
 from restow.replay.report import Difference, FamilyReport, Report
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, check_whole, examine_record, fold_examined, no_progress
 
 AHEAD = 3_600_000
 """Milliseconds that a commit may say to be later than it was stored: of an hour no clock of ours is ahead (`runtime.clock.LogClock`)."""

@@ -17,12 +17,12 @@ from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.migration.deschedule import explain_alone
 from restow.domain.session.verdict import Choice, GangFit, Relief, SlotsFit, Verdict, choice, explain
 from restow.domain.state import ClusterState
-from restow.replay.at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
 from restow.replay.chains import Link, chain
 from restow.replay.find import Subject, find
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
 from restow.replay.story import Entry, Story
-from restow.replay.tell import tell
+from restow.replay.story_entries import tell
 from restow.replay.verdicts import VERDICTS, verdict_lines
 
 

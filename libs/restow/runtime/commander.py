@@ -19,15 +19,15 @@ from restow.contracts.codec import Decision, decode, encode, name_of
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
-from restow.domain import config, trust
+from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Conflict, EventLog, LogError, TooLarge, Unavailable, Unknown
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
-from restow.runtime.heavy import Heavy
 from restow.runtime.leadership import Leadership, Phase
+from restow.runtime.long_decisions import Heavy
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Metrics, Span, Tracer
@@ -316,7 +316,7 @@ class Commander:
         started = machine.steady()
         try:
             # By the rule of every reader: a record that is void to them takes what it says with it, for good.
-            if why := trust.examine(family, envelope, body, self.log.log_id).why:
+            if why := record_trust.examine(family, envelope, body, self.log.log_id).why:
                 raise Void(f"a commit of family {family!r} would be void: {why}")
             seq = await self.log.append(family, body, envelope, expected_last=self._expected())
         except (TooLarge, Void) as error:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from restow.domain import snapshot, trust
+from restow.domain import record_trust, snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import Archive, open_archive
@@ -100,7 +100,7 @@ class Loading:
             async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
                 async for batch in batches:
                     last = batch[0]
-                    found = trust.examine(last.family, last.envelope, last.body, self._log.log_id)
+                    found = record_trust.examine(last.family, last.envelope, last.body, self._log.log_id)
                     if state.last.get(last.family, last.seq) != last.seq or (not found.kind and found.time != state.time):
                         return f"record {last.seq} is another one"
                     break

@@ -24,8 +24,8 @@ from restow.eventlog import jetstream
 from restow.eventlog.port import BrokerRefused, EventLog, LogError, Record, Unavailable
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
+from restow.kube.event_recorder import Recorder
 from restow.kube.lease import Elector, LeaseConfig, leading
-from restow.kube.record import Recorder
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
 from restow.runtime.clock import Clock, LogClock, SystemClock
@@ -34,10 +34,10 @@ from restow.runtime.config_source import BadConfig, ConfigSource, Read
 from restow.runtime.effector import Effector, Executor
 from restow.runtime.follower import Follower
 from restow.runtime.health import Health
-from restow.runtime.heavy import Heavy
 from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.loading import Loading
+from restow.runtime.long_decisions import Heavy
 from restow.runtime.telemetry import Metrics, Tracer
 
 T = TypeVar("T")

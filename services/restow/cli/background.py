@@ -15,7 +15,7 @@ import click
 
 from restow.cli.console import Console
 from restow.cli.failures import UNUSABLE, Failure, cannot_be_used
-from restow.cli.where import UP_LOG
+from restow.cli.log_location import UP_LOG
 
 HERE = Path(".restow")
 """Where a stack is, unless --data says otherwise."""

@@ -9,11 +9,11 @@ import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
 from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, output_option
-from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
-    from restow.cli.following import Outcome
+    from restow.cli.follow_plan import Outcome
 
 ALL = "-all-"
 
@@ -66,7 +66,7 @@ def _ask(client: DeschedulerClient, demand: str | None, group_by: str, *, dry: b
 
 
 def _dry(answer: dict[str, Any], output: str) -> None:
-    from restow.cli import planned as view
+    from restow.cli import plan_tables as view
 
     if output == "json":
         return emit(answer)
@@ -77,7 +77,7 @@ def _dry(answer: dict[str, Any], output: str) -> None:
 
 
 def _now(client: DeschedulerClient, demand: str | None, group_by: str, output: str, *, follows: bool) -> None:
-    from restow.cli import planned as view
+    from restow.cli import plan_tables as view
 
     answer = _ask(client, demand, group_by, dry=False)
     planned = view.read(answer)
@@ -105,7 +105,7 @@ def _follow(client: DeschedulerClient, plan: str, output: str) -> None:
 
 def _followed(client: DeschedulerClient, plan: str, output: str) -> Outcome:
     """Raises Failure where pods were evicted that nobody made again."""
-    from restow.cli.following import check_recreated, follow, summary
+    from restow.cli.follow_plan import check_recreated, follow, summary
 
     outcome = follow(plan, client.follow(plan), quiet=output == "json")
     if not outcome.left and output != "json":
@@ -118,7 +118,7 @@ def _cancel(client: DeschedulerClient, plan: str, output: str) -> None:
     answer = client.post(f"/plans/{quote(plan, safe='')}/cancel" if plan else "/plans/cancel", {"reason": "cancelled by restow defrag --cancel"})
     if output == "json":
         return emit(answer)
-    from restow.cli.planned import said
+    from restow.cli.plan_tables import said
 
     for one in answer.get("plans", ()):
         said(f"plan {one} is cancelled: what has not been evicted stays, what has goes on; `restow defrag --follow {one}` shows it")
@@ -135,7 +135,7 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
     from restow.domain.deciders import DECIDERS
     from restow.domain.migration.warnings import warnings
     from restow.domain.planview import node_groups
-    from restow.replay.at import state_at
+    from restow.replay.state_at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:
         state = state_at(source, progress=progress)

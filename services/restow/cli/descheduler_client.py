@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
-from restow.cli.where import Where
+from restow.cli.log_location import Where
 
 _TIMEOUT = 60.0
 """Seconds for one answer: a plan for the largest clusters takes less than ten."""

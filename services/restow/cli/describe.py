@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, colored, emit, faint, heading, output_option, table, width
-from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
     from restow.contracts.ids import Millis

@@ -48,8 +48,8 @@ def failure_of(error: Exception) -> Failure:
     if os.environ.get("RESTOW_DEBUG"):
         traceback.print_exception(error)
     from restow.eventlog.port import BrokerRefused, LogError, Unavailable
-    from restow.replay.at import ReplayError
     from restow.replay.find import Ambiguous, NotFound
+    from restow.replay.state_at import ReplayError
     from restow.replay.times import PointError
 
     if isinstance(error, BrokerRefused | Unavailable | TimeoutError | ConnectionError):

@@ -8,7 +8,7 @@ from typing import Any
 from restow.cli.amounts import listed, of, span, when
 from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.times import millis, rfc3339
-from restow.domain.foreign import other_scheduler
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import SlotPhase
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState

@@ -14,7 +14,7 @@ import click
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
 
 if TYPE_CHECKING:
-    from restow.cli.where import Where
+    from restow.cli.log_location import Where
     from restow.kube.client import ApiStatus, Client
 
 T = TypeVar("T")

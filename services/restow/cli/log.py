@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, emit_line, number, output_option, size, table
-from restow.cli.where import Where, log_options
 from restow.contracts.ids import FAMILIES
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class _Rows:
     def __call__(self, record: Record) -> None:
         from restow.cli.output import cut, heading, width
         from restow.contracts.times import rfc3339
-        from restow.replay.at import examine_record, time_of
         from restow.replay.sentences import command_text
+        from restow.replay.state_at import examine_record, time_of
 
         if not self._titled:
             click.echo(heading(f"{'SEQ':>8}  {'TIME':<12}  {'FAMILY':<11}  {'COMMAND':<18}  WHAT"))
@@ -145,7 +145,7 @@ def _lines(log_id: str) -> Callable[[Record], None]:
     import msgspec
 
     from restow.contracts.times import rfc3339
-    from restow.replay.at import examine_record, time_of
+    from restow.replay.state_at import examine_record, time_of
 
     def show(record: Record) -> None:
         envelope = record.envelope

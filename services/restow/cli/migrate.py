@@ -6,8 +6,8 @@ import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option
-from restow.cli.where import Where, log_options
 
 
 @click.command()
@@ -31,8 +31,8 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
       restow migrate web-1 -n shop --to node-7
       restow migrate pod/shop/web-1 --dry-run
     """
-    from restow.cli import planned as view
-    from restow.cli.following import follow, reason, summary
+    from restow.cli import plan_tables as view
+    from restow.cli.follow_plan import follow, reason, summary
 
     if where.log:
         raise Failure(f"{where.log} is a file, so nothing can be moved", UNUSABLE)

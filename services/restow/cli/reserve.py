@@ -10,11 +10,11 @@ import click
 
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.kubeapi import Kube, kube_options, refusal
+from restow.cli.log_location import Where
 from restow.cli.output import emit
-from restow.cli.where import Where
 
 if TYPE_CHECKING:
-    from restow.cli.like import Asked, Obj, Template, Workload
+    from restow.cli.from_workload import Asked, Obj, Template, Workload
     from restow.kube.client import Client
 
 SLOTS = 1_000
@@ -58,7 +58,7 @@ def reserve(like: str, kube: Kube, dry_run: bool, wait: bool, timeout: str, sche
       restow reserve --like statefulset/db -n shop --node node-7
       restow reserve --like deploy/web --dry-run | kubectl apply -f -
     """
-    from restow.cli.like import LikeError, manifests, parse
+    from restow.cli.from_workload import LikeError, manifests, parse
 
     seconds = _milliseconds("--timeout", timeout) / 1000
     asked = _asked(options)
@@ -96,7 +96,7 @@ def reserve(like: str, kube: Kube, dry_run: bool, wait: bool, timeout: str, sche
 
 def _asked(options: dict[str, Any]) -> Asked:
     """Raises Failure, with what is allowed."""
-    from restow.cli.like import Asked
+    from restow.cli.from_workload import Asked
 
     ttl, expires, api = options["ttl"], options["expires"], options["api"]
     if ttl is not None and expires is not None:
@@ -148,7 +148,7 @@ def _moment(text: str) -> str:
 
 async def _read(client: Client, workload: Workload, namespace: str) -> Template:
     """Its pod template, with the priority that its class stands for."""
-    from restow.cli.like import controller_of, template_of
+    from restow.cli.from_workload import controller_of, template_of
 
     found = await _get(client, workload.path(namespace))
     if found is None:
@@ -168,7 +168,7 @@ async def _read(client: Client, workload: Workload, namespace: str) -> Template:
 
 async def _owner(client: Client, owner: Obj, namespace: str) -> Obj | None:
     """What controls a pod, where that may be controlled itself: a Deployment's ReplicaSet, a CronJob's Job."""
-    from restow.cli.like import parse
+    from restow.cli.from_workload import parse
 
     if owner["kind"] not in ("ReplicaSet", "Job"):
         return None
@@ -215,7 +215,7 @@ def _schedule_with(workload: Workload, template: Template, scheduler: str) -> No
 
 
 def _path(asked: Asked, name: str = "") -> str:
-    from restow.cli.like import API
+    from restow.cli.from_workload import API
 
     where = f"/namespaces/{asked.namespace}" if asked.api == "volcano" else ""
     return f"/apis/{API[asked.api]}{where}/reservations" + (f"/{name}" if name else "")
@@ -226,7 +226,7 @@ async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str
     of its name."""
     import msgspec
 
-    from restow.cli.like import phase_of, renamed, same
+    from restow.cli.from_workload import phase_of, renamed, same
     from restow.kube.client import ApiStatus, answered
 
     for number in range(1, TRIES + 1):
@@ -250,7 +250,7 @@ async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str
 
 
 def _refused(error: Any, url: str, asked: Asked, name: str) -> Failure:
-    from restow.cli.like import RESOURCE
+    from restow.cli.from_workload import RESOURCE
 
     resource = RESOURCE[asked.api]
     if error.code == 404:
@@ -267,7 +267,7 @@ def _refused(error: Any, url: str, asked: Asked, name: str) -> Failure:
 
 async def _wait(client: Client, asked: Asked, made: list[Obj], seconds: float) -> list[Obj]:
     """The objects once all are held or one has failed, or as they are when the time is over."""
-    from restow.cli.like import phase_of
+    from restow.cli.from_workload import phase_of
 
     deadline, pause = time.monotonic() + seconds, FIRST_LOOK
     while True:
@@ -288,13 +288,13 @@ def _full(obj: Obj) -> str:
 
 
 def _delete(asked: Asked, name: str) -> str:
-    from restow.cli.like import SINGULAR
+    from restow.cli.from_workload import SINGULAR
 
     return f"kubectl delete {SINGULAR[asked.api]}/{name}" + (f" -n {asked.namespace}" if asked.api == "volcano" else "")
 
 
 def _print(found: list[Obj], asked: Asked, output: str) -> None:
-    from restow.cli.like import SINGULAR
+    from restow.cli.from_workload import SINGULAR
 
     if output == "name":
         for obj in found:
@@ -308,7 +308,7 @@ def _print(found: list[Obj], asked: Asked, output: str) -> None:
 
 
 def _tell(workload: Workload, asked: Asked, found: list[Obj], done: list[str], held: str) -> None:
-    from restow.cli.like import phase_of
+    from restow.cli.from_workload import phase_of
 
     first = _full(found[0])
     names = first if len(found) == 1 else f"{first} and {len(found) - 1} more"
@@ -324,7 +324,7 @@ def _tell(workload: Workload, asked: Asked, found: list[Obj], done: list[str], h
 
 def _failure(asked: Asked, found: list[Obj], took: float) -> Failure | None:
     """Unless all of it is held, or was."""
-    from restow.cli.like import phase_of
+    from restow.cli.from_workload import phase_of
 
     for obj in found:
         phase, reason, message = phase_of(obj)

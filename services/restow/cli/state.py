@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, number, table
-from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
@@ -91,7 +91,7 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
 
 def _show(where: Where, at: str, what: str, namespace: str | None, output: str) -> None:
     from restow.cli.views import COLUMNS, OPTIONAL, VIEWS, WIDE
-    from restow.replay.at import state_at
+    from restow.replay.state_at import state_at
     from restow.replay.times import parse_point
 
     with where.source() as source, Progress("folding the log") as progress:

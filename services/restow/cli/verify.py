@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from restow.cli.failures import BROKEN
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import (
     Progress,
     colored,
@@ -19,7 +20,6 @@ from restow.cli.output import (
     table,
     width,
 )
-from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
     from restow.replay.report import Report

@@ -16,13 +16,13 @@ from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain import migration
-from restow.domain.foreign import other_scheduler
+from restow.domain.node_table import NO_DEVICE
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.reasons import pod_sentence
 from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE
 from restow.replay.sentences import devices_text
 
 Rows = list[dict[str, Any]]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, faint, heading, output_option, plain, table, width
-from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
     from restow.replay.story import Entry
@@ -96,7 +96,7 @@ def _list(kind: str, where: Where, output: str) -> None:
     """What of this kind needs an explanation: pods and gangs that wait, Reservations without their slots, migrations not
     landed, nodes that take no pods, queues in which somebody waits."""
     from restow.cli.views import troubled
-    from restow.replay.at import state_at
+    from restow.replay.state_at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:
         rows = troubled(state_at(source, progress=progress), kind)

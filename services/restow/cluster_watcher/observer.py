@@ -20,7 +20,7 @@ from restow.domain.state import ClusterState, Touched
 from restow.eventlog.port import LogError, TooLarge
 from restow.kube.decode import NODES, Collection, Undecodable
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Bookmark, Change, Delete, Replace, Upsert
 from restow.runtime.commander import Book
 

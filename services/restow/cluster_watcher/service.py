@@ -11,7 +11,7 @@ from restow.cluster_watcher.observer import Observer
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus
 from restow.kube.discovery import serving
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import HISTORY_RESET, Config, Reflector, Replace, Restart
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs

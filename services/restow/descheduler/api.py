@@ -13,9 +13,9 @@ from restow.contracts import events as e
 from restow.contracts.codec import decode, encode
 from restow.contracts.ids import PlanId
 from restow.contracts.times import rfc3339
-from restow.descheduler import asks
-from restow.descheduler.asks import Refused
+from restow.descheduler import http_requests
 from restow.descheduler.follow import Followers
+from restow.descheduler.http_requests import Refused
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, search, turns_of, wants_samples
@@ -36,7 +36,7 @@ MIGRATIONS, MOST_MIGRATIONS = 500, 10_000
 _BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "rejected, with the reason", "not the leader, or stopping"
 _DRY = {"dryRun": {"type": "boolean", "default": False}}
 _GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of nodes; without it nodes of a size are a group"}}
-_REASON = {"reason": {"type": "string", "maxLength": asks.LONGEST_REASON}}
+_REASON = {"reason": {"type": "string", "maxLength": http_requests.LONGEST_REASON}}
 
 
 def routes(context: Context, followers: Followers, sampler: Sampler | None = None) -> list[Route]:
@@ -49,20 +49,20 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
             _safely(api.defragment), {200: "the plan's event, and what it does to each group of nodes"} | unless_dry,
             query=_DRY | _GROUPS, guard="reads",
             body={
-                "trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}},
-                "demand": {"type": "string", "description": f"free capacity for this job: {asks.JOBS}"},
+                "trigger": {"type": "string", "default": "api", "pattern": http_requests.TRIGGER.pattern, "not": {"enum": list(http_requests.OWN_TRIGGERS)}},
+                "demand": {"type": "string", "description": f"free capacity for this job: {http_requests.JOBS}"},
             },
         ),
         Route(
             "POST", "/deschedule", "Run all plugins of the policy, each of which makes a plan; with dryRun only say what these would be",
             _safely(api.deschedule), {200: "the plans' events, and what they do to each group of nodes"} | unless_dry,
             query=_DRY | _GROUPS, guard="reads",
-            body={"trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}}},
+            body={"trigger": {"type": "string", "default": "api", "pattern": http_requests.TRIGGER.pattern, "not": {"enum": list(http_requests.OWN_TRIGGERS)}}},
         ),
         Route(
             "POST", "/migrations", "Move one pod, to a node or wherever is best; with dryRun only say where that is",
             _safely(api.move), {200: "the plan's event, with one move"} | unless_dry, query=_DRY, guard="reads",
-            body={"pod": {"type": "string", "description": asks.PODS}, "target": {"type": "string"}}, required=("pod",),
+            body={"pod": {"type": "string", "description": http_requests.PODS}, "target": {"type": "string"}}, required=("pod",),
         ),
         Route(
             "POST", "/plans/{plan}/cancel", "Nothing more of this plan: what was not evicted yet is rolled back",
@@ -121,18 +121,18 @@ class _Api:
     # -- what changes something ------------------------------------------------------------------------------------------
 
     async def defragment(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "dryRun", "groupBy")
-        dry, group_by = asks.flag(request, "dryRun"), request.query.get("groupBy", "")
-        body = await asks.body(request, asks.Defragment)
-        trigger, demand = asks.trigger(body.trigger), asks.demand(self._context.state, body.demand)
+        http_requests.known_query(request, "dryRun", "groupBy")
+        dry, group_by = http_requests.flag(request, "dryRun"), request.query.get("groupBy", "")
+        body = await http_requests.body(request, http_requests.Defragment)
+        trigger, demand = http_requests.trigger(body.trigger), http_requests.demand(self._context.state, body.demand)
         command = c.Defragment(self._context.clock.now(), trigger, _fresh(), demand)
         return await self._plan(request, command, dry, group_by)
 
     async def deschedule(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "dryRun", "groupBy")
-        dry, group_by = asks.flag(request, "dryRun"), request.query.get("groupBy", "")
-        body = await asks.body(request, asks.Deschedule)
-        trigger = asks.trigger(body.trigger)
+        http_requests.known_query(request, "dryRun", "groupBy")
+        dry, group_by = http_requests.flag(request, "dryRun"), request.query.get("groupBy", "")
+        body = await http_requests.body(request, http_requests.Deschedule)
+        trigger = http_requests.trigger(body.trigger)
         if not dry and (refusal := self._context.gate.refusal(request.headers.getall("Authorization", []), "changes")):
             # Before anybody is asked for metrics.
             return answer({"error": refusal.reason}, refusal.status)
@@ -140,19 +140,19 @@ class _Api:
         return await self._plan(request, c.Deschedule(self._context.clock.now(), trigger, _fresh(), samples), dry, group_by)
 
     async def move(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "dryRun")
-        dry, state = asks.flag(request, "dryRun"), self._context.state
-        body = await asks.body(request, asks.Move)
-        pod, target = asks.pod(state, body.pod), asks.target(state, body.target)
+        http_requests.known_query(request, "dryRun")
+        dry, state = http_requests.flag(request, "dryRun"), self._context.state
+        body = await http_requests.body(request, http_requests.Move)
+        pod, target = http_requests.pod(state, body.pod), http_requests.target(state, body.target)
         return await self._plan(request, c.MovePod(self._context.clock.now(), _fresh(), pod, target), dry, "")
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request)
-        body = await asks.body(request, asks.Cancel)
+        http_requests.known_query(request)
+        body = await http_requests.body(request, http_requests.Cancel)
         plan = PlanId(request.match_info.get("plan", ""))
         if plan and plan not in self._context.state.plans:
             raise Refused(f"there is no plan {plan!r}; allowed: one of GET /plans (`restow get plans`)", 404)
-        outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, asks.reason(body.reason)), "cancelled over HTTP")
+        outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, http_requests.reason(body.reason)), "cancelled over HTTP")
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
@@ -212,27 +212,27 @@ class _Api:
     # -- what only looks ---------------------------------------------------------------------------------------------------
 
     async def plans(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "limit")
-        state, limit = self._context.state, asks.limit(request, PLANS, MOST_PLANS)
+        http_requests.known_query(request, "limit")
+        state, limit = self._context.state, http_requests.limit(request, PLANS, MOST_PLANS)
         newest = _newest(state)
         return answer({"seq": state.seq, "items": [plan_view(state, plan) for plan in newest[:limit]], "total": len(newest)})
 
     async def plan(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "follow")
+        http_requests.known_query(request, "follow")
         state, plan = self._context.state, PlanId(request.match_info["plan"])
         view = plan_view(state, plan)
         if view is None:
             raise Refused(f"there is no plan {plan!r} (any more); allowed: one of GET /plans (`restow get plans`)", 404)
-        if asks.flag(request, "follow"):
+        if http_requests.flag(request, "follow"):
             if self._followers.full:
                 raise Refused("too many follow plans already; ask again later, or without follow", 503)
             return await self._followers.stream(request, plan)
         return answer({"seq": state.seq, "plan": view, "migrations": migrations_of(state, plan), "slots": demand_slots_of(state, plan)})
 
     async def migrations(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request, "plan", "step", "active", "limit")
-        state, limit = self._context.state, asks.limit(request, MIGRATIONS, MOST_MIGRATIONS)
-        step, active = asks.one_of(request, "step", tuple(str(s) for s in Step)), asks.flag(request, "active")
+        http_requests.known_query(request, "plan", "step", "active", "limit")
+        state, limit = self._context.state, http_requests.limit(request, MIGRATIONS, MOST_MIGRATIONS)
+        step, active = http_requests.one_of(request, "step", tuple(str(s) for s in Step)), http_requests.flag(request, "active")
         wanted = PlanId(request.query.get("plan", ""))
         if wanted and wanted not in state.plans:
             raise Refused(f"there is no plan {wanted!r} (any more); allowed: one of GET /plans (`restow get plans`)", 404)
@@ -244,7 +244,7 @@ class _Api:
         return answer({"seq": state.seq, "items": found[:limit]})
 
     async def status(self, request: web.Request) -> web.StreamResponse:
-        asks.known_query(request)
+        http_requests.known_query(request)
         context, state = self._context, self._context.state
         config, leader = state.migration_config, state.leaders[context.service.family]
         args = config.defragmentation

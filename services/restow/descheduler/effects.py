@@ -21,10 +21,10 @@ from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.domain.statuses import podgroup_migration
-from restow.kube import crs
 from restow.kube import effects as k
+from restow.kube import reservation_objects
+from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.group_moves import GroupMoveEffects
-from restow.kube.record import Notice, Regarding
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
@@ -56,7 +56,7 @@ class _MigrationEffects:
         self._context = context
         once = Backoff(attempts=1)
         self._pods = k.Effects(context.client, once)
-        self._holds = crs.Reservations(context.client, once)
+        self._holds = reservation_objects.Reservations(context.client, once)
         self._groups = GroupMoveEffects(context.client, once)
         self._told: dict[tuple[str, str], tuple[str, int]] = {}
         """PodGroup → its uid and the version that was written last."""
@@ -170,7 +170,7 @@ class _MigrationEffects:
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         fact = state.reservations[effect.reservation].fact
-        outcome = await self._holds.delete(crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
+        outcome = await self._holds.delete(reservation_objects.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     def _report(self, migration: MigrationId, reason: str, message: str = "") -> Report:

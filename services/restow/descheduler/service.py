@@ -4,13 +4,13 @@ from restow.descheduler.api import routes
 from restow.descheduler.effects import executors
 from restow.descheduler.follow import Followers
 from restow.descheduler.metrics import DeschedulerMetrics
-from restow.descheduler.people import Told
 from restow.descheduler.policy import read
 from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
+from restow.descheduler.user_events import Told
 from restow.domain.config import MigrationConfig
 from restow.domain.migration import decider, search
-from restow.runtime.heavy import Heavy
+from restow.runtime.long_decisions import Heavy
 from restow.runtime.service import Context, Parts, Service, Shaping
 
 HEAVY = Heavy(

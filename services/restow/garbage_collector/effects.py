@@ -6,9 +6,9 @@ from restow.domain.effects import DeleteReservation, DropPrefix, Effect
 from restow.domain.records import FINAL, Reservation
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Unavailable
-from restow.garbage_collector.keeper import holds
-from restow.kube import crs
+from restow.garbage_collector.snapshot_keeper import holds
 from restow.kube import effects as k
+from restow.kube import reservation_objects
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Retry, Wait, later
 from restow.runtime.service import Context
@@ -28,14 +28,14 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
 class _GcEffects:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kube = crs.Reservations(context.client, Backoff(attempts=1))
+        self._kube = reservation_objects.Reservations(context.client, Backoff(attempts=1))
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         record = state.reservations[effect.reservation]
         fact = record.fact
         if (left := own_turn(state, record, self._context.clock.now())) > 0:
             return Wait(left / 1000)
-        outcome = await self._kube.delete(crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
+        outcome = await self._kube.delete(reservation_objects.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def drop(self, effect: DropPrefix, state: ClusterState) -> Answer:

@@ -4,7 +4,7 @@ from restow.domain.config import GcConfig
 from restow.domain.gc import decider
 from restow.garbage_collector.conf import read
 from restow.garbage_collector.effects import executors
-from restow.garbage_collector.keeper import Keeper
+from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.service import Context, Parts, Service
 
 

@@ -15,9 +15,9 @@ from restow.domain.reservation import decider
 from restow.domain.reservation.decider import told_by_us
 from restow.domain.state import ClusterState
 from restow.domain.statuses.reservation_status import status
-from restow.kube.crs import STATUSES, Written, merge_difference
 from restow.kube.decode import Collection, decoded
 from restow.kube.reflector import Config, Reflector, Restart, Upsert
+from restow.kube.reservation_objects import STATUSES, Written, merge_difference
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs
 from restow.runtime.service import Context

@@ -14,9 +14,9 @@ from restow.domain.records import PhaseSince, ReservationPhase
 from restow.domain.reservation.decider import told_by_us
 from restow.domain.state import ClusterState
 from restow.domain.statuses.reservation_status import status
-from restow.kube import crs
 from restow.kube import effects as k
-from restow.kube.record import Notice, Regarding
+from restow.kube import reservation_objects
+from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, later
 from restow.runtime.service import Context
@@ -36,7 +36,7 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
 class _Status:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kube = crs.Reservations(context.client, Backoff(attempts=1))
+        self._kube = reservation_objects.Reservations(context.client, Backoff(attempts=1))
         self._told: dict[ReservationUid, tuple[ReservationPhase, str]] = {}
         self._generations: dict[ReservationUid, int] = {}
 
@@ -53,7 +53,7 @@ class _Status:
             self._tell(state, effect.reservation)
             return Done()
         outcome = await self._kube.write_status(
-            crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
+            reservation_objects.CrRef(fact.api, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
         )
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)

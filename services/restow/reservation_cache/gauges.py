@@ -9,7 +9,7 @@ import msgspec
 
 from restow.contracts.ids import ReservationUid
 from restow.domain import resources as r
-from restow.domain.foreign import other_scheduler
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.quantity import CPU
 from restow.domain.records import ReservationPhase
 from restow.domain.state import ClusterState

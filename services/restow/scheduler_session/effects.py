@@ -21,7 +21,7 @@ from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
 from restow.kube import effects as k
 from restow.kube.claims import ClaimEffects, ClaimRef
-from restow.kube.record import Notice, Regarding
+from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, Wait, later
 from restow.runtime.service import Context

@@ -15,7 +15,7 @@ from restow.domain.session.statuses.queue_status import QueueStatus
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube import effects as k
-from restow.kube.record import Notice, Regarding
+from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.kube.statuses import Statuses
 from restow.runtime.effector import Answer, Done, later

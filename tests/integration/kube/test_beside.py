@@ -10,9 +10,9 @@ import yaml
 from restow.contracts.values import OwnerRef, PodShape
 from restow.kube.beside import LANDING, Beside, NotGated, timestamp
 from restow.kube.client import ApiStatus
-from restow.kube.crs import Created
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
 from restow.kube.placeholder import NAMESPACE, Hold, placeholder
+from restow.kube.reservation_objects import Created
 from restow.kube.retry import Backoff
 
 FAST = Backoff(attempts=3, first=0.001, longest=0.002)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.kube.crs import Created, CrRef, Reservations, merge_difference
 from restow.kube.effects import Done, Gone, Refused
+from restow.kube.reservation_objects import Created, CrRef, Reservations, merge_difference
 from restow.kube.retry import Backoff
 
 FAST = Backoff(attempts=3, first=0.001, longest=0.002)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from restow.kube.record import Notice, Recorder, Regarding
+from restow.kube.event_recorder import Notice, Recorder, Regarding
 
 WEB = Regarding("v1", "Pod", "default", "web", "u")
 NOTICE = Notice(WEB, "Scheduled", "Binding", "Assigned default/web to node-a")

@@ -6,8 +6,8 @@ from domain.build import NOW, given, node, pod, replica_of, shape, then
 
 from restow.contracts import events as e
 from restow.contracts.values import Move, Packing
-from restow.descheduler.people import Told
 from restow.descheduler.progress import Progress
+from restow.descheduler.user_events import Told
 
 NONE = Packing(2, 0, 0, 0, 0, 0)
 

@@ -11,7 +11,7 @@ from restow.eventlog.archive import open_archive
 from restow.eventlog.port import Full, Unknown
 from restow.eventlog.server import NatsServer
 from restow.eventlog.snapshots import Snapshot
-from restow.garbage_collector import keeper
+from restow.garbage_collector import snapshot_keeper
 
 from .rig import facts
 from .test_keeper import collecting
@@ -37,8 +37,8 @@ async def log(small_broker):
 
 @pytest.fixture(autouse=True)
 def small_reserve(monkeypatch):
-    monkeypatch.setattr(keeper, "RESERVE", MIB)
-    monkeypatch.setattr(keeper, "RESERVE_FROM", 1)
+    monkeypatch.setattr(snapshot_keeper, "RESERVE", MIB)
+    monkeypatch.setattr(snapshot_keeper, "RESERVE_FROM", 1)
 
 
 
@@ -71,8 +71,8 @@ async def test_a_full_store_of_which_nothing_is_covered_yet_is_helped_by_what_wa
         assert not await takes_more(log)
         tail = await log.tail()
         # The log stands still, and nobody can say so: the collector looks for itself.
-        one.clock.advance(keeper.QUIET)
-        one.clock.advance(keeper.QUIET + 1)
+        one.clock.advance(snapshot_keeper.QUIET)
+        one.clock.advance(snapshot_keeper.QUIET + 1)
         await one.until(lambda: one.state.snapshot_seq >= tail and one.keeper._reserve)
         assert await log.first() > tail - 1
         assert open_archive(one.folder, log_id=log.log_id).last >= tail
@@ -87,12 +87,12 @@ async def test_a_collector_that_finds_the_store_full_by_its_own_snapshot_frees_c
             fact = node(f"n{number % 10}", labels={"large": str(number) * 100_000})
             async with asyncio.timeout(60):
                 while not await takes(log, fact):
-                    one.clock.advance(keeper.AGAIN + 1)
+                    one.clock.advance(snapshot_keeper.AGAIN + 1)
                     await asyncio.sleep(0.02)
-            one.clock.advance(keeper.AGAIN + 1)
+            one.clock.advance(snapshot_keeper.AGAIN + 1)
         async with asyncio.timeout(60):
             while one.state.snapshot_seq < 36 or await log.first() <= 24 or not await takes_more(log):
-                one.clock.advance(keeper.AGAIN + 1)
+                one.clock.advance(snapshot_keeper.AGAIN + 1)
                 await asyncio.sleep(0.02)
 
 

@@ -17,7 +17,7 @@ from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Full, Unknown
 from restow.eventlog.snapshots import MemorySnapshots
 from restow.garbage_collector.effects import executors
-from restow.garbage_collector.keeper import Keeper
+from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Retry
 from restow.runtime.follower import Follower

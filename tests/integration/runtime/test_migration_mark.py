@@ -8,7 +8,7 @@ from domain.saga import advance, decider, hold, move, plan, step, world
 
 from restow.contracts import commands as c
 from restow.descheduler.effects import executors
-from restow.descheduler.people import Told
+from restow.descheduler.user_events import Told
 from restow.domain import config
 from restow.domain.effects import AbortEviction
 from restow.domain.records import Step

@@ -13,10 +13,10 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.cooling import rests
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.resources import canonical_resource
-from restow.domain.session.closed_nodes import closed
+from restow.domain.session.window_nodes import closed
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE
 from restow.domain.verdicts import COOLDOWN, CRITICAL_NODE
 
 SCALE = 10_000

@@ -10,10 +10,10 @@ from restow.domain.beside import another_scheduler
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.disruption import Spare
 from restow.domain.movable import unmovable
 from restow.domain.protection import PREFER_NO_EVICTION, SYSTEM_CRITICAL
 from restow.domain.selectors import selects
-from restow.domain.spare import Spare
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
 from restow.domain.verdicts import (

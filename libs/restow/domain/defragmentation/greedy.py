@@ -25,11 +25,11 @@ from restow.domain.defragmentation.placement import Placement
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import alike
+from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import static_mask, static_reasons
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.predicates.filters import InterPodAffinity
 from restow.domain.state import ClusterState
-from restow.domain.table import WHOLE, Vector
 from restow.domain.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, stay
 
 NODE_RULES = "node selector, affinity or taints"

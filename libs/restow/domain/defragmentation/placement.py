@@ -12,8 +12,8 @@ import numpy as np
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.simulation import Simulation, Spot
 from restow.domain.fragmentation import alike
+from restow.domain.node_table import Vector
 from restow.domain.predicates import static_mask
-from restow.domain.table import Vector
 
 PARTS = 1024
 MANY_ROWS = 32

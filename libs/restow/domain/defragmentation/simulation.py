@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
-from restow.domain.promises import promised
+from restow.domain.promised_slots import promised
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
 from restow.domain.session.holds import overlooking

@@ -21,8 +21,8 @@ from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import policy_args as a
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.cooling import cooling
-from restow.domain.maps import OVER
 from restow.domain.state import ClusterState
+from restow.domain.state_maps import OVER
 
 if TYPE_CHECKING:
     from restow.domain.descheduling.interpreter import Run

@@ -3,8 +3,8 @@
 from typing import Any
 
 from restow.contracts.events import Unknown
-from restow.domain.evolve import cluster, common, gc, migration, objects, reservation, session
-from restow.domain.evolve.reservations import settle_phases
+from restow.domain.evolve import cluster, common, gc, migration, objects, reservation_review, session
+from restow.domain.evolve.reservation_slots import settle_phases
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 
@@ -13,7 +13,7 @@ TABLE: Rules = {
     **cluster.RULES,
     **objects.RULES,
     **session.RULES,
-    **reservation.RULES,
+    **reservation_review.RULES,
     **migration.RULES,
     **gc.RULES,
 }

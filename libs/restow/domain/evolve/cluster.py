@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
-from restow.domain import devices, groups
+from restow.domain import groups, node_devices
 from restow.domain.beside import STOLEN, has_fallen, named_slot
 from restow.domain.evolve import bounces, demand_slots
 from restow.domain.evolve.objects import more_may_go
-from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
+from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.foreign import other_log
-from restow.domain.owners import asks_same
+from restow.domain.other_schedulers import other_log
+from restow.domain.pod_controllers import asks_same
 from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
@@ -28,7 +28,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     if known is not None and known.uid != event.uid:
         state.forget_node(event.name)
     state.put(state.nodes, event.name, event)
-    devices.set_node(state, event.name)
+    node_devices.set_node(state, event.name)
     state.capacity_epoch += 1
     housed = [pod for pod, node in state.homeless.items() if node == event.name]
     for pod in sorted(housed, key=state.order_of):

@@ -4,7 +4,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.domain import config
-from restow.domain.evolve.reservations import note_review
+from restow.domain.evolve.reservation_slots import note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import Leader
 from restow.domain.state import ClusterState

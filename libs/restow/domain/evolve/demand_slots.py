@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId, ReservationUid
-from restow.domain.foreign import other_log
+from restow.domain.other_schedulers import other_log
 from restow.domain.records import DemandSlot, Migration, Reservation
 from restow.domain.state import ClusterState
 

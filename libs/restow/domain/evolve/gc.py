@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.domain.evolve.reservations import cancel
+from restow.domain.evolve.reservation_slots import cancel
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 

@@ -6,10 +6,10 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
 from restow.contracts.times import bounded
 from restow.contracts.values import Move
-from restow.domain import promises
+from restow.domain import promised_slots
 from restow.domain.evolve import bounces, common, demand_slots, demands, group_moves, searches
 from restow.domain.evolve.objects import more_may_go
-from restow.domain.evolve.reservations import cancel, note_review
+from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
 from restow.domain.records import FINAL, Landing, Migration, Plan, Refusal, Step
@@ -55,7 +55,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         id = record.id
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
-        promises.settle(state, id)
+        promised_slots.settle(state, id)
         state.touched.migrations[id] = None
         if record.reason:
             continue
@@ -115,7 +115,7 @@ def _follow(state: ClusterState, before: Migration, uid: PodUid) -> None:
     record = replace(record, move=replace(record.move, pod=uid, namespace=pod.namespace, name=pod.name))
     record = _unless_taken(state, record)
     state.put(state.migrations, record.id, record)
-    promises.settle(state, record.id)
+    promised_slots.settle(state, record.id)
     state.touched.migrations[record.id] = None
     if not record.reason:
         state.put(state.victims, uid, record.id)
@@ -207,7 +207,7 @@ def _step(to: Step, after: frozenset[Step]):
             record = replace(_arm(state, record), reason="", message="")
         state.put(state.migrations, record.id, record)
         state.drop(state.backlog, record.id)
-        promises.settle(state, record.id)
+        promised_slots.settle(state, record.id)
         state.touched.migrations[record.id] = None
         group_moves.moved_on(state, record)
         if to not in FINAL:

@@ -11,10 +11,11 @@ from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
 from restow.domain.beside import PLACEHOLDER, needs_placeholder
-from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, rephase, slots_of
+from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
 from restow.domain.held_capacity import PRE_ALLOCATION
+from restow.domain.node_table import lowered, shares_up_to
 from restow.domain.records import (
     FINAL,
     NO_CAPACITY,
@@ -31,7 +32,6 @@ from restow.domain.records import (
 from restow.domain.resources import GPU_MILLI
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState, Under
-from restow.domain.table import lowered, shares_up_to
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its capacity (RULES G-7)."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from restow.contracts.values import DeviceRequest
 from restow.domain.fragmentation.typical import Typical
+from restow.domain.node_table import WHOLE
 from restow.domain.predicates import Switches, static_mask, switches
 from restow.domain.state import ClusterState
-from restow.domain.table import WHOLE
 
 MOST_SHARE = 1 << 60
 """More than any fragmentation: what a pod leaves that does not fit."""

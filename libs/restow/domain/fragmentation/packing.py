@@ -14,8 +14,8 @@ import numpy as np
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import DeviceShare, Packing, PodShape
 from restow.domain import predicates
+from restow.domain.node_table import MAX_DEVICES, WHOLE, NodeTable, Vector
 from restow.domain.state import ClusterState
-from restow.domain.table import MAX_DEVICES, WHOLE, NodeTable, Vector
 
 COVERAGE = 95
 """Percent of the pods that the typical ones stand for."""

@@ -10,7 +10,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.config import GcConfig
 from restow.domain.evolve import demand_slots
-from restow.domain.foreign import LOG, other_scheduler
+from restow.domain.other_schedulers import LOG, other_scheduler
 from restow.domain.records import FINAL, PhaseSince, Reservation, ReservationPhase, hold_names
 from restow.domain.state import ClusterState
 

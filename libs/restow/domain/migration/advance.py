@@ -9,7 +9,7 @@ from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.migration.saga import Then
-from restow.domain.promises import order
+from restow.domain.promised_slots import order
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 

@@ -25,7 +25,7 @@ from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
 from restow.domain.migration.move import move_pod
-from restow.domain.owners import check_owners
+from restow.domain.pod_controllers import check_owners
 from restow.domain.state import ClusterState, Touched
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

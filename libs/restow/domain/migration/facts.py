@@ -13,9 +13,9 @@ from restow.domain.migration.deadlines import aborts_until, deadline, lands_unti
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import COMPANY, OtherPods
-from restow.domain.promises import fits
+from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
-from restow.domain.session.successors import turned_away
+from restow.domain.session.successor_refusals import turned_away
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import NOT_ADMITTED, ended
 

@@ -11,11 +11,11 @@ from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import verdicts as rule
 from restow.domain.beside import another_scheduler
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
+from restow.domain.disruption import Spare
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
 from restow.domain.session.framework import Filter
-from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
 
 NO_SLOT = Spot(-1)

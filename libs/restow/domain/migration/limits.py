@@ -10,12 +10,12 @@ while it is evicted, but takes nothing from its gang: it was not among the ready
 from collections import defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
+from restow.domain.disruption import Spare
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
-from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
 from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE
 

@@ -11,10 +11,10 @@ from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
 from restow.domain.migration import holds
 from restow.domain.migration.landing import stand_in
+from restow.domain.node_table import vector_of
 from restow.domain.resources import canonical_resource
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import vector_of
 from restow.domain.verdicts import REFUSED, UNSUPPORTED, stay
 
 PLUGIN = "MovePod"

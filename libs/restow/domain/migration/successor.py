@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from restow.contracts.ids import PodUid
-from restow.domain.owners import known_owner
+from restow.domain.pod_controllers import known_owner
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 

@@ -4,10 +4,10 @@ A pod that is only evicted (`Move.target` is empty) has ended, or nobody makes i
 """
 
 from restow.contracts.ids import NodeName
+from restow.domain.disruption import not_admitted
 from restow.domain.migration.holds import Reason
 from restow.domain.movable import protected, unmovable
 from restow.domain.records import Migration
-from restow.domain.spare import not_admitted
 from restow.domain.state import OVER, ClusterState
 from restow.domain.verdicts import ended
 

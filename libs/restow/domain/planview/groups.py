@@ -8,10 +8,10 @@ from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, NodeName
 from restow.contracts.values import DeviceShare, Move, Packing
 from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
+from restow.domain.node_table import Vector
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
 MOST = 50
 """Groups that are told apart; the others are one."""

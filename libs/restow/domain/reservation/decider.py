@@ -6,7 +6,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
-from restow.domain.foreign import OTHER_SCHEDULER, other_log, other_scheduler
+from restow.domain.other_schedulers import OTHER_SCHEDULER, other_log, other_scheduler
 from restow.domain.records import FINAL, Reservation
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched

@@ -13,7 +13,7 @@ from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.domain import resources as r
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.reservation.owner_keys import ByOwner
-from restow.domain.reservation.ownership import is_migration_hold, owned
+from restow.domain.reservation.owner_matching import is_migration_hold, owned
 from restow.domain.reservation.reservation_affinity import order_of
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState

@@ -5,7 +5,7 @@ import re
 from restow.contracts.ids import Millis
 from restow.contracts.times import bounded
 from restow.contracts.values import Expression, ObjectRef, OwnerRule, ReservationSpec
-from restow.domain.foreign import UNNAMED
+from restow.domain.other_schedulers import UNNAMED
 from restow.domain.resources import title
 from restow.domain.state import ClusterState
 

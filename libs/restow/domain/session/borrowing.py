@@ -7,7 +7,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName
 from restow.domain.predicates import static_mask
 from restow.domain.records import ON_NODE
-from restow.domain.reservation.ownership import is_migration_hold
+from restow.domain.reservation.owner_matching import is_migration_hold
 from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter

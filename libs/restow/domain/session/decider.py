@@ -22,10 +22,10 @@ from restow.domain.effects import (
 from restow.domain.memo import kept
 from restow.domain.session import opening, statuses
 from restow.domain.session.beside import land
+from restow.domain.session.hold_releases import rejections, releases
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.reasons import condition_message, say_who_waits, still_says
 from restow.domain.session.registry import open_session, run_actions
-from restow.domain.session.releases import rejections, releases
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState, Touched
 

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 from restow.contracts.ids import ShapeId
+from restow.domain.node_table import Vector
 from restow.domain.predicates import node_rules, static_mask
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
 ANYTHING, NEVER = -(1 << 62), 1 << 62
 """In place of an amount: it is not asked for, or nobody asks for anything here."""

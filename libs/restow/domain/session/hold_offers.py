@@ -13,10 +13,10 @@ from restow.domain.allocations import Taken, after, taken_of
 from restow.domain.groups import Group, group_of
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.hold_index import HoldIndex, Rank, ReservationClass
-from restow.domain.reservation.ownership import by_spec, counts_match, is_migration_hold
+from restow.domain.reservation.owner_matching import by_spec, counts_match, is_migration_hold
 from restow.domain.reservation.reservation_affinity import Wish, closed, ignores, wish_of
 from restow.domain.resources import GPU_MILLI
-from restow.domain.session.admit import may_run, share_of
+from restow.domain.session.hold_allocation import may_run, share_of
 from restow.domain.session.journal import Journal
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState

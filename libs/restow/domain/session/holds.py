@@ -12,11 +12,12 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.evolve.reservations import SUPERSEDED
+from restow.domain.evolve.reservation_slots import SUPERSEDED
+from restow.domain.node_table import NO_DEVICE, WHOLE, fewer, less, vector_of
 from restow.domain.occupants import as_pod, task_of
 from restow.domain.predicates import only, static_mask
 from restow.domain.records import FINAL, Capacity, Reservation, Slot, SlotPhase
-from restow.domain.reservation.ownership import is_migration_hold
+from restow.domain.reservation.owner_matching import is_migration_hold
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
@@ -26,7 +27,6 @@ from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Jo
 from restow.domain.session.session import Session
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE, fewer, less, vector_of
 
 
 def jobs(session: Session) -> Iterator[Job]:

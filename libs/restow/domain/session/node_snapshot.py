@@ -7,8 +7,8 @@ is first touched. Beside the arrays each touched row is kept as plain integers, 
 from collections.abc import Iterable
 
 from restow.contracts.values import DeviceShare
+from restow.domain.node_table import NodeTable, Vector
 from restow.domain.session.journal import Journal
-from restow.domain.table import NodeTable, Vector
 
 
 class NodeSnapshot:

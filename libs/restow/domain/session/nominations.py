@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import DEADLINE, REFUSED
 from restow.domain.groups import Group
+from restow.domain.node_table import vector_of
 from restow.domain.predicates import static_mask
 from restow.domain.records import Nomination
 from restow.domain.session import queues
@@ -17,7 +18,6 @@ from restow.domain.session.gangs import Outcome, in_passes, is_complete
 from restow.domain.session.jobs import Job, gang, job_of
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import vector_of
 
 NO_LONGER_FITS = "NoLongerFits"
 NO_QUEUE = "QueueTakesNoJobs"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.evolve.reservations import fit_message
+from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.evolve.session import withheld_key
 from restow.domain.records import Waiting
 from restow.domain.session.jobs import UNSCHEDULABLE

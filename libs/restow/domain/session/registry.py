@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.session import actions
-from restow.domain.session.actions import starving
+from restow.domain.session.actions import reserve_starving
 from restow.domain.session.guard import Guard
 from restow.domain.session.plugins import PLUGINS
 from restow.domain.session.session import Session
@@ -57,11 +57,11 @@ def run_actions(session: Session) -> None:
     for module, args in acting(session.state):
         module.run(session, args)
     if session.state.reserved_on and not _serves_starving(session.state):
-        starving.end_all(session)
+        reserve_starving.end_all(session)
 
 
 def _serves_starving(state: ClusterState) -> bool:
-    return any(module is starving for module, _ in acting(state))
+    return any(module is reserve_starving for module, _ in acting(state))
 
 
 def opened(state: ClusterState) -> list[Opened]:

@@ -12,6 +12,7 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import accounts
 from restow.domain.groups import Group
 from restow.domain.memo import Memo
+from restow.domain.node_table import Vector, available, fewer, less, vector_of
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
@@ -25,7 +26,6 @@ from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector, available, fewer, less, vector_of
 
 K = TypeVar("K")
 V = TypeVar("V")

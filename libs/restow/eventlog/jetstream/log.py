@@ -182,7 +182,7 @@ def _same(known: Delivery, subject: str, headers: bytes, data: bytes) -> bool:
 
 
 def _record(delivery: Delivery, prefix: int) -> Record:
-    """As it was sent, whoever wrote it: whether it is ours is for the fold to say (`restow.domain.trust`)."""
+    """As it was sent, whoever wrote it: whether it is ours is for the fold to say (`restow.domain.record_trust`)."""
     envelope = Envelope.of(delivery.headers)
     if envelope.given is not None:
         # Else what an import has restored would say more than what it was restored from.

@@ -12,7 +12,7 @@ from restow.domain.descheduling.framework import Eviction
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.client import Client
-from restow.kube.record import Notice, Recorder, Regarding
+from restow.kube.event_recorder import Notice, Recorder, Regarding
 
 TRIES = 3
 """Of an eviction whose pod changes while it is asked for; its precondition is what was read just before."""

@@ -11,16 +11,16 @@ import click
 
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.kubeapi import Kube, kube_options
+from restow.cli.log_location import Where
 from restow.cli.output import emit, output_option
-from restow.cli.where import Where
 
 if TYPE_CHECKING:
     from restow.cli.descheduler.carry import Carried
     from restow.contracts.ids import Millis
     from restow.domain.descheduling.model import Policy
-    from restow.domain.migration.once import Pass
+    from restow.domain.migration.run_once import Pass
     from restow.kube.client import Client
-    from restow.kube.look import Look
+    from restow.kube.list_once import Look
 
 LARGEST = 1 << 20
 """Bytes of a policy."""
@@ -102,8 +102,8 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
 
     async def work(client: Client) -> tuple[Look, Pass, tuple[Carried, ...], int, str]:
         from restow.cli.descheduler.carry import Carrier
-        from restow.domain.migration.once import carried_out
-        from restow.kube.look import look
+        from restow.domain.migration.run_once import carried_out
+        from restow.kube.list_once import look
         from restow.kube.metrics import sample
 
         seen = await look(client)

@@ -11,7 +11,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from restow.cli import planned as planview
+from restow.cli import plan_tables as planview
 from restow.cli.descheduler.carry import Carried
 from restow.cli.output import colored, faint, heading, table, width
 from restow.contracts.events import Planned
@@ -19,10 +19,10 @@ from restow.contracts.ids import PodUid
 from restow.domain.descheduling.framework import Eviction, Verdict
 from restow.domain.descheduling.interpreter import Outcome
 from restow.domain.descheduling.model import DEFRAGMENTATION, Policy
-from restow.domain.migration.once import UNHELD, Pass
+from restow.domain.migration.run_once import UNHELD, Pass
 from restow.domain.planview import node_groups
 from restow.domain.state import ClusterState
-from restow.kube.look import Look
+from restow.kube.list_once import Look
 
 MOST = 3
 """Pods that are named as examples of a group."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli import planned as view
+from restow.cli import plan_tables as view
 from restow.cli.descheduler_client import DeschedulerClient, query
 from restow.cli.failures import UNREACHABLE, Failure
+from restow.cli.log_location import Where
 from restow.cli.output import colored, emit, faint, heading, table
-from restow.cli.planned import counted, said, wrapped
-from restow.cli.where import Where
+from restow.cli.plan_tables import counted, said, wrapped
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
@@ -47,7 +47,7 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
 
 
 def _follow(client: DeschedulerClient, answer: dict[str, Any], moving: Mapping[str, str], output: str) -> None:
-    from restow.cli.following import check_recreated, follow_all, merged, summary
+    from restow.cli.follow_plan import check_recreated, follow_all, merged, summary
 
     if output != "json":
         click.echo()

@@ -8,7 +8,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.value import fits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.fragmentation import is_load
-from restow.domain.table import WHOLE, Vector
+from restow.domain.node_table import WHOLE, Vector
 
 Pods = tuple[PodUid, ...]
 Enough = Callable[[list[int], list[int]], bool]

@@ -7,7 +7,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.value import Value
 from restow.domain.defragmentation.placement import PARTS
 from restow.domain.defragmentation.simulation import Simulation, Spot
-from restow.domain.table import WHOLE, Vector
+from restow.domain.node_table import WHOLE, Vector
 
 LOSS, NAMES = 50, 20
 """Bits of a rank: the loss is above `LOSS`, what is left over between, the tie-break by name in the lowest."""

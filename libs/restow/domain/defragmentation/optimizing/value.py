@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.table import WHOLE, Vector, fullest
+from restow.domain.node_table import WHOLE, Vector, fullest
 
 Objective = Literal["devices", "nodes", "capacity", "none"]
 """`none`: nothing counts but what moves cost."""

@@ -25,10 +25,10 @@ from restow.domain.defragmentation.placement import PARTS, Placement
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import is_load
+from restow.domain.node_table import Vector
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 from restow.domain.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 
 

@@ -5,7 +5,15 @@ from types import ModuleType
 from typing import Any
 
 from restow.domain.config import SessionConfig
-from restow.domain.session.actions import allocate, backfill, enqueue, handover, preempt, reclaim, starving
+from restow.domain.session.actions import (
+    allocate,
+    backfill,
+    enqueue,
+    preempt,
+    reclaim,
+    reserve_handover,
+    reserve_starving,
+)
 from restow.domain.session.actions.args import ARGS as ARGS
 
 ACTIONS: dict[str, ModuleType] = {
@@ -24,7 +32,7 @@ def of(config: SessionConfig) -> Iterator[tuple[ModuleType, Any]]:
     for action in config.actions:
         args = ARGS[action.name].read(action.arguments)
         if action.name == RESERVE:
-            yield (starving if allocated else handover), args
+            yield (reserve_starving if allocated else reserve_handover), args
             continue
         allocated = allocated or action.name == "allocate"
         if action.name in ACTIONS:

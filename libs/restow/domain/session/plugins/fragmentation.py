@@ -20,12 +20,12 @@ from restow.contracts.ids import ShapeId
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.fragmentation.model import MOST_SHARE, Model
 from restow.domain.fragmentation.typical import Typical, typical
+from restow.domain.node_table import WHOLE
 from restow.domain.quantity import CPU
 from restow.domain.session.args import Arguments, weights_wrong
 from restow.domain.session.scoring import SCALE, share, shares
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import WHOLE
 
 PACKING = 250
 """Of SCALE. About 100 thousandths of a GPU in growth are worth as much as the whole of it."""

@@ -12,10 +12,10 @@ from collections import Counter
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
-from restow.domain.foreign import other_scheduler
 from restow.domain.groups import group_of
+from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import Reservation, ReservationPhase, SlotPhase
-from restow.domain.reservation.ownership import (
+from restow.domain.reservation.owner_matching import (
     NOBODY,
     TARGET,
     Names,

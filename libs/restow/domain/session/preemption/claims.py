@@ -10,6 +10,7 @@ from heapq import nsmallest
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.evolve.session import NEVER, PREEMPTED
+from restow.domain.node_table import fewer, less
 from restow.domain.records import PATIENCE as PATIENCE
 from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
@@ -18,7 +19,6 @@ from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.preemption.future_idle import Choice, Unit, future_idle
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import fewer, less
 
 JOBS = 64
 """Jobs looked at in one run of an action."""

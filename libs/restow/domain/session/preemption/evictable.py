@@ -17,7 +17,7 @@ from restow.domain.groups import group_of
 from restow.domain.occupants import Who
 from restow.domain.protection import Budgets, asked_to_stay, is_critical
 from restow.domain.records import SlotPhase
-from restow.domain.reservation.ownership import is_migration_hold
+from restow.domain.reservation.owner_matching import is_migration_hold
 from restow.domain.session.preemption.future_idle import FutureIdle
 from restow.domain.session.session import Session
 from restow.domain.slots import SlotKey

@@ -9,11 +9,11 @@ import numpy as np
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
+from restow.domain.node_table import fewer, less
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity
 from restow.domain.session.fitting import Fit
 from restow.domain.session.session import Session
-from restow.domain.table import fewer, less
 
 Items = Iterable[tuple[int, int]]
 

@@ -18,6 +18,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import accounts
 from restow.domain.memo import kept
+from restow.domain.node_table import vector_of
 from restow.domain.occupants import Who
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.framework import Filter
@@ -36,7 +37,6 @@ from restow.domain.session.preemption.evictable import (
 )
 from restow.domain.session.preemption.future_idle import Choice, RowIdle, Unit, future_idle
 from restow.domain.session.session import Session
-from restow.domain.table import vector_of
 
 NODES = 500
 """Nodes looked at closely in one run of an action, for all its pods together, each pod at most half of what is left, and one job on as

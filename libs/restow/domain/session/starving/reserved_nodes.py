@@ -14,11 +14,11 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceRequest
 from restow.domain import resources
+from restow.domain.node_table import NO_DEVICE, WHOLE, Vector, fullest
 from restow.domain.quantity import CPU, format_resource
 from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE, Vector, fullest
 
 RESERVED = "node(s) resource was(were) reserved"
 

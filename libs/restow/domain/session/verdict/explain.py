@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group
+from restow.domain.node_table import less
 from restow.domain.records import Nomination
 from restow.domain.session import starving
-from restow.domain.session.actions import handover
+from restow.domain.session.actions import reserve_handover
 from restow.domain.session.jobs import Job, job_of, single
 from restow.domain.session.nominations import promise
 from restow.domain.session.opening import whole
@@ -20,14 +21,13 @@ from restow.domain.session.verdict.quota import for_gang
 from restow.domain.session.verdict.quota import reliefs as quota_reliefs
 from restow.domain.session.verdict.values import Block, GangFit, Nominee, Relief, Verdict
 from restow.domain.state import OVER, ClusterState
-from restow.domain.table import less
 
 
 @contextmanager
 def opened(state: ClusterState) -> Iterator[Session]:
     """A session at the state's time that decides nothing."""
     session = open_session(state, state.time, 1)
-    session.handing_over = any(module is handover for module, _ in acting(state))
+    session.handing_over = any(module is reserve_handover for module, _ in acting(state))
     promise(session)
     try:
         yield session

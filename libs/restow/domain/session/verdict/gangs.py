@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
+from restow.domain.node_table import WHOLE, Vector, fullest
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.resources import PODS
@@ -18,7 +19,6 @@ from restow.domain.session.session import Session
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
 from restow.domain.state import ClusterState
-from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000
 """Members for whom more nodes are counted: beyond that the answer would take longer than anybody waits for it."""

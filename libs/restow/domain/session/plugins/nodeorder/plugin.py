@@ -9,8 +9,8 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.domain.session.args import Arguments, weights_wrong
 from restow.domain.session.other_pods import OtherPods
-from restow.domain.session.plugins.nodeorder.resource import resource_scores
-from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
+from restow.domain.session.plugins.nodeorder.reserve_score import resource_scores
+from restow.domain.session.plugins.nodeorder.resource_scores import NodeAffinity, Resources, TaintToleration
 from restow.domain.session.session import Session
 
 

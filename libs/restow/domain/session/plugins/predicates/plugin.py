@@ -16,8 +16,8 @@ from restow.domain.session.plugins.predicates.filters import (
     TopologySpread,
     VolumeRules,
 )
+from restow.domain.session.plugins.predicates.kept_for_successors import KeptForSuccessors
 from restow.domain.session.plugins.predicates.proportional import Proportional
-from restow.domain.session.plugins.predicates.successors import KeptForSuccessors
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 

@@ -6,11 +6,11 @@ from typing import Any, Self
 import msgspec
 
 from restow.domain.duration import DurationError, format_milliseconds, milliseconds
+from restow.domain.node_table import MOST
 from restow.domain.quantity import QuantityError, canonical, format_resource
 from restow.domain.resources import total_columns
 from restow.domain.session import args
 from restow.domain.session.plugins.reserve.windows import MAX_LEAD, shape_wrong
-from restow.domain.table import MOST
 from restow.domain.windows import WindowError, zone
 
 

@@ -11,8 +11,8 @@ from restow.contracts.ids import Millis
 from restow.domain.session.framework import Filter
 from restow.domain.session.plugins.reserve import windows
 from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
-from restow.domain.session.plugins.reserve.index import Index, is_reserve_task
-from restow.domain.session.plugins.reserve.kept import Kept, Selected
+from restow.domain.session.plugins.reserve.open_window import Kept, Selected
+from restow.domain.session.plugins.reserve.reserve_tasks import Index, is_reserve_task
 from restow.domain.session.plugins.reserve.windows import Window
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState

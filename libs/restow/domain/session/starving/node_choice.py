@@ -12,14 +12,14 @@ import numpy as np
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.fitting import EquivalenceClass, Fit
 from restow.domain.session.gangs import Outcome, in_passes, orders
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.session import Session
-from restow.domain.session.starving.jobs import Members
+from restow.domain.session.starving.readiness import Members
 from restow.domain.session.starving.reserved_nodes import Reserved, fits_empty
-from restow.domain.table import WHOLE, Vector
 
 PREEMPTED = "Preempted"
 """Why a reservation ends that a starving job of a higher priority needs the node of."""

@@ -5,7 +5,7 @@ and queues at once, when the run ends. Whatever else an event may mean (its pod 
 capacity for somebody) is left to the rule for one event (`restow.domain.evolve`): before that everything is written, so it sees what it would
 see otherwise. The result is the same state, also in the order of its maps; a property test holds both forms equal.
 
-Not in a draft: what is written here is written at once (`restow.domain.writing`).
+Not in a draft: what is written here is written at once (`restow.domain.draft_writes`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from restow.contracts.ids import PodUid, ShapeId
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.beside import SLOT
+from restow.domain.draft_writes import AtOnce
 from restow.domain.evolve import evolve_one
 from restow.domain.evolve.objects import takes_from_others
 from restow.domain.pods import Pod
 from restow.domain.records import Charge, Placement
 from restow.domain.state import OVER, ClusterState, turn
-from restow.domain.writing import AtOnce
 
 
 class _Shape(NamedTuple):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.domain.evolve import demand_slots
-from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, note_review, rephase, slots_of
+from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, cancel, note_review, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.slots import SlotKey

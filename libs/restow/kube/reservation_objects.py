@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from restow.domain.evolve.demand_slots import PLAN
-from restow.domain.foreign import LOG
+from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import MIGRATION

@@ -11,9 +11,9 @@ import numpy as np
 
 from restow.contracts.ids import MigrationId, Millis, PodUid
 from restow.contracts.values import DeviceShare
+from restow.domain.node_table import Vector
 from restow.domain.records import Migration, SlotPhase, Step
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
 BEFORE = (Step.PLANNED, Step.HOLDING)
 CHARGED = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)

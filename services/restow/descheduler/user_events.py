@@ -6,7 +6,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.records import Migration, Plan, Step
 from restow.domain.state import ClusterState
-from restow.kube.record import Notice, Recorder, Regarding
+from restow.kube.event_recorder import Notice, Recorder, Regarding
 
 MOST_NODES = 200
 """Nodes of one plan that get Events: those with the most moves."""

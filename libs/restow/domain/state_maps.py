@@ -29,12 +29,12 @@ from restow.contracts.ids import (
 from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import config
 from restow.domain.accounts import Accounts
-from restow.domain.alike import Columns
 from restow.domain.changes import Changes
 from restow.domain.config import Config, GcConfig, MigrationConfig, ReservationConfig, SessionConfig
-from restow.domain.declared import Drafted, Image, derived, passing, stored, values
+from restow.domain.draft_writes import AtOnce, Journal
 from restow.domain.groups import Group
 from restow.domain.memo import Memo
+from restow.domain.node_table import ChargedAs, NodeTable, Seats, Vector
 from restow.domain.pods import IMAGE as PODS
 from restow.domain.pods import Pod, numbers
 from restow.domain.records import (
@@ -60,8 +60,8 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
-from restow.domain.table import ChargedAs, NodeTable, Seats, Vector
-from restow.domain.writing import AtOnce, Journal
+from restow.domain.snapshot_columns import Columns
+from restow.domain.state_attributes import Drafted, Image, derived, passing, stored, values
 
 Under = tuple[str, str]
 """What pods wait for that wait for the same: ("shape", shape and pinned node), or ("group", ...), ("reason", ...)."""
@@ -132,9 +132,9 @@ def _config(kind: type[Config]) -> Image:
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Maps:
-    """The one place that names every attribute of the state (`restow.domain.declared`).
+    """The one place that names every attribute of the state (`restow.domain.state_attributes`).
 
-    Changed only through `put` and `drop`, `put_in` and `drop_in` (`restow.domain.writing`), and what is charged only through `_charge`
+    Changed only through `put` and `drop`, `put_in` and `drop_in` (`restow.domain.draft_writes`), and what is charged only through `_charge`
     and `_account`: a draft (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 
     `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when

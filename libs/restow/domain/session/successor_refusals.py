@@ -13,7 +13,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.beside import is_beside
 from restow.domain.config import SessionConfig
 from restow.domain.session import queues
-from restow.domain.session.actions import handover
+from restow.domain.session.actions import reserve_handover
 from restow.domain.session.framework import Refusal
 from restow.domain.session.registry import acting, opened
 from restow.domain.state import ClusterState
@@ -46,6 +46,6 @@ def _rules(state: ClusterState) -> _Rules:
     kept = state.memo.find(_Rules)
     if kept is None or kept.config is not state.session_config:
         found = [(module.turns_away, args) for _, _, module, args in opened(state) if hasattr(module, "turns_away")]
-        hands_over = any(module is handover for module, _ in acting(state))
+        hands_over = any(module is reserve_handover for module, _ in acting(state))
         kept = state.memo.keep(_Rules(state.session_config, hands_over, found))
     return kept

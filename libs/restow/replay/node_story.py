@@ -6,8 +6,8 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.replay.at import Progress, decode_record
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, decode_record
 from restow.replay.story import Story, entry_of
 
 

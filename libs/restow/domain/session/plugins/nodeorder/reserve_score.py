@@ -8,9 +8,9 @@ of several); a place for a pod is none of them. So 0 and more where it fits now,
 
 import numpy as np
 
+from restow.domain.node_table import NodeTable, Vector
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS
-from restow.domain.table import NodeTable, Vector
 
 _FITS = 1 << 56
 """Amounts below can be multiplied by 100 in int64."""

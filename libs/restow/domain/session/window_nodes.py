@@ -3,7 +3,7 @@
 import numpy as np
 
 from restow.contracts.ids import Millis
-from restow.domain.session.plugins.reserve.kept import Kept
+from restow.domain.session.plugins.reserve.open_window import Kept
 from restow.domain.session.plugins.reserve.plugin import active
 from restow.domain.session.registry import opened
 from restow.domain.session.session import Session

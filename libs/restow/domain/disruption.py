@@ -10,11 +10,11 @@ from functools import cached_property
 
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, task_of
-from restow.domain.maps import OVER
 from restow.domain.protection import Budgets
 from restow.domain.resource_quotas import over_quota
-from restow.domain.session.successors import turned_away
+from restow.domain.session.successor_refusals import turned_away
 from restow.domain.state import ClusterState
+from restow.domain.state_maps import OVER
 from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, NOT_ADMITTED, REFUSED
 
 

@@ -155,7 +155,7 @@ class Where:
         import time
 
         from restow.contracts.ids import Millis
-        from restow.replay.at import time_of
+        from restow.replay.state_at import time_of
 
         if not self.log:
             return Millis(int(time.time() * 1000))

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from restow.contracts.events import PodObserved
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
+from restow.domain.node_table import NO_DEVICE, Vector
 from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Reservation, Slot
-from restow.domain.reservation.ownership import by_spec
+from restow.domain.reservation.owner_matching import by_spec
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, Vector
 
 
 def may_run(state: ClusterState, pod: PodObserved, slot: Slot, equal: bool) -> bool:

@@ -15,7 +15,7 @@ import click
 
 from restow.cli.failures import BROKEN, Failure
 from restow.cli.output import colored, cut, faint, number, width
-from restow.cli.planned import counted, said
+from restow.cli.plan_tables import counted, said
 
 OVER = ("landed", "removed", "failed", "not_recreated", "unknown")
 _WORD = {"landed": "landed", "removed": "evicted", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}

@@ -10,8 +10,8 @@ decided in (`LOG`). Objects of older releases do not; they are ours where this l
 """
 
 from restow.contracts.events import ReservationObserved
-from restow.domain.maps import Maps
 from restow.domain.records import Reservation
+from restow.domain.state_maps import Maps
 
 LOG = "restow.dev/log"
 """Label of a Reservation that Restow has made: the id of the log that says why."""

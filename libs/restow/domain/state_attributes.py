@@ -1,6 +1,6 @@
 """How the attributes of a state are declared: what becomes of each in a snapshot, in a draft and where two states are compared.
 
-Each attribute is declared once, in the body of `restow.domain.maps.Maps`, as `stored`, `derived` or `passing`. The snapshot
+Each attribute is declared once, in the body of `restow.domain.state_maps.Maps`, as `stored`, `derived` or `passing`. The snapshot
 (`restow.domain.snapshot`) writes what is stored and makes anew what is derived; the comparison (`restow.replay.diff`) is about both. What a
 draft does follows from what an attribute is: of maps each change is journaled, values are put back, logs of changes say that everything has
 changed back. Nothing else can be an attribute, for the classes have slots.

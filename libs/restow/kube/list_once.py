@@ -11,7 +11,7 @@ from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus, Client
 from restow.kube.facts import Batch
-from restow.kube.known import StateKnown
+from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Upsert
 
 PAGE = 500

@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.values import ReservationSpec
-from restow.domain import promises
+from restow.domain import promised_slots
 from restow.domain.evolve.phases import Said, phase_of
 from restow.domain.evolve.phases import fit_message as fit_message
-from restow.domain.foreign import OTHER_SCHEDULER, other_scheduler
+from restow.domain.other_schedulers import OTHER_SCHEDULER, other_scheduler
 from restow.domain.records import ON_NODE, PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -46,7 +46,7 @@ def rephase(state: ClusterState, uid: ReservationUid, anew: bool = False) -> Non
     state.reviewed.append(uid)
     if record.fact.migration:
         state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
-        promises.settle(state, record.fact.migration)  # type: ignore[arg-type]
+        promised_slots.settle(state, record.fact.migration)  # type: ignore[arg-type]
     before = state.phases.get(uid)
     now = phase_of(state, record, before, anew)
     # One that is over hands nothing over, even before the session has released what it holds.
@@ -131,6 +131,6 @@ def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     for mapping in kept:
         state.drop(mapping, uid)
     if record.fact.migration:
-        promises.settle(state, record.fact.migration)  # type: ignore[arg-type]
+        promised_slots.settle(state, record.fact.migration)  # type: ignore[arg-type]
     state.touched.reservations[uid] = None
     state.reviewed.append(uid)

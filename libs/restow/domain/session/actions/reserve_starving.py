@@ -15,9 +15,9 @@ from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.fitting import EquivalenceClass
 from restow.domain.session.jobs import is_best_effort, job_of
 from restow.domain.session.session import Session
-from restow.domain.session.starving.jobs import Ahead, Members
+from restow.domain.session.starving.node_choice import Search, possible
+from restow.domain.session.starving.readiness import Ahead, Members
 from restow.domain.session.starving.reserved_nodes import Reserved, fits_empty, reserved_nodes
-from restow.domain.session.starving.search import Search, possible
 from restow.domain.session.starving.waiting_times import Waits
 from restow.domain.state import NODE_LOST, ClusterState
 

@@ -9,9 +9,9 @@ import msgspec
 from restow.contracts.codec import Decision
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339, stamped
-from restow.domain import fold, trust
+from restow.domain import fold, record_trust
+from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState, Touched
-from restow.domain.trust import Examined
 from restow.eventlog.port import Record
 from restow.replay.source import Source
 
@@ -38,7 +38,7 @@ def check_whole(source: Source) -> None:
 
 def examine_record(record: Record, log_id: str = "") -> Examined:
     """Whether it is a record of ours, and what it says. `log_id`: of the log that it is in."""
-    return trust.examine(record.family, record.envelope, record.body, log_id)
+    return record_trust.examine(record.family, record.envelope, record.body, log_id)
 
 
 def decode_record(record: Record, log_id: str = "") -> tuple[Decision, ...]:

@@ -7,10 +7,10 @@ from typing import Any
 from restow.contracts import events as e
 from restow.domain.groups import group_of
 from restow.eventlog.port import Record
-from restow.replay.around import tell_around
-from restow.replay.at import Progress, decode_record, no_progress
 from restow.replay.find import Subject
+from restow.replay.node_story import tell_around
 from restow.replay.source import Source
+from restow.replay.state_at import Progress, decode_record, no_progress
 from restow.replay.story import OF_MEMBERS, Story, entry_of
 
 _PASSES = 4

@@ -7,10 +7,11 @@ import numpy as np
 from restow.contracts.events import NodeObserved, PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.accounts import by_column, charge
+from restow.domain.node_table import MOST
 from restow.domain.predicates import static_mask
 from restow.domain.session.plugins.reserve.args import ReserveLabel
 from restow.domain.session.plugins.reserve.forbidden import enough, forbidden
-from restow.domain.session.plugins.reserve.index import (
+from restow.domain.session.plugins.reserve.reserve_tasks import (
     Index,
     Released,
     scheduled_at,
@@ -19,7 +20,6 @@ from restow.domain.session.plugins.reserve.index import (
 from restow.domain.session.plugins.reserve.windows import Window
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import MOST
 
 
 class Selected:
