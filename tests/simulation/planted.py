@@ -133,7 +133,7 @@ PLANTED = (
     ),
     Planted(
         "node-unnoticed", "fold", "too_small", "evolve/cluster.py",
-        "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 1\n", "    devices.set_node(state, event.name)\n    state.capacity_epoch += 0\n",
+        "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 1\n", "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 0\n",
         "Nobody who waits is looked at again when a node comes back.",
     ),
     Planted(
