@@ -152,6 +152,24 @@ def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(no
         board.close()
 
 
+@settings(max_examples=60, deadline=None)
+@any_of(NODES, st.lists(st.tuples(st.integers(0, 999), st.integers(1, 9_000), st.integers(0, 3)), max_size=20), SCORERS)
+def test_the_best_of_a_shape_that_nobody_has_asked_for_is_the_best_of_its_ranking(nodes, asked, scorers):
+    """Whatever has been charged by then: no array is kept for it, and amounts are compared with what any node has left first."""
+    state = cluster(nodes)
+    then(state, *(shape(f"own-{i}", cpu=cpu, gpu=(gpus, 500) if gpus else None) for i, (_, cpu, gpus) in enumerate(asked)))
+    board, taken = NodeSnapshot(state.table), []
+    placer = Placer(state, board, scorers)
+    for i, (at, _, _) in enumerate(asked):
+        keys = anew(state, scorers, f"own-{i}")
+        assert placer.best(f"own-{i}") == (int(keys.argmax()) if keys.max() >= 0 else None)
+        charge(board, state, at % len(nodes), f"own-{i}", taken)
+        if i % 5 == 4 and taken:
+            board.give(*taken.pop())
+        np.testing.assert_array_equal(placer.keys(f"own-{i}"), anew(state, scorers, f"own-{i}"))
+    board.close()
+
+
 WHOLES = st.one_of(st.lists(st.integers(1, 1 << 60), min_size=1, max_size=4), st.builds(lambda whole: [whole] * 3, st.integers(1, 1 << 60)))
 
 
@@ -167,6 +185,7 @@ def test_what_a_session_has_charged_is_not_kept_by_its_rankings():
     state = cluster([(8_000, 0, False, False)] * 3)
     placer = Placer(state, NodeSnapshot(state.table), ((Resources(1, 0, 1),), ()))
     placer.best("small")
+    placer.keys("small")
     alive = ref(placer)
     del placer
     assert alive() is None

@@ -1,12 +1,12 @@
 """The best node for a shape, exactly, and again after every placement at the cost of the rows that changed.
 
 All that fits is ranked by one integer: the score first, then the lexicographically first name. A ranking is made in one
-vectorised pass over all rows and kept in `state.memo` across sessions; after that only rows that changed are ranked anew.
+vectorised pass over all rows and kept in `state.memo` across sessions, once a shape is asked for again; after that only rows that changed are ranked anew.
 Few rows are ranked one by one in plain integers, and nodes that have the same left are ranked once (`_Contents`): in a
 cluster of equal machines that is nearly all of them. A test holds all forms equal.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from heapq import heappop, heappush
 
 import numpy as np
@@ -38,12 +38,17 @@ class _Base:
     """What does not depend on what nodes have left, for all shapes that say the same about nodes: `keys` `(nodes,) int64` are
     static scores and the tie-break, -1 where a rule about the node forbids it; `plain` the same as a list, once needed."""
 
-    __slots__ = ("keys", "nodes_seen", "plain")
+    __slots__ = ("all_open", "keys", "nodes_seen", "plain")
 
     def __init__(self, keys: np.ndarray, nodes_seen: int) -> None:
         self.keys = keys
         self.nodes_seen = nodes_seen
+        self.changed()
+
+    def changed(self) -> None:
         self.plain: list[int] | None = None
+        self.all_open = bool(self.keys.min(initial=0) >= 0)
+        """Whether no rule about the node is against any row."""
 
 
 class _Ranking:
@@ -158,6 +163,17 @@ class Rankings:
         self.contents = _Contents()
         self.sessions = 0
         """How many there have been."""
+        self._asked: set[ShapeId] = set()
+        """Shapes whose best node was wanted already."""
+
+    def is_new(self, shape: ShapeId) -> bool:
+        """Whether nobody has asked for this shape before. From then on it is known, and its ranking is worth keeping."""
+        if shape in self.by_shape or shape in self._asked:
+            return False
+        if len(self._asked) > MAX_CONTENTS:
+            self._asked.clear()
+        self._asked.add(shape)
+        return True
 
     @staticmethod
     def of(state: ClusterState, scorers: Scorers) -> "Rankings":
@@ -187,11 +203,19 @@ class Placer:
         node_classes = {i: node_classes(state) for i, s in enumerate(scorers[0]) if (node_classes := getattr(s, "node_classes", None)) is not None}
         self._node_classes: dict[int, np.ndarray] = node_classes
         """By the place of each scorer that has them."""
+        self._least: list[int] = []
+        self._least_seen = 0
+        """Of the snapshot's changes."""
         self._news: dict[tuple[int, int, int, int], np.ndarray | None] = {}
         """What `_changed` has found."""
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
+        if self._kept.is_new(shape):
+            # Where every pod has its own shape, none is asked for again, and an array kept for each costs as much as to make it.
+            keys = self._keys(shape, self._base_of(shape), slice(None))
+            row = int(keys.argmax()) if len(keys) else None
+            return row if row is not None and keys[row] >= 0 else None
         return self._ranking(shape).best()
 
     def keys(self, shape: ShapeId) -> np.ndarray:
@@ -222,7 +246,7 @@ class Placer:
         while len(kept.by_shape) >= kept.most:
             del kept.by_shape[next(iter(kept.by_shape))]
         ranking = _Ranking(state, shape, self._base_of(shape))
-        ranking.keys = self._keys(shape, ranking, slice(None))
+        ranking.keys = self._keys(shape, ranking.base, slice(None))
         ranking.plain = ranking.keys.data
         kept.by_shape[shape] = ranking
         return ranking
@@ -268,7 +292,7 @@ class Placer:
         elif changed:
             at = np.array(sorted(set(changed)), np.int64)
             known.keys[at] = self._base(shape, at)
-            known.plain = None
+            known.changed()
         known.nodes_seen = position
         return known
 
@@ -297,7 +321,7 @@ class Placer:
                 heappush(late, (-key, row))
 
     def _rank_many(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray) -> None:
-        ranking.keys[at] = self._keys(shape, ranking, at)
+        ranking.keys[at] = self._keys(shape, ranking.base, at)
         ranking.forget_top()
 
     def _score(self, shape: ShapeId, ranking: _Ranking, row: int) -> int:
@@ -320,26 +344,41 @@ class Placer:
             total += one(free, allocatable, shares) if node_classes is None else one(free, allocatable, shares, int(node_classes[row]))
         return total
 
-    def _keys(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray | slice) -> np.ndarray:
+    def _keys(self, shape: ShapeId, base: _Base, at: np.ndarray | slice) -> np.ndarray:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""
-        state, table = self._state, self._state.table
-        v, free, base = state.vectors[shape], table.free[at], ranking.base.keys[at]
-        fits = base >= 0
-        for column, amount in v.items:
-            fits &= free[:, column] >= amount
-        if v.devices is not None:
-            fits &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        many = np.count_nonzero(fits)
-        if not many:
-            return np.full(len(base), -1, np.int64)
-        if not self._kept.scorers[0]:
-            return np.where(fits, base, -1)
-        first, *others = [scorer.many(state, shape)(at) for scorer in self._kept.scorers[0]]
-        keys = sum(others, first) * self.unit
-        keys += base
-        if many < len(keys):
-            keys[~fits] = -1
+        state, bases = self._state, base.keys[at]
+        unfit = [*self._unfit(shape, base, at)]
+        out = np.logical_or.reduce(unfit) if unfit else None
+        if out is not None and out.all():
+            return np.full(len(bases), -1, np.int64)
+        scores = [scorer.many(state, shape)(at) for scorer in self._kept.scorers[0]]
+        keys = sum(scores[1:], scores[0]) * self.unit if scores else np.zeros(len(bases), np.int64)
+        keys += bases
+        if out is not None:
+            keys[out] = -1
         return keys
+
+    def _unfit(self, shape: ShapeId, base: _Base, at: np.ndarray | slice) -> Iterator[np.ndarray]:
+        """`(rows,) bool`: where a rule about the node, or one of the amounts, is against it. Most shapes ask for less than any node has left."""
+        table, v, least = self._state.table, self._state.vectors[shape], self._least_free()
+        if not base.all_open:
+            yield base.keys[at] < 0
+        for column, amount in v.items:
+            if amount > least[column]:
+                yield table.free[at, column] < amount
+        if (devices := v.devices) is not None:
+            yield (table.device_free[at] >= devices.milli).sum(axis=1) < devices.count
+
+    def _least_free(self) -> list[int]:
+        """By column what every row has free at least."""
+        changes = self._snapshot.changes
+        if not self._least:
+            self._least = self._state.table.free.min(axis=0, initial=NEVER).tolist()
+        elif self._least_seen < len(changes):
+            for row in set(changes[self._least_seen :]):
+                self._least = list(map(min, self._least, self._snapshot.row(row)[0]))
+        self._least_seen = len(changes)
+        return self._least
 
     def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: static score and tie-break, -1 where a rule about the node forbids it."""
