@@ -1,11 +1,17 @@
-"""KS-310..318: the built-in default-scheduler."""
+"""KS-310..319, and of 400.. what needs no real one beside it: the built-in default-scheduler."""
 
 from __future__ import annotations
 
 import pytest
 from kubesim.simworld import World, condition, pod_spec
 
-from restow.kubesim.resources import NODES, PODS
+from restow.kubesim.resources import (
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PODDISRUPTIONBUDGETS,
+    PODS,
+    PRIORITYCLASSES,
+)
 
 
 @pytest.fixture
@@ -107,3 +113,67 @@ def test_gpus_are_placed_by_device():
     share = {"alibabacloud.com/gpu-milli": "600", "alibabacloud.com/gpu-count": "1"}
     assert [make(world, name, requests=share) for name in ("a", "b", "c")] == ["n0", "n1", ""]
     assert world.running.kubelet.rejections == 0
+
+
+def test_a_restart_changes_nothing_for_pods_that_run_or_wait(world):
+    """KS-319"""
+    make(world, "a", cpu="3")
+    make(world, "b", cpu="3")
+    assert make(world, cpu="2") == ""
+    scheduler = world.running.by_name["default-scheduler"]
+    scheduler.restart()
+    world.run(0.2)
+    assert waits(world)
+    world.delete(PODS, "a")
+    world.run(0.2)
+    assert world.get(PODS, "p")["spec"]["nodeName"] == "n0"
+
+
+@pytest.fixture
+def classes(world: World) -> World:
+    for name, value in (("low", 10), ("mid", 1000), ("high", 2000)):
+        world.store.create(PRIORITYCLASSES, {"metadata": {"name": name}, "value": value})
+    return world
+
+
+def test_preemption_spares_a_spent_budget_where_it_can(classes):
+    """KS-418"""
+    for name in ("a", "b"):
+        body = {"metadata": {"name": name, "labels": {"app": name}}, "spec": pod_spec(cpu="3", priorityClassName="low")}
+        classes.store.create(PODS, body, "default")
+        classes.run(0.2)
+    # n0 would win if all else is equal.
+    classes.create(PODDISRUPTIONBUDGETS, "a", {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}})
+    classes.run(1)
+    make(classes, cpu="3", priorityClassName="mid")
+    classes.run(1)
+    assert (classes.find(PODS, "b"), classes.get(PODS, "p")["spec"]["nodeName"]) == (None, "n1")
+
+
+def test_preemption_takes_nominations_of_lower_priorities_away(classes):
+    """KS-419"""
+    classes.change(NODES, "n1", unschedulable=True)
+    make(classes, "a", cpu="3", priorityClassName="low")
+    gated = [{"name": "example.com/wait"}]
+    make(classes, "mid", cpu="2", priorityClassName="mid", schedulingGates=gated)
+    pod = classes.get(PODS, "mid")
+    classes.store.update(PODS, {**pod, "status": {**pod["status"], "nominatedNodeName": "n0"}}, subresource="status")
+    make(classes, "high", cpu="3", priorityClassName="high")
+    classes.run(1)
+    assert classes.get(PODS, "high")["spec"]["nodeName"] == "n0"
+    assert "nominatedNodeName" not in classes.get(PODS, "mid")["status"]
+
+
+def test_a_claim_for_a_single_pod_is_not_shared(classes):
+    """KS-420"""
+    spec = {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}}
+    classes.create(PERSISTENTVOLUMECLAIMS, "disk", spec)
+    classes.run(0.1)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]
+    assert make(classes, "first", volumes=volumes, priorityClassName="mid")
+    assert make(classes, "second", volumes=volumes, priorityClassName="mid") == ""
+    assert "ReadWriteOncePod" in waits(classes, "second")
+    make(classes, "high", volumes=volumes, priorityClassName="high")
+    classes.run(1)
+    assert classes.find(PODS, "first") is None
+    assert classes.get(PODS, "high")["spec"].get("nodeName")

@@ -196,8 +196,9 @@ def test_relatives_are_the_pods_of_all_replicasets_of_the_same_owner(world):
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "nobody"])
-def test_a_scale_down_takes_the_newest_of_equal_pods(world, scheduler):
+def test_a_scale_down_takes_the_newest_of_equal_pods(scheduler):
     """KS-218"""
+    world = World(nodes=1)
     world.create(REPLICASETS, "web", workload(spec=pod_spec(schedulerName=scheduler), replicas=1))
     world.run(5)
     old = world.names()[0]

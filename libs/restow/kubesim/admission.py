@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from restow.kubesim import crd, defaults, immutable, namespaces, schemas, validate
+from restow.kubesim import crd, defaults, immutable, landing, namespaces, schemas, validate
 from restow.kubesim.errors import bad_request, invalid
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, Resource
@@ -44,6 +44,8 @@ class Admission(Strategy):
             causes = validate.metadata(resource, obj) + crd.check(obj)
         else:
             validate.shapes(resource, obj)
+            if resource == PODS:
+                landing.gate(store, obj)
             defaults.on_create(store, resource, obj)
             causes = validate.new(resource, obj)
         if causes:

@@ -142,6 +142,22 @@ PRIORITYCLASSES = _of(
 STORAGECLASSES = _of("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False)
 CSINODES = _of("storage.k8s.io", "csinodes", "CSINode", namespaced=False)
 CSIDRIVERS = _of("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATINGPOLICIES = _of(
+    _ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False, categories=("api-extensions",), generation=True
+)
+MUTATINGBINDINGS = _of(
+    _ADMISSION, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding",
+    namespaced=False, categories=("api-extensions",), generation=True,
+)  # fmt: skip
+VALIDATINGPOLICIES = _of(
+    _ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy",
+    namespaced=False, categories=("api-extensions",), generation=True, subresources=_STATUS,
+)  # fmt: skip
+VALIDATINGBINDINGS = _of(
+    _ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding",
+    namespaced=False, categories=("api-extensions",), generation=True,
+)  # fmt: skip
 EVENTS_V1 = _of("events.k8s.io", "events", "Event", "ev")
 CUSTOMRESOURCEDEFINITIONS = _of(
     "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", "crd crds",
@@ -153,7 +169,7 @@ BUILTIN = (
     PERSISTENTVOLUMES, PERSISTENTVOLUMECLAIMS, REPLICATIONCONTROLLERS, RESOURCEQUOTAS, LIMITRANGES,
     DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CONTROLLERREVISIONS, JOBS, CRONJOBS,
     PODDISRUPTIONBUDGETS, LEASES, PRIORITYCLASSES, STORAGECLASSES, CSINODES, CSIDRIVERS, EVENTS_V1,
-    CUSTOMRESOURCEDEFINITIONS,
+    CUSTOMRESOURCEDEFINITIONS, MUTATINGPOLICIES, MUTATINGBINDINGS, VALIDATINGPOLICIES, VALIDATINGBINDINGS,
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Timings:
     pod_gc: float = 0.050
     """Node gone → its pods are removed (kube-controller-manager: 40 s)."""
     unschedulable_retry: float = 0.050
-    """Least time between two attempts of the default scheduler to place what did not fit."""
+    """Least time between two rounds in which the default scheduler tries again what did not fit (kube-scheduler under load: 1 to 10 s)."""
     job_backoff: float = 0.100
     """First delay after a failed pod of a Job, doubled each time (kube-controller-manager: 10 s)."""
     job_backoff_last: float = 6.0

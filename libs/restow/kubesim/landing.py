@@ -1,0 +1,61 @@
+"""The one admission policy that kubesim knows: Restow's `restow-landing`, which makes awaited successors wait.
+
+kubesim has no CEL. It looks for a policy and a binding of that name, and then does what deploy/beside/landing.yaml says: a new pod gets
+the gate if it has no node, its controller is listed in a Landing, and the listed instant is still to come. Of the objects it reads the
+policy's namespaceSelector and paramKind, and the binding's paramRef (name or selector); expressions are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from restow.kubesim.objects import Obj, controller_of, dig
+from restow.kubesim.placement import selector_matches
+from restow.kubesim.podstate import labels_of, seconds_of
+from restow.kubesim.resources import MUTATINGBINDINGS, MUTATINGPOLICIES, NAMESPACES
+from restow.kubesim.store import Store
+
+POLICY = "restow-landing"
+GATE = "restow.dev/landing"
+
+
+def gate(store: Store, pod: Obj) -> None:
+    """Adds the gate where the policy would. Fails open: what cannot be read lists nobody."""
+    policy = store.find(MUTATINGPOLICIES, "", POLICY)
+    spec, owner = pod.get("spec") or {}, controller_of(pod)
+    if policy is None or owner is None or spec.get("nodeName"):
+        return
+    selector = dig(policy, "spec", "matchConstraints", "namespaceSelector")
+    namespace = store.find(NAMESPACES, "", pod["metadata"].get("namespace", ""))
+    if selector is not None and not selector_matches(selector, {} if namespace is None else labels_of(namespace)):
+        return
+    gates = spec.get("schedulingGates") or []
+    if any(one.get("name") == GATE for one in gates):
+        return
+    # The API server's managedFields say whole seconds.
+    now = float(int(store.clock().timestamp()))
+    if any(now < _until(landing, owner["uid"]) for landing in _landings(store, policy)):
+        pod["spec"] = {**spec, "schedulingGates": [*gates, {"name": GATE}]}
+
+
+def _landings(store: Store, policy: Obj) -> Iterator[Obj]:
+    """The parameters of each binding of the policy."""
+    group = dig(policy, "spec", "paramKind", "apiVersion", default="").partition("/")[0]
+    resource = store.registry.by_kind(group, dig(policy, "spec", "paramKind", "kind", default=""))
+    if resource is None:
+        return
+    for binding in store.list(MUTATINGBINDINGS):
+        if dig(binding, "spec", "policyName") != POLICY:
+            continue
+        ref = dig(binding, "spec", "paramRef", default={})
+        for landing in store.list(resource):
+            if landing["metadata"]["name"] == ref.get("name") or ("selector" in ref and selector_matches(ref["selector"], labels_of(landing))):
+                yield landing
+
+
+def _until(landing: Obj, uid: str) -> float:
+    """Seconds since 1970; 0 for a controller that is not listed."""
+    try:
+        return seconds_of(dig(landing, "spec", "open", uid, default=""))
+    except (TypeError, ValueError):
+        return 0.0
