@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from kubernetes.moves import Mover, told
+from kubernetes.moves import Mover
 from kubernetes.world import HIGH, World, pod_spec
 
 from restow.kube.effects import PodRef
@@ -77,28 +77,4 @@ async def test_two_pods_on_full_nodes_change_places(world: World, mover: Mover) 
     )
     assert [move.end for move in moves] == ["landed", "landed"]
     assert world.where("crowd") == ["waits"] * 30
-    assert world.kubelets.rejected == []
-
-
-async def test_20_moves_with_virtual_holds_land_where_50_equal_pods_wait(world: World, mover: Mover) -> None:
-    await world.node("source", gpus=20)
-    await world.replicaset("victim", 20, pod_spec())
-    victims = await world.running("victim", 20)
-    await world.cordon("source")
-    for i in range(20):
-        await world.node(f"target-{i}", gpus=1)
-    ready, arrived = asyncio.Event(), 0
-
-    async def before(_: PodRef) -> None:
-        nonlocal arrived
-        arrived += 1
-        if arrived == 20:
-            await world.replicaset("crowd", 50, pod_spec())
-            await world.unschedulable("crowd", 50)
-            ready.set()
-        await ready.wait()
-
-    moves = await asyncio.gather(*(mover.move(v, f"target-{i}", before=before, virtual=True) for i, v in enumerate(victims)))
-    print("virtual:", told(moves))
-    assert [move.end for move in moves] == ["landed"] * 20
     assert world.kubelets.rejected == []
