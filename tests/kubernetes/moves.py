@@ -6,7 +6,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from restow.domain.beside import GATE as LANDING
 from restow.kube import decode as d
 from restow.kube.beside import Beside, Gated
 from restow.kube.describe import pod_fact
-from restow.kube.effects import Accepted, Bound, Done, PodRef
+from restow.kube.effects import Accepted, Bound, Done, Gone, PodRef, Taken
 from restow.kube.placeholder import Hold, placeholder
 from restow.kube.reservation_objects import Created
 
@@ -47,6 +47,7 @@ class Move:
     bound_ms: float = 0.0
     """From the eviction's answer on."""
     stolen: bool = False
+    """By a pod of higher priority."""
 
 
 class Mover:
@@ -54,9 +55,13 @@ class Mover:
 
     def __init__(self, world: World, session: Beside, descheduler: Beside):
         self.world, self.session, self.descheduler = world, session, descheduler
+        self._swaps: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """From a nomination until its placeholder has gone, a node is charged twice: another successor would not fit there, and go elsewhere."""
         self.open: list[Move] = []
         self.let_go = 0
         self._known: set[str] = set()
+        self._listing = asyncio.Lock()
+        """An entry is made and removed in order: a late removal must not undo a later entry."""
         self._tasks: set[asyncio.Task[Any]] = set()
         world.told.append(self._told)
 
@@ -98,8 +103,9 @@ class Mover:
             return move
         finally:
             self.open.remove(move)
-            if not any(other.owner["uid"] == owner["uid"] for other in self.open):
-                assert isinstance(await self.descheduler.landing(LOG, {owner["uid"]: None}), Done)
+            async with self._listing:
+                if not any(other.owner["uid"] == owner["uid"] for other in self.open):
+                    assert isinstance(await self.descheduler.landing(LOG, {owner["uid"]: None}), Done)
             for placed in (held, back):
                 if placed is not None:
                     assert isinstance(await self.session.vacate(placed), Done)
@@ -133,8 +139,9 @@ class Mover:
         return PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid)
 
     async def _listed(self, move: Move) -> bool:
-        until = int(time.time() * 1000) + OPEN
-        listed = await self.descheduler.landing(LOG, {move.owner["uid"]: until})
+        async with self._listing:
+            until = int(time.time() * 1000) + OPEN
+            listed = await self.descheduler.landing(LOG, {move.owner["uid"]: until})
         if not isinstance(listed, Done):
             move.end = f"no gate: {listed}"
             return False
@@ -164,21 +171,34 @@ class Mover:
         pod, uid = ref(move.successor), uid_of(move.successor)
         if wait_end or (back is not None and self._lost(held)):
             await world.until(lambda: (uid_of(move.victim), "gone") in world.at, "the victim has gone")
-        if self._lost(held):
-            move.stolen = True
-            source = move.victim["spec"]["nodeName"]
-            outcome = await (self.session.land(pod, source, back) if back is not None else self.session.let_go(pod))
-            assert isinstance(outcome, Done), outcome
-        else:
-            outcome = await self.session.land(pod, move.target, held)
-            assert isinstance(outcome, Done | Bound), outcome
-        await world.within(lambda: (uid, "bound") in world.at or (uid, "gone") in world.at, seconds)
+        async with self._swaps[move.target]:
+            await self._hand_over(move, pod, held, back)
+            await world.within(lambda: (uid, "bound") in world.at or (uid, "gone") in world.at, seconds)
         if (uid, "bound") not in world.at:
             move.end = "waits" if uid in world.pods else "gone"
             return
         move.bound_ms, move.node = 1000 * (world.at[uid, "bound"] - began), world.pods[uid]["spec"]["nodeName"]
         await world.within(lambda: (uid, "running") in world.at or (uid, "failed") in world.at, 5)
+        if move.node != move.target:
+            # One that has preempted the placeholder may be bound after the successor.
+            move.stolen = move.stolen or bool(await world.within(lambda: self._overtaken(move, began), 1))
         move.end = "rejected" if (uid, "failed") in world.at else "landed" if move.node == move.target else "elsewhere"
+
+    async def _hand_over(self, move: Move, pod: PodRef, held: PodRef, back: PodRef | None) -> None:
+        if not self._lost(held):
+            outcome = await self.session.land(pod, move.target, held)
+        else:
+            move.stolen = True
+            source = move.victim["spec"]["nodeName"]
+            outcome = await (self.session.land(pod, source, back) if back is not None else self.session.let_go(pod))
+        assert isinstance(outcome, Done | Bound | Taken | Gone), outcome
+
+    def _overtaken(self, move: Move, since: float) -> bool:
+        """Whether a pod of higher priority has taken the target meanwhile: nothing protects from those, in the swap neither."""
+        mine = move.victim["spec"]["priority"]
+        return any(
+            node == move.target and at >= since and priority > mine for (node, _), (at, priority) in self.world.takers.items()
+        )
 
     def _lost(self, held: PodRef) -> bool:
         return any((held.uid, what) in self.world.at for what in ("failed", "ending", "gone"))

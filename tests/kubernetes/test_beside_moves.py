@@ -63,3 +63,28 @@ async def test_20_moves_land_where_50_equal_pods_wait_for_the_same_room(world: W
     assert [move.end for move in moves] == ["landed"] * count
     assert world.where("crowd") == ["waits"] * 50
     assert world.kubelets.rejected == []
+
+
+async def test_several_moves_to_one_node_land_one_swap_after_the_other(world: World, mover: Mover) -> None:
+    """A nomination is charged beside the placeholder that it replaces: while one successor is swapped in, another
+    does not fit, and goes elsewhere (7 of 20 did when all were swapped at once)."""
+    count, each = 5, 4
+    await world.node("source", gpus=count * each)
+    await world.replicaset("victim", count * each, pod_spec())
+    victims = await world.running("victim", count * each)
+    await world.cordon("source")
+    for i in range(count):
+        await world.node(f"target-{i}", gpus=each)
+    held, arrived = asyncio.Event(), 0
+
+    async def before(_: PodRef) -> None:
+        nonlocal arrived
+        arrived += 1
+        if arrived == len(victims):
+            await world.node("other", gpus=100)
+            held.set()
+        await held.wait()
+
+    moves = await asyncio.gather(*(mover.move(v, f"target-{i % count}", before=before) for i, v in enumerate(victims)))
+    print("several to one node:", told(moves))
+    assert [move.end for move in moves] == ["landed"] * len(moves)

@@ -30,7 +30,10 @@ class World:
         self.lab, self.kubelets, self.api = lab, kubelets, api
         self.pods: dict[str, Obj] = {}
         self.at: dict[tuple[str, str], float] = {}
+        self.takers: dict[tuple[str, str], tuple[float, int]] = {}
+        """(node, uid) → when and with which priority a pod was first bound or nominated to it; also of pods that have gone."""
         self.told: list[Callable[[str, Obj], None]] = []
+        self.nodes: set[str] = set()
         self._changed = asyncio.Event()
 
     # -- the world -----------------------------------------------------------------------------------------------------
@@ -77,6 +80,7 @@ class World:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now, "lastTransitionTime": now}
         status = {"capacity": has, "allocatable": has, "conditions": [ready]}
         await self.api.ok("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, media=MERGE)
+        self.nodes.add(name)
         # Admission taints every new node; the controller that would take that back does not run here.
         await self.api.ok("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": spec.get("taints")}}, media=MERGE)
 
@@ -168,6 +172,9 @@ class World:
         ):  # fmt: skip
             if yes:
                 self.at.setdefault((uid, what), now)
+        for node in (pod["spec"].get("nodeName"), pod["status"].get("nominatedNodeName")):
+            if node:
+                self.takers.setdefault((node, uid), (now, pod["spec"].get("priority", 0)))
         for tell in list(self.told):
             tell(kind, pod)
         self._changed.set()

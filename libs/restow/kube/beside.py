@@ -190,7 +190,10 @@ class Beside(Effects):
 
     async def land(self, pod: PodRef, node: str, placeholder: PodRef | None) -> LandOutcome:
         """Hands the node over: from the nomination on, the scheduler counts the pod there, so that the placeholder may go. `Done`: nothing
-        holds the pod back any more. `Gone` leaves the placeholder."""
+        holds the pod back any more. `Gone` leaves the placeholder.
+
+        One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
+        another successor would not fit on the node, and go elsewhere."""
         there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
             return there
