@@ -302,6 +302,17 @@ def test_what_a_gang_lacks_is_known_anew_when_one_that_ran_joins_another_one():
     assert (kept._gangs.need[0], kept.hopeful()) == (fresh._gangs.need[0], fresh.hopeful())
 
 
+def test_when_a_gang_no_longer_waits_nobody_counts_where_its_pods_would_fit():
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=1_000), shape("s"), shape("t"), pod_group("g", need=2))
+    then(state, member("a", "g"), member("b", "g", "t"))
+    assert rest(state) == []
+    assert Backlog.of(state, NodeSnapshot(state.table)).fits._slots.keys() == {"s", "t"}
+    then(state, member("b", "g", "s"))
+    assert Backlog.of(state, NodeSnapshot(state.table)).fits._slots.keys() == {"s"}
+    then(state, e.PodGone("a"), e.PodGone("b"))
+    assert Backlog.of(state, NodeSnapshot(state.table)).fits._slots.keys() == set()
+
+
 def test_pods_of_many_kinds_that_wait_for_their_quota_are_not_asked_about_again_one_by_one(monkeypatch):
     state = given(node("n", cpu=64_000), queue("q", capability={"cpu": 500}), [shape(f"s{i}", cpu=1_000 + i) for i in range(40)], shape("small", cpu=300))
     then(state, [in_queue(f"p{i:02}", "q", f"s{i}", labels={"i": str(i)}) for i in range(40)])

@@ -16,8 +16,10 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.defragmentation.optimizing.choices import lightest
+from restow.domain.defragmentation.optimizing.search import Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.simulation import Spot
 from restow.domain.snapshot import dump, load
 
 OWNER = replica_of("rs")
@@ -143,6 +145,22 @@ def test_with_whole_nodes_a_source_is_emptied_or_left():
     assert len(moves(given(*facts), DEVICES)) == 1
     assert moves(given(*facts), whole) == []
     assert len(moves(given(*facts[:-1]), whole)) == 1
+
+
+@pytest.mark.parametrize(("whole", "other", "home"), [(False, "c", True), (False, "a", False), (True, "c", False)])
+def test_who_has_to_leave_where_it_had_come_to_goes_home_where_that_is_free_and_not_with_whole_nodes(whole, other, home):
+    """The others of its node are gone, and it would be empty no more."""
+    stay = [app(f"stays-{name}", name, owner=None) for name in "abcd"]
+    state = given(S, shape("three", cpu=3_000), *(node(name, cpu=4_000) for name in "abcd"), stay, app("p", "a", "three"), app("q", "b", "three"))
+    with opened(task := Task(state, NODES, NOW, "p", 9), "nodes", Rows(task)) as world:
+        rows = {name: Spot(row) for name, row in state.table.rows.items()}
+        for uid in "pq":
+            world.lift(uid)
+        world.land("p", rows["b"])
+        world.land("q", rows[other])
+        world.lift("p")
+        assert Search(world, Limits(9, 1, 1_000, whole)).place("p", frozenset({rows["b"].row}), 0, least=-(10**9))
+        assert (world.name(world.spot("p").row) == "a") is home
 
 
 @pytest.mark.parametrize("objective", ["devices", "nodes", "capacity"])

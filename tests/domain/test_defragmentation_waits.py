@@ -167,6 +167,16 @@ def test_spread_is_waited_for_only_where_it_is_tight():
     assert moves(2) == {"p0": [], "p1": [], "p2": ["p0", "p1"]}
 
 
+@pytest.mark.parametrize(("skew", "waits"), [(4, []), (3, ["p"])])
+def test_of_two_moves_that_a_rule_would_bear_one_by_one_the_second_waits_where_it_would_not_bear_both(skew, waits):
+    """p comes to two. q0 follows it from where one stays then, and q1 from where there are many."""
+    even = shape("even", cpu=500, spread=(Spread(skew, ZONE, "DoNotSchedule", X),))
+    zones = [node(f"n{i}", cpu=8_000, labels={HOST: f"n{i}", ZONE: str(i)}) for i in range(3)]
+    there = [app(name, f"n{i}", "even" if name == "p" else "s") for i, names in enumerate(("p q0 a", "b c", "q1 d e f g")) for name in names.split()]
+    state = given(*zones, even, shape("s", cpu=500), *there)
+    assert after(ordered(state, {"p": "n1", "q0": "n1", "q1": "n1"})) == {"p": [], "q0": [], "q1": waits}
+
+
 @pytest.mark.parametrize(("mine", "theirs", "waits"), [
     ("0.0.0.0", "0.0.0.0", True), ("0.0.0.0", "10.0.0.1", True), ("10.0.0.1", "0.0.0.0", True), ("10.0.0.1", "10.0.0.1", True), ("10.0.0.1", "10.0.0.2", False),
 ])  # fmt: skip

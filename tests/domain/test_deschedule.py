@@ -387,6 +387,16 @@ def test_one_constraint_is_not_kept_by_breaking_another_that_is_balanced_too():
     assert sorted(moved) == [("n1", "n3"), ("n2", "n3")], "two in each zone, and one or two on each host"
 
 
+def test_where_one_would_trade_the_next_of_its_domain_goes_that_fits_elsewhere():
+    """After w3 another one of n2 would leave the hosts uneven, and w1 is too large for n3."""
+    rules = tuple(Spread(1, key, "ScheduleAnyway", LabelSelector({"app": "w"})) for key in ("zone", "host"))
+    nodes = [node(name, cpu=cpu, labels={"zone": zone, "host": name}) for name, zone, cpu in (("n1", "x", 8_000), ("n2", "x", 8_000), ("n3", "y", 3_000))]
+    pods = [web(f"w{i}", where, of, labels={"app": "w"}) for i, (where, of) in enumerate((("n1", "s"), ("n1", "large"), ("n2", "s"), ("n2", "s")))]
+    balanced = profile(SPREAD, {"constraints": ["ScheduleAnyway"]}, point="balance", name="s")
+    state = given(config(balanced), shape("s", spread=rules), shape("large", cpu=4_000, spread=rules), *nodes, *pods)
+    assert moves(plans(state)[0]) == {"w3": "n3", "w0": "n3"}
+
+
 def test_node_fit_minds_no_spread_that_is_about_to_be_mended():
     """Zone z is the emptiest and has capacity for little: only when that has come may the large one go to y."""
     spread = (Spread(1, "zone", "DoNotSchedule", LabelSelector({"app": "w"})),)

@@ -371,6 +371,16 @@ def test_nobody_is_evicted_towards_a_node_that_was_lost_or_cordoned_meanwhile(fa
     nothing_is_left(state)
 
 
+def test_where_a_foreign_pod_takes_capacity_from_holds_that_of_a_move_is_the_last_to_lose_any_although_it_is_the_latest():
+    state = world(shape("larger", cpu=4_000), shape("most", cpu=5_000), reservation("r", ("t", 1, "larger"), match_policy="Owner", node="b"))
+    session_answers(state)
+    then(state, plan("x", move(M, VICTIM)))
+    advance(state)
+    hold(state, M)
+    then(state, pod("foreign", "most", node="b"))
+    assert [state.slots[name][task].phase for name, task in (("r", "t-0"), ("hold-x-1", "hold-0"))] == [SlotPhase.WAITING, SlotPhase.HELD]
+
+
 def edited(state: ClusterState) -> None:
     """Somebody makes the hold smaller: what is held then is not what its successor asks for."""
     fact = state.reservations["hold-x-1"].fact

@@ -259,6 +259,15 @@ def test_capacity_that_is_being_freed_already_is_waited_for():
     assert schedule(state) == [e.PodPlaced("h", "a")]
 
 
+def test_what_is_held_for_a_nominee_is_the_next_ones_when_it_ends_and_not_while_the_pod_is_placed_with_it():
+    """The deadline of who still waits begins anew with what comes for it, and with nothing else."""
+    first, second = e.Nominated("h0", "a", NOW + PATIENCE, victims=("l0",)), e.Nominated("h1", "a", NOW + 1, victims=("l1",))
+    state = full(pod("h0", "high"), pod("h1", "high"), first, second, e.PodGone("l0"))
+    assert [n.capacity.complete for n in state.nominations.values()] == [True, False]
+    assert then(load(dump(state)), e.PodPlaced("h0", "a")).nominations["h1"] == state.nominations["h1"]
+    assert then(state, e.NominationEnded("h0", "NoLongerFits")).nominations["h1"].capacity.complete
+
+
 def test_two_preemptors_do_not_count_on_the_same_victim():
     state = full(pod("h0", "high"), pod("h1", "high"))
     assert sorted(victims(schedule(state))) == ["l0", "l1"]

@@ -22,7 +22,9 @@ from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import opening
 from restow.domain.session.actions import reserve_starving
+from restow.domain.session.jobs import single
 from restow.domain.session.preemption import claims, victims
+from restow.domain.session.registry import open_session
 from restow.domain.snapshot import dump, load
 
 decider = session.decider
@@ -84,6 +86,24 @@ def test_pods_that_cannot_be_helped_use_up_no_others_search(monkeypatch):
     vain = [shape(f"s{i}", cpu=2_000 + i, priority=9, node_selector={"zone": "a"}) for i in range(6)]
     then(state, vain + [pod(f"p{i}", f"s{i}") for i in range(6)], pod("can", "can"))
     assert nominated(state) == ["can"]
+
+
+@pytest.mark.parametrize(("questions", "nodes"), [(0, 4), (3, 4), (4, 2), (7, 2)])
+def test_a_search_takes_half_of_what_is_left_and_four_questions_to_plugins_count_for_one_node_more(questions, nodes, monkeypatch):
+    monkeypatch.setattr(victims, "NODES", 8)
+    looked: list[int] = []
+
+    def free(hunt, job, pod, scope, row) -> None:
+        looked.append(row)
+        hunt.asked += questions
+
+    monkeypatch.setattr(victims.Hunt, "_free", free)
+    state = then(kept_nodes(20), pod("can", "can"), pod("other", "can"))
+    opened = open_session(state, NOW, 1_000)
+    hunt = victims.Hunt(opened, [single(state, state.pods["other"].fact)])
+    assert hunt.find(single(state, state.pods["can"].fact), state.pods["can"].fact, victims.Scope.QUEUE) is None
+    opened.close()
+    assert len(looked) == nodes
 
 
 def test_a_pod_of_another_queue_is_looked_at_although_many_of_its_shape_wait_before_it(monkeypatch):

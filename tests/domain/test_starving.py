@@ -35,6 +35,7 @@ from restow.domain.session.decider import Pace
 from restow.domain.session.plugins.nodeorder.reserve_score import resource_scores
 from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
+from restow.domain.session.starving.readiness import Ahead
 from restow.domain.session.starving.reserved_nodes import Reserved
 from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
@@ -764,6 +765,19 @@ def test_a_job_ahead_that_cannot_be_scheduled_does_not_keep_anybody_waiting():
     state = given(conf(), *full("a"), shape("never", cpu=64_000, priority=9), *[pod(f"p{i}", "never") for i in range(5)])
     then(state, pod("w", "big"))
     assert of(e.TaskReserved, until_quiet(state, limit=3)) == [e.TaskReserved("w", "a")]
+
+
+def test_who_was_told_in_this_session_why_it_waits_is_not_tried_again(monkeypatch):
+    """Those are thousands; the limit has cut the others off, and they are."""
+    tried: list[str] = []
+    monkeypatch.setattr(Ahead, "schedulable", lambda ahead, members: tried.append(members.job.key) or False)
+    for limit, asked in ((1_000, []), (2, ["p2", "p3", "p4"])):
+        state = given(conf(), *full("a"), *[shape(f"never{i}", cpu=64_000 + i, priority=9) for i in range(5)], pod("w", "big"))
+        until_quiet(state, 0)
+        then(state, *[pod(f"p{i}", f"never{i}") for i in range(5)])
+        tried.clear()
+        session_at(state, limit=limit)
+        assert tried == asked
 
 
 # -- beside other rules ----------------------------------------------------------------------------------------------

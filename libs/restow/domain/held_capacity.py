@@ -279,12 +279,9 @@ class HeldCapacity(Slots):
 
     def _short(self, row: int) -> SHORT | None:
         free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist()
-        if min(free, default=0) >= 0 and not any(share < 0 and share != NO_DEVICE for share in shares):
-            return None
         amounts = {c: -amount for c, amount in enumerate(free) if amount < 0}
         # A device that the node does not have (any more) lacks all that is charged to it.
-        lacks = {i: -share if share > NO_DEVICE // 2 else NO_DEVICE - share for i, share in enumerate(shares) if share < 0}
-        devices = {i: lack for i, lack in lacks.items() if lack}
+        devices = {i: -share if share > NO_DEVICE // 2 else NO_DEVICE - share for i, share in enumerate(shares) if share < 0 and share != NO_DEVICE}
         return (amounts, devices) if amounts or devices else None
 
     def _to_squeeze(self, node: NodeName) -> Iterator[SlotKey | PodUid]:

@@ -70,7 +70,7 @@ class Index:
         self._pending_terms = False
         self._namespaces: dict[str, NamespaceObserved] = {}
         self._by_namespace = False
-        self._new_label_classes = self._new_matching = self._new_carried = 0
+        self._new_label_classes = self._new_carried = 0
 
     # -- following the state -----------------------------------------------------------------------------------------
 
@@ -301,7 +301,6 @@ class Index:
         if found is not None:
             return found
         found = self._matching[rules, live] = Matching(self._next(), rules, live)
-        self._new_matching += 1
         self._watch(rules)
         best = min(rules, key=lambda rule: -1 if rule.selector is None else not rule.selector.pairs)
         self._matching_by_rule.add(found, best)
@@ -357,7 +356,7 @@ class Index:
             self._new_label_classes = 0
             for label_class in [label_class for label_class in self.label_classes if not label_class.there]:
                 self.label_classes.discard(label_class)
-        if self._new_matching > SPARE:
+        if len(self._matching) > SPARE:
             self._forget_matching()
         if self._new_carried > SPARE or len(self._brought) > 2 * SPARE:
             self._new_carried = 0
@@ -374,7 +373,6 @@ class Index:
                 count.views.clear()
 
     def _forget_matching(self) -> None:
-        self._new_matching = 0
         self._matching.clear()
         self._matching_by_rule = Finder()
         for label_class in self.label_classes:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Hashable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from restow.contracts.ids import NodeName, PodUid, ShapeId
@@ -191,7 +192,7 @@ def run(handle: Handle, args: Args) -> None:
             evict_unless_full(handle, uid, reason, skewed=True, to=to)
             continue
         # Where one would trade, another one of its domain may not.
-        for one in (uid, *line.others(balance.chosen)):
+        for one in chain((uid,), line.others(balance.chosen)):
             if where := trades.none_on(one, to):
                 evict_unless_full(handle, one, reason, skewed=True, to=where)
                 trades.landed(one)
