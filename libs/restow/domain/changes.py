@@ -60,7 +60,10 @@ class Seen:
 
     def all(self) -> bool:
         """Whether nothing has been added since."""
-        return [changes.position for changes in self._changes] == self._positions
+        for changes, position in zip(self._changes, self._positions, strict=True):
+            if changes.position != position:
+                return False
+        return True
 
     def news(self) -> list[Any]:
         """Of each log what has been added since this was last asked; None where that is forgotten, and the first time."""

@@ -171,7 +171,7 @@ class _Static:
 
 def node_rules(shape: PodShape) -> Hashable:
     """All that `why_not` reads of a shape."""
-    return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations
+    return tuple(sorted(shape.node_selector.items())) if shape.node_selector else (), shape.node_affinity, shape.tolerations
 
 
 class Masks(NamedTuple):

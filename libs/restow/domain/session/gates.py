@@ -112,12 +112,17 @@ class Gates:
     def of_pod(self, job: Job, pod: PodObserved, later: bool = False) -> Refusal | None:
         """The first that is shut for a pod whose job is through; `later`: that waits for victims itself."""
         why = (self.later_quota(job, pod) if later else self.quota(job, pod)) if self._allocatable else None
-        return why or self.of_member(job, pod)
+        if why is None and (why := self.rules(pod)) is not None:
+            why = self._of_whom(job, pod, why)
+        return why
 
     def of_member(self, job: Job, pod: PodObserved) -> Refusal | None:
         """`rules`; where a gang that is not complete waits for one that is never placed as it is, all are told which of them that is."""
         why = self.rules(pod)
-        if why is None or job.group is None or not self._state.shapes[pod.shape].is_beyond_us or not job.short():
+        return why if why is None else self._of_whom(job, pod, why)
+
+    def _of_whom(self, job: Job, pod: PodObserved, why: Refusal) -> Refusal:
+        if job.group is None or not self._state.shapes[pod.shape].is_beyond_us or not job.short():
             return why
         return Refusal(why.reason, f"pod {pod.namespace}/{pod.name} of its group: {why.message}")
 

@@ -15,10 +15,11 @@ class NodeSnapshot:
     """`changes` lists the rows that were charged, again for every charge. `contents` is for the placer: a number by row for
     what it has left, forgotten when it is charged."""
 
-    __slots__ = ("_journal", "_lists", "_saved", "changes", "contents", "table")
+    __slots__ = ("_any", "_devices", "_journal", "_lists", "_saved", "changes", "contents", "table")
 
     def __init__(self, table: NodeTable, journal: Journal | None = None) -> None:
         self.table = table
+        self._devices, self._any = table.device_free, bool(table.device_free.shape[1])
         self._journal = journal or Journal()
         self.changes: list[int] = []
         self.contents: dict[int, int] = {}
@@ -29,7 +30,7 @@ class NodeSnapshot:
         """What a row has free, by column, and of each device. Must not be changed."""
         known = self._lists.get(row)
         if known is None:
-            known = self._lists[row] = self.table.free[row].tolist(), self.table.device_free[row].tolist()
+            known = self._lists[row] = self.table.free[row].tolist(), self._devices[row].tolist() if self._any else []
         return known
 
     def give(self, row: int, v: Vector, devices: Iterable[DeviceShare] = ()) -> None:

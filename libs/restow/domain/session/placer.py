@@ -6,12 +6,13 @@ Few rows are ranked one by one in plain integers, and nodes that have the same l
 cluster of equal machines that is nearly all of them. A test holds all forms equal.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 from heapq import heappop, heappush
 
 import numpy as np
 
 from restow.contracts.ids import ShapeId
+from restow.domain.node_table import Vector
 from restow.domain.predicates import node_rules, static_mask, switches
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.scoring import ContentScorer, One, StaticScorer
@@ -38,17 +39,12 @@ class _Base:
     """What does not depend on what nodes have left, for all shapes that say the same about nodes: `keys` `(nodes,) int64` are
     static scores and the tie-break, -1 where a rule about the node forbids it; `plain` the same as a list, once needed."""
 
-    __slots__ = ("all_open", "keys", "nodes_seen", "plain")
+    __slots__ = ("keys", "nodes_seen", "plain")
 
     def __init__(self, keys: np.ndarray, nodes_seen: int) -> None:
         self.keys = keys
         self.nodes_seen = nodes_seen
-        self.changed()
-
-    def changed(self) -> None:
         self.plain: list[int] | None = None
-        self.all_open = bool(self.keys.min(initial=0) >= 0)
-        """Whether no rule about the node is against any row."""
 
 
 class _Ranking:
@@ -60,15 +56,12 @@ class _Ranking:
     best one was looked for among all."""
 
     __slots__ = (
-        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "plain", "seen", "session", "told",
-        "top", "top_keys", "wanted",
+        "base", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "plain", "seen", "session", "told",
+        "top", "top_keys",
     )  # fmt: skip
 
-    def __init__(self, state: ClusterState, shape: ShapeId, base: _Base):
-        v = state.vectors[shape]
+    def __init__(self, state: ClusterState, base: _Base):
         self.ones: list[One] | None = None
-        self.wanted = v.items
-        self.devices = v.devices
         self.known: dict[int, int] = {}
         """In keys: times the unit."""
         self.told = 0
@@ -168,7 +161,7 @@ class Rankings:
 
     def is_new(self, shape: ShapeId) -> bool:
         """Whether nobody has asked for this shape before. From then on it is known, and its ranking is worth keeping."""
-        if shape in self.by_shape or shape in self._asked:
+        if shape in self._asked:
             return False
         if len(self._asked) > MAX_CONTENTS:
             self._asked.clear()
@@ -203,19 +196,14 @@ class Placer:
         node_classes = {i: node_classes(state) for i, s in enumerate(scorers[0]) if (node_classes := getattr(s, "node_classes", None)) is not None}
         self._node_classes: dict[int, np.ndarray] = node_classes
         """By the place of each scorer that has them."""
-        self._least: list[int] = []
-        self._least_seen = 0
-        """Of the snapshot's changes."""
         self._news: dict[tuple[int, int, int, int], np.ndarray | None] = {}
         """What `_changed` has found."""
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
-        if self._kept.is_new(shape):
-            # Where every pod has its own shape, none is asked for again, and an array kept for each costs as much as to make it.
-            keys = self._keys(shape, self._base_of(shape), slice(None))
-            row = int(keys.argmax()) if len(keys) else None
-            return row if row is not None and keys[row] >= 0 else None
+        if shape not in self._kept.by_shape and self._kept.is_new(shape):
+            # Where every pod has its own shape none is asked for again, and to keep an array for each costs as much as to make it.
+            return self._best_by_score(shape)
         return self._ranking(shape).best()
 
     def keys(self, shape: ShapeId) -> np.ndarray:
@@ -245,7 +233,7 @@ class Placer:
         state, kept = self._state, self._kept
         while len(kept.by_shape) >= kept.most:
             del kept.by_shape[next(iter(kept.by_shape))]
-        ranking = _Ranking(state, shape, self._base_of(shape))
+        ranking = _Ranking(state, self._base_of(shape))
         ranking.keys = self._keys(shape, ranking.base, slice(None))
         ranking.plain = ranking.keys.data
         kept.by_shape[shape] = ranking
@@ -284,6 +272,8 @@ class Placer:
         key = (node_rules(spec), *[scorer.reads(spec) for scorer in kept.scorers[1]])
         known = kept.bases.get(key)
         position = state.changed_rows.position
+        if known is not None and known.nodes_seen == position:
+            return known
         changed = None if known is None else state.changed_rows.since(known.nodes_seen)
         if known is None or changed is None:
             if len(kept.bases) >= kept.most:
@@ -292,7 +282,7 @@ class Placer:
         elif changed:
             at = np.array(sorted(set(changed)), np.int64)
             known.keys[at] = self._base(shape, at)
-            known.changed()
+            known.plain = None
         known.nodes_seen = position
         return known
 
@@ -325,14 +315,9 @@ class Placer:
         ranking.forget_top()
 
     def _score(self, shape: ShapeId, ranking: _Ranking, row: int) -> int:
+        if not self._has_capacity(self._state.vectors[shape], row):
+            return -1
         free, shares = self._snapshot.row(row)
-        for column, amount in ranking.wanted:
-            if free[column] < amount:
-                return -1
-        if ranking.devices is not None:
-            milli = ranking.devices.milli
-            if sum(share >= milli for share in shares) < ranking.devices.count:
-                return -1
         if ranking.ones is None:
             ranking.ones = [scorer.one(self._state, shape) for scorer in self._kept.scorers[0]]
         allocatable = self._state.table.allocatable[row].tolist()
@@ -344,41 +329,50 @@ class Placer:
             total += one(free, allocatable, shares) if node_classes is None else one(free, allocatable, shares, int(node_classes[row]))
         return total
 
+    def _has_capacity(self, v: Vector, row: int) -> bool:
+        free, shares = self._snapshot.row(row)
+        for column, amount in v.items:
+            if free[column] < amount:
+                return False
+        return v.devices is None or sum(share >= v.devices.milli for share in shares) >= v.devices.count
+
     def _keys(self, shape: ShapeId, base: _Base, at: np.ndarray | slice) -> np.ndarray:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""
-        state, bases = self._state, base.keys[at]
-        unfit = [*self._unfit(shape, base, at)]
-        out = np.logical_or.reduce(unfit) if unfit else None
-        if out is not None and out.all():
-            return np.full(len(bases), -1, np.int64)
-        scores = [scorer.many(state, shape)(at) for scorer in self._kept.scorers[0]]
-        keys = sum(scores[1:], scores[0]) * self.unit if scores else np.zeros(len(bases), np.int64)
-        keys += bases
-        if out is not None:
-            keys[out] = -1
+        table, v = self._state.table, self._state.vectors[shape]
+        free, fits = table.free[at], base.keys[at] >= 0
+        for column, amount in v.items:
+            fits &= free[:, column] >= amount
+        if v.devices is not None:
+            fits &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
+        many = np.count_nonzero(fits)
+        if not many:
+            return np.full(len(fits), -1, np.int64)
+        keys = self._scored(shape, base, at)
+        if many < len(keys):
+            keys[~fits] = -1
         return keys
 
-    def _unfit(self, shape: ShapeId, base: _Base, at: np.ndarray | slice) -> Iterator[np.ndarray]:
-        """`(rows,) bool`: where a rule about the node, or one of the amounts, is against it. Most shapes ask for less than any node has left."""
-        table, v, least = self._state.table, self._state.vectors[shape], self._least_free()
-        if not base.all_open:
-            yield base.keys[at] < 0
-        for column, amount in v.items:
-            if amount > least[column]:
-                yield table.free[at, column] < amount
-        if (devices := v.devices) is not None:
-            yield (table.device_free[at] >= devices.milli).sum(axis=1) < devices.count
+    def _scored(self, shape: ShapeId, base: _Base, at: np.ndarray | slice) -> np.ndarray:
+        """The same, where the shape fits; elsewhere anything."""
+        scores = [scorer.many(self._state, shape)(at) for scorer in self._kept.scorers[0]]
+        if not scores:
+            return base.keys[at].copy()
+        keys = sum(scores[1:], scores[0]) * self.unit
+        keys += base.keys[at]
+        return keys
 
-    def _least_free(self) -> list[int]:
-        """By column what every row has free at least."""
-        changes = self._snapshot.changes
-        if not self._least:
-            self._least = self._state.table.free.min(axis=0, initial=NEVER).tolist()
-        elif self._least_seen < len(changes):
-            for row in set(changes[self._least_seen :]):
-                self._least = list(map(min, self._least, self._snapshot.row(row)[0]))
-        self._least_seen = len(changes)
-        return self._least
+    def _best_by_score(self, shape: ShapeId) -> int | None:
+        """The best row, without a ranking: nearly always that with the highest score of all has capacity."""
+        base = self._base_of(shape)
+        keys = self._scored(shape, base, slice(None))
+        if not len(keys):
+            return None
+        row = int(keys.argmax())
+        if base.keys[row] >= 0 and self._has_capacity(self._state.vectors[shape], row):
+            return row
+        keys = self._keys(shape, base, slice(None))
+        row = int(keys.argmax())
+        return row if keys[row] >= 0 else None
 
     def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: static score and tie-break, -1 where a rule about the node forbids it."""

@@ -84,7 +84,7 @@ class Resources(msgspec.Struct, frozen=True):
 
     def _of_all(self, parts: list[np.ndarray]) -> np.ndarray:
         """Every node has every resource."""
-        if len(parts) == 2 and self.least - self.most == self.balanced and (fuller := np.minimum(*parts)).max(initial=0) <= SCALE:
+        if len(parts) == 2 and self.least - self.most == self.balanced and _highest(fuller := np.minimum(*parts)) <= SCALE:
             # Of two integers the mean less half their distance, both rounded down, is the smaller one: half of the passes over all nodes.
             if self.balanced != 1:
                 fuller *= self.balanced
@@ -115,6 +115,11 @@ class Resources(msgspec.Struct, frozen=True):
                 emptiest *= self.balanced
             mean -= emptiest
         return mean
+
+
+def _highest(amounts: np.ndarray) -> int:
+    """0 where there are none. NumPy finds where it is in half the time that it takes to say what it is."""
+    return int(amounts[amounts.argmax()]) if len(amounts) else 0
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):
