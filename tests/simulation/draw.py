@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+from msgspec.structs import replace
+
 from simulation.manifests import OWNERS, POLICIES, SCHEDULERS
 from simulation.plan import Act, NodeSpec, Plan, Workload
 from simulation.processes import SERVICES
@@ -93,10 +95,22 @@ class _Draw:
             capacity[1] -= (one.gpus * 1000 or one.milli) * one.replicas
             late = chance.random() < 0.3
             acts.append(Act(self.moment() if late else round(chance.uniform(0.0, 10.0), 3), "create", {"workload": one.name}))
+        workloads = self.beside(workloads)
         if (last := self.last(nodes)) is not None:
             workloads.append(last)
             acts.append(Act(round(self.seconds - 2.0, 3), "create", {"workload": last.name}))
         return tuple(workloads), acts
+
+    def beside(self, workloads: list[Workload]) -> list[Workload]:
+        """In one run of five, some belong to the stock scheduler, on the same nodes. Without GPUs: which device a pod got that nobody
+        chose one for is not in the API, and ours is rejected for ever if it guesses another."""
+        chance = random.Random(f"stock {self.seed}")
+        if chance.random() < 0.8:
+            return workloads
+        share = chance.choice((0.2, 0.5))
+        ours = [one.kind == "Gang" or chance.random() >= share for one in workloads]
+        stock = {"scheduler": "default-scheduler", "gpus": 0, "milli": 0}
+        return [one if mine else replace(one, **stock) for one, mine in zip(workloads, ours, strict=True)]
 
     def last(self, nodes: tuple[NodeSpec, ...]) -> Workload | None:
         """Now and then somebody comes at the end who needs all that is left, in small pieces: capacity that leaked is missed then."""
