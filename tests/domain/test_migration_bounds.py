@@ -136,6 +136,25 @@ def test_two_plugins_that_turn_each_others_moves_back_are_found_and_the_pod_is_l
     assert [(key, known.times) for key, known in state.left_alone.items()] == [(("uid-rs", "b"), 2)]
 
 
+def test_who_bounces_again_after_it_was_left_alone_is_left_alone_for_twice_as_long():
+    """Plans are made every 25 hours: a day was over whenever the next one was made, and two plugins moved the pod to and fro for ever."""
+    state, uid, at, alone = world(), "p1", 0, []
+    source, target = "a", "b"
+    for turn in range(200):
+        at += 25 * HOUR
+        if any(node == source for _, node in state.left_alone):
+            then(state, plan(f"y{turn}"), time=NOW + at)
+            continue
+        then(state, plan(f"y{turn}", move(f"y{turn}-1", uid, source, target), trigger="interval"), time=NOW + at)
+        advance(state, at)
+        assert through(state, f"y{turn}-1", f"q{turn}", after=at)
+        uid, source, target = f"q{turn}", target, source
+        alone.append(turn)
+        state = snapshot.load(snapshot.dump(state))
+    # One plan later is when it was forgotten at the plan before.
+    assert [b - a - 1 for a, b in pairwise(alone)] == [0, 0, 1, 2, 4, 8, *[16] * 10]
+
+
 def test_what_a_person_moves_to_and_fro_is_no_finding():
     state = world()
     assert to_and_fro(state, 6, "move") == []
@@ -153,7 +172,7 @@ def test_a_pod_that_plans_move_on_and_on_comes_back_to_nobody():
     assert not state.left_alone
 
 
-@pytest.mark.parametrize(("nodes", "pause", "found"), [("abc", 1, ["b"]), ("abcd", 1, ["b"]), ("abc", bounces.LEFT_ALONE // 2, [])], ids=["three", "four", "slowly"])
+@pytest.mark.parametrize(("nodes", "pause", "found"), [("abc", 1, ["b"]), ("abcd", 1, ["b"]), ("abc", bounces.LEFT_ALONE, ["b"]), ("abc", bounces.LONGEST_ALONE // 2, [])], ids=["three", "four", "once a day", "slowly"])
 def test_plans_that_move_a_pod_round_in_a_circle_are_found(nodes, pause, found):
     state, uid, after = world(), "p1", 0
     route = nodes + nodes[:2]

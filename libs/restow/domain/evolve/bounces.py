@@ -23,10 +23,11 @@ MOST = 1_000
 """Most moved pods of one lineage that are followed: the last ones."""
 LONGEST = 4
 """Nodes that one goes round in a circle, at most: between two of them plans need not agree with each other, nor among three. A circle that takes
-longer than `LEFT_ALONE` is none."""
-LEFT_ALONE = 24 * 3600 * 1000
-"""Milliseconds that a lineage is left alone on a node at least: the first plan after that forgets it. Its pod still knows how often it has
-come back, so that once more is a finding again."""
+longer than `LONGEST_ALONE` is none."""
+LEFT_ALONE, LONGEST_ALONE = 24 * 3600 * 1000, 16 * 24 * 3600 * 1000
+"""Milliseconds that a lineage is left alone on a node, after the first finding and at most: the first plan after that forgets it. Its pod still knows
+how often it has come back, so that once more is a finding again, and it is left alone for twice as long: where plans are made once a day, or less
+often, a day would be over when the next one is made, and two plugins would move it to and fro for ever."""
 
 
 def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
@@ -38,7 +39,7 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
     before, times = next((one for one in known if one.pod == record.move.pod), None), record.returned
     target = NodeName(record.move.target)
     earlier = before.earlier if before is not None else ()
-    lately = {node for node, at in earlier if at > state.time - LEFT_ALONE}
+    lately = {node for node, at in earlier if at > state.time - LONGEST_ALONE}
     if before is not None and (before.node == target or target in lately) and not _by_hand(state, record):
         times = before.times + 1
         _returned(state, record.lineage, pod, target, times)
@@ -119,7 +120,12 @@ def bounced(state: ClusterState, event: e.Bounced) -> None:
 def forget(state: ClusterState) -> None:
     """Findings of nodes that are gone, those that are old, and the oldest of too many."""
     alone = state.left_alone
-    for key in [key for key, known in alone.items() if key[1] not in state.nodes or state.time >= known.since + LEFT_ALONE]:
+    for key in [key for key, known in alone.items() if key[1] not in state.nodes or state.time >= known.since + _how_long(known.times)]:
         state.drop(alone, key)
     while len(alone) > KEEP:
         state.drop(alone, next(iter(alone)))
+
+
+def _how_long(times: int) -> int:
+    """Milliseconds; whatever the number is that an event names."""
+    return min(LEFT_ALONE << min(max(times - TIMES, 0), 8), LONGEST_ALONE)
