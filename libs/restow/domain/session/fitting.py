@@ -32,7 +32,7 @@ NOBODYS = (-1,)
 """In place of the classes of holds that a pod owns: looked at anew for the next one."""
 
 
-class Fit(msgspec.Struct):
+class Fit(msgspec.Struct, gc=False):
     """Where a pod goes: `row`, with these devices, volumes and CPUs. `borrows` are holds whose capacity it gets; a slot
     that is `waiting` takes only what is free."""
 

@@ -1,6 +1,7 @@
 """How a session takes back what it has only tried: one journal of inverses for all that it works on, as `Maps.draft` has one for the fold."""
 
 from collections.abc import Callable
+from typing import Any
 
 
 class Journal:
@@ -10,12 +11,13 @@ class Journal:
     __slots__ = ("undo",)
 
     def __init__(self) -> None:
-        self.undo: list[tuple[Callable[..., object], tuple]] | None = None
+        self.undo: list[tuple[Any, ...]] | None = None
+        """Each a function and its arguments, in one tuple: a large gang notes tens of thousands, and Python's collector looks at all."""
 
     def note(self, function: Callable[..., object], *args: object) -> None:
         """Called with these where what has just changed is taken back."""
         if self.undo is not None:
-            self.undo.append((function, args))
+            self.undo.append((function, *args))
 
     def mark(self) -> int:
         if self.undo is None:
@@ -26,7 +28,7 @@ class Journal:
         """As it was at the mark. An inverse may be one of the functions that note theirs: nothing is noted meanwhile."""
         undo, self.undo = self.undo or [], None
         while len(undo) > mark:
-            function, args = undo.pop()
+            function, *args = undo.pop()
             function(*args)
         self.undo = undo
 

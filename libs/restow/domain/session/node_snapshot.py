@@ -53,7 +53,7 @@ class NodeSnapshot:
         self.changes.append(row)
         self.contents.pop(row, None)
         if (undo := self._journal.undo) is not None:
-            undo.append((self.take, (row, v, devices, -sign)))
+            undo.append((self.take, row, v, devices, -sign))
 
     def close(self) -> None:
         """Everything as it was; who keeps something derived is told which rows to look at again."""

@@ -158,7 +158,7 @@ class Session(View):
         self.charge(job.queue, v.items, 1)
         self.placements[uid] = fit
         if (undo := self.journal.undo) is not None:
-            undo.append((self.placements.pop, (uid,)))
+            undo.append((self.placements.pop, uid))
         self.enter(pod, row, fit.volumes, fit.waiting)
         self.hear(job, pod, 1)
         if account := job.account:
@@ -168,7 +168,7 @@ class Session(View):
         """One more member of a job has what it needs."""
         job.tell(pod, more)
         if (undo := self.journal.undo) is not None:
-            undo.append((self.count, (job, pod, -more)))
+            undo.append((self.count, job, pod, -more))
 
     def enter(self, pod: e.PodObserved, row: int, volumes: tuple[ClaimChoice, ...] = (), nominee: bool = True) -> None:
         """Rules see it there; of a nominee already, where victims free capacity for it, so that nobody comes who could not stay beside it."""
@@ -178,7 +178,7 @@ class Session(View):
         if self.other_pods is not None and (nominee or self.other_pods.nominees):
             self._meet(self.other_pods, pod, row, nominee)
         if (undo := self.journal.undo) is not None:
-            undo.append((self.leave, (pod, row)))
+            undo.append((self.leave, pod, row))
 
     def leave(self, pod: e.PodObserved, row: int) -> None:
         """Rules do not see it there any more."""
@@ -199,7 +199,7 @@ class Session(View):
         for heard in self.extensions.allocated:
             heard(job, pod, sign)
         if (undo := self.journal.undo) is not None:
-            undo.append((self.hear, (job, pod, -sign)))
+            undo.append((self.hear, job, pod, -sign))
 
     def _borrow(self, fit: Fit) -> list[Capacity]:
         """The holds give up their capacity for what is placed next. They stay where they are, with their ports, labels and CPUs, and
@@ -320,7 +320,7 @@ class Session(View):
         for heard in self.extensions.charged:
             heard(queue, items, sign)
         if (undo := self.journal.undo) is not None:
-            undo.append((self.charge, (queue, items, -sign)))
+            undo.append((self.charge, queue, items, -sign))
 
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
         """For what is charged otherwise than by `key`: promises, victims."""
