@@ -62,7 +62,7 @@ class DefaultScheduler:
         self._again = 0.0
         """The loop's time before which they are not tried again."""
         self._hopeless: dict[str, str] = {}
-        """Shape → why it fitted nowhere; valid until room becomes free."""
+        """Shape → why it fitted nowhere; valid until capacity becomes free."""
 
     def restart(self) -> None:
         """As if the process began again. Nominations of gated pods are unknown until these pods are updated: the real one reads
@@ -123,7 +123,7 @@ class DefaultScheduler:
                     self.book.hold(pod)
             self._free()
         elif _matters(old) != _matters(new):
-            self.book.rooms[name].refresh(new)
+            self.book.usages[name].refresh(new)
             self._free()
 
     def _free(self) -> None:
@@ -201,7 +201,7 @@ class DefaultScheduler:
             if no is not None:
                 refused[name] = no
                 continue
-            score = self.book.rooms[name].score(attempt.ask)
+            score = self.book.usages[name].score(attempt.ask)
             if score > most:
                 best, most = name, score
             fitting += 1
@@ -227,7 +227,7 @@ class DefaultScheduler:
 
     def _preempt(self, attempt: Attempt, made: Plan) -> None:
         why = f"{SCHEDULER}: preempting to accommodate a higher priority pod"
-        # Nominated before the victims go: the room is nobody else's then.
+        # Nominated before the victims go: the capacity is nobody else's then.
         self.book.nominate(attempt.pod, made.node)
         for victim in made.victims:
             if not is_deleting(victim):

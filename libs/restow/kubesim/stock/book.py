@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from restow.kubesim.objects import Obj
 from restow.kubesim.podstate import node_of, uid_of
 from restow.kubesim.stock.pairs import required
-from restow.kubesim.stock.room import Room
+from restow.kubesim.stock.usage import NodeUsage
 
 
 def priority_of(pod: Obj) -> int:
@@ -20,10 +20,10 @@ def nominated_to(pod: Obj) -> str:
 
 
 class Book:
-    """Rooms by node, in the order of coming; nominations of pods that are not bound."""
+    """What is used, by node, in the order of coming; nominations of pods that are not bound."""
 
     def __init__(self) -> None:
-        self.rooms: dict[str, Room] = {}
+        self.usages: dict[str, NodeUsage] = {}
         self.order: list[str] = []
         self._priorities: Counter[int] = Counter()
         self._repelling: dict[str, str] = {}
@@ -35,32 +35,32 @@ class Book:
 
     def add_node(self, node: Obj) -> None:
         name = node["metadata"]["name"]
-        self.rooms[name] = Room.of(node)
+        self.usages[name] = NodeUsage.of(node)
         self.order.append(name)
 
     def remove_node(self, name: str) -> None:
-        for uid in list(self.rooms[name].pods):
+        for uid in list(self.usages[name].pods):
             self.drop(name, uid)
-        del self.rooms[name]
+        del self.usages[name]
         self.order.remove(name)
 
     # -- pods -------------------------------------------------------------------------------------
 
     def hold(self, pod: Obj) -> None:
         """The pod is bound, to a node that may not exist."""
-        room = self.rooms.get(node_of(pod))
-        if room is None:
+        usage = self.usages.get(node_of(pod))
+        if usage is None:
             return
         uid = uid_of(pod)
-        if uid not in room.pods:
+        if uid not in usage.pods:
             self._priorities[priority_of(pod)] += 1
             if required(pod, "podAntiAffinity"):
                 self._repelling[uid] = node_of(pod)
-        room.hold(pod)
+        usage.hold(pod)
 
     def drop(self, name: str, uid: str) -> bool:
-        room = self.rooms.get(name)
-        held = None if room is None else room.drop(uid)
+        usage = self.usages.get(name)
+        held = None if usage is None else usage.drop(uid)
         if held is None:
             return False
         priority = priority_of(held.pod)
@@ -82,17 +82,17 @@ class Book:
     def repelling(self) -> Iterator[tuple[Obj, Obj]]:
         """Pods with hard anti-affinity, and their nodes."""
         for uid, name in self._repelling.items():
-            yield self.rooms[name].pods[uid].pod, self.rooms[name].node
+            yield self.usages[name].pods[uid].pod, self.usages[name].node
 
     def everybody(self) -> Iterator[tuple[Obj, Obj]]:
-        for room in self.rooms.values():
-            for held in room.pods.values():
-                yield held.pod, room.node
+        for usage in self.usages.values():
+            for held in usage.pods.values():
+                yield held.pod, usage.node
 
     # -- nominations ------------------------------------------------------------------------------
 
     def nominate(self, pod: Obj, node: str) -> bool:
-        """The pod is nominated to the node, or to none ("") any more; whether room became free by that."""
+        """The pod is nominated to the node, or to none ("") any more; whether capacity became free by that."""
         uid = uid_of(pod)
         before = self._nominations.pop(uid, "")
         if before:

@@ -11,7 +11,7 @@ from restow.kubesim.podstate import PodKey, labels_of, uid_of
 from restow.kubesim.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES
 from restow.kubesim.stock.book import Book, priority_of
 from restow.kubesim.stock.pairs import Pairs
-from restow.kubesim.stock.room import Ask, Room
+from restow.kubesim.stock.usage import Ask, NodeUsage
 from restow.kubesim.store import Store
 
 _CORDON = {"spec": {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}}
@@ -43,8 +43,8 @@ class Attempt:
         pairs = Pairs(self.pod, self._namespace_labels, frozenset(c for c in self._claims if self._is_single(c)))
         if not (pairs.wants or self.book.repels):
             return None
-        rooms = self.book.rooms.values()
-        pairs.count((room.node for room in rooms), self.book.everybody() if pairs.wants else self.book.repelling())
+        usages = self.book.usages.values()
+        pairs.count((usage.node for usage in usages), self.book.everybody() if pairs.wants else self.book.repelling())
         return pairs if pairs.wants or pairs.repelled else None
 
     def _namespace_labels(self, name: str) -> dict[str, str]:
@@ -59,21 +59,21 @@ class Attempt:
 
     def refusal(self, name: str) -> No | None:
         """Why the node does not take the pod; None if it does."""
-        room = self.book.rooms.get(name)
-        if room is None:
+        usage = self.book.usages.get(name)
+        if usage is None:
             return No(("node(s) not found",), False)
-        return self._by_node(room.node) or self.crowded(room)
+        return self._by_node(usage.node) or self.crowded(usage)
 
-    def crowded(self, room: Room) -> No | None:
+    def crowded(self, usage: NodeUsage) -> No | None:
         """The same of what is on the node. Pods that are nominated to it, with this priority or more, count as if they were
         there (but nobody may depend on them: the pod must fit without them, too)."""
-        node = room.node
+        node = usage.node
         guests = [
             p for p in self.book.guests(node["metadata"]["name"])
-            if priority_of(p) >= self.priority and uid_of(p) != self._uid and uid_of(p) not in room.pods
+            if priority_of(p) >= self.priority and uid_of(p) != self._uid and uid_of(p) not in usage.pods
         ]  # fmt: skip
         if guests:
-            full = room.copy()
+            full = usage.copy()
             for guest in guests:
                 full.hold(guest)
                 self.change(guest, node, 1)
@@ -82,7 +82,7 @@ class Attempt:
                 self.change(guest, node, -1)
             if refused is not None:
                 return refused
-        return self._by_pods(room)
+        return self._by_pods(usage)
 
     def change(self, other: Obj, node: Obj, sign: int) -> None:
         if self._pairs is not None:
@@ -102,14 +102,14 @@ class Attempt:
             return No(("node(s) didn't match PersistentVolume's node affinity",), False)
         return None
 
-    def _by_pods(self, room: Room) -> No | None:
-        if room.port_taken(self.ask):
+    def _by_pods(self, usage: NodeUsage) -> No | None:
+        if usage.port_taken(self.ask):
             return No(("node(s) didn't have free ports for the requested pod ports",), True)
-        lacking = room.lacks(self.ask)
+        lacking = usage.lacks(self.ask)
         if lacking:
             said = tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in lacking)
-            return No(said, not room.never(self.ask))
-        refused = None if self._pairs is None else self._pairs.refusal(room.node)
+            return No(said, not usage.never(self.ask))
+        refused = None if self._pairs is None else self._pairs.refusal(usage.node)
         return None if refused is None else No((refused[0],), refused[1])
 
     def _reachable(self, node: Obj) -> bool:

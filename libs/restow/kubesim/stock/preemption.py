@@ -10,7 +10,7 @@ from restow.kubesim.pdb import matching_budgets
 from restow.kubesim.podstate import condition_of, is_deleting, labels_of, seconds_of, uid_of
 from restow.kubesim.stock.book import nominated_to, priority_of
 from restow.kubesim.stock.filters import Attempt, No
-from restow.kubesim.stock.room import Held
+from restow.kubesim.stock.usage import Held
 from restow.kubesim.store import Store
 
 REASON = "PreemptionByScheduler"
@@ -40,10 +40,10 @@ def may_preempt(attempt: Attempt, refused: Mapping[str, No]) -> bool:
     if attempt.pod["spec"].get("preemptionPolicy") == "Never":
         return False
     name = nominated_to(attempt.pod)
-    room = attempt.book.rooms.get(name)
-    if room is None or (name in refused and not refused[name].helps):
+    usage = attempt.book.usages.get(name)
+    if usage is None or (name in refused and not refused[name].helps):
         return True
-    return not any(_goes(held.pod) and priority_of(held.pod) < attempt.priority for held in room.pods.values())
+    return not any(_goes(held.pod) and priority_of(held.pod) < attempt.priority for held in usage.pods.values())
 
 
 def _goes(pod: Obj) -> bool:
@@ -54,39 +54,39 @@ def _goes(pod: Obj) -> bool:
 def plan(attempt: Attempt, refused: Mapping[str, No], store: Store) -> Plan | None:
     """The least harmful way to make a node fit, or None."""
     found = [
-        one for name, no in refused.items() if no.helps and name in attempt.book.rooms and (one := _on(attempt, name, store)) is not None
+        one for name, no in refused.items() if no.helps and name in attempt.book.usages and (one := _on(attempt, name, store)) is not None
     ]  # fmt: skip
     return min(found, key=lambda one: one.harm, default=None)
 
 
 def _on(attempt: Attempt, name: str, store: Store) -> Plan | None:
     """All of lower priority go; then as many as possible stay, the most important first, those with a spent budget before others."""
-    room = attempt.book.rooms[name].copy()
-    lower = [held for held in room.pods.values() if priority_of(held.pod) < attempt.priority]
+    usage = attempt.book.usages[name].copy()
+    lower = [held for held in usage.pods.values() if priority_of(held.pod) < attempt.priority]
     if not lower:
         return None
     for held in lower:
-        room.drop(uid_of(held.pod))
-        attempt.change(held.pod, room.node, -1)
+        usage.drop(uid_of(held.pod))
+        attempt.change(held.pod, usage.node, -1)
     victims: list[Held] = []
     violations = 0
-    fits = attempt.crowded(room) is None
+    fits = attempt.crowded(usage) is None
     if fits:
         lower.sort(key=lambda held: (-priority_of(held.pod), _started(held.pod)))
         violating, others = _by_budget(lower, store)
         for held in [*violating, *others]:
-            room.give_back(held)
-            attempt.change(held.pod, room.node, 1)
-            if attempt.crowded(room) is not None:
-                room.drop(uid_of(held.pod))
-                attempt.change(held.pod, room.node, -1)
+            usage.give_back(held)
+            attempt.change(held.pod, usage.node, 1)
+            if attempt.crowded(usage) is not None:
+                usage.drop(uid_of(held.pod))
+                attempt.change(held.pod, usage.node, -1)
                 victims.append(held)
                 violations += held in violating
         gone = victims
     else:
         gone = lower
     for held in gone:
-        attempt.change(held.pod, room.node, 1)
+        attempt.change(held.pod, usage.node, 1)
     return Plan(name, tuple(held.pod for held in victims), violations) if fits and victims else None
 
 

@@ -56,7 +56,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Room:
+class NodeUsage:
     """A node and what its pods take of it."""
 
     node: Obj
@@ -69,7 +69,7 @@ class Room:
     """Pods that want devices and got none: while there are some, nobody else gets one."""
 
     @classmethod
-    def of(cls, node: Obj) -> Room:
+    def of(cls, node: Obj) -> NodeUsage:
         allocatable, devices = _capacity(node)
         return cls(node, allocatable, Devices(devices))
 
@@ -80,10 +80,10 @@ class Room:
         if devices != len(self.devices.free):
             self.devices.resize(devices)
 
-    def copy(self) -> Room:
+    def copy(self) -> NodeUsage:
         devices = Devices(0)
         devices.free = list(self.devices.free)
-        return Room(self.node, self.allocatable, devices, dict(self.used), Counter(self.ports), dict(self.pods), self.homeless)
+        return NodeUsage(self.node, self.allocatable, devices, dict(self.used), Counter(self.ports), dict(self.pods), self.homeless)
 
     def hold(self, pod: Obj) -> None:
         """Count the pod, or take note of what it now looks like."""
