@@ -100,7 +100,6 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
 }
 
 BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
-    "cluster-watcher": (Rule("Whose new pods wait.", "restow.dev", "landings", READ),),
     "scheduler-session": (
         Rule("The gate of a successor; the guard (guard.yaml) lets nothing else of it be changed.", "", "pods", "patch"),
         Rule("Classes of placeholders, with the priority of the pods that they hold for.", "scheduling.k8s.io", "priorityclasses", "create"),

@@ -6,7 +6,7 @@ from domain.saga import OWNER, advance, create, decider, evicts, failed, move, o
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain import beside, config, session
+from restow.domain import beside, config, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import (
     CloseLanding,
@@ -18,6 +18,7 @@ from restow.domain.effects import (
     LetGo,
     OpenLanding,
 )
+from restow.domain.migration import gating
 from restow.domain.records import SlotPhase, Step
 
 STOCK = "default-scheduler"
@@ -163,7 +164,7 @@ def test_a_stolen_placeholder_before_the_eviction_rolls_the_move_back():
     then(state, changed("h", node="b", phase="Running", deleting=NOW))
     session_answers(state)
     assert slot(state).reason == beside.STOLEN
-    assert failed(advance(state)) == {"x-1": "HoldFailed"}
+    assert failed(advance(state)) == {"x-1": "HoldLost"}
     assert state.pods["p"].live.deleting == 0
 
 
@@ -183,7 +184,7 @@ def test_a_placeholder_that_its_kubelet_rejects_ends_the_move():
     state = holding(world())
     then(state, placeholder(state), changed("h", node="b", phase="Failed", reason="OutOfcpu"))
     session_answers(state)
-    assert failed(advance(state)) == {"x-1": "HoldFailed"}
+    assert failed(advance(state)) == {"x-1": "HoldLost"}
 
 
 def test_one_that_the_api_refuses_too_and_its_words_are_kept():
@@ -246,6 +247,38 @@ def test_nobody_passes_for_a_placeholder(fake):
     said = {"namespace": "restow-holds", "labels": {"restow.dev/log": state.log}} | fake
     then(state, pod("h", "s", node="b", phase="Running", annotations={beside.SLOT: f"hold-x-1/{name}"}, **said))
     assert state.placeholders == {}
+
+
+def test_where_the_setting_is_taken_back_nobody_is_evicted_any_more():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    then(state, configured("migration", config.MigrationConfig(max_unavailable=0, evictions_per_minute=0)))
+    assert evicts(advance(state)) == []
+    session_answers(state)
+    assert CloseLanding("x-1") in owed(state)
+    late = 10 * config.MigrationConfig().land_deadline
+    advance(state, late)
+    session_answers(state, late)
+    assert step(state, "x-1") is Step.FAILED
+    assert DeletePlaceholder("h") in session_owes(state)
+
+
+def test_a_placeholder_whose_reservation_nobody_knows_is_deleted_also_after_a_restart():
+    state = holding(world())
+    stands(state)
+    then(state, e.ReservationGone("hold-x-1"))
+    session_answers(state)
+    assert DeletePlaceholder("h") in session_owes(snapshot.load(snapshot.dump(state)))
+
+
+def test_the_entry_of_a_controller_stays_while_another_of_its_moves_needs_it():
+    state = holding(world())
+    opened(state)
+    assert gating.is_needed(state, OWNER.uid)
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    assert not gating.is_needed(state, OWNER.uid)
 
 
 def test_without_the_setting_pods_of_other_schedulers_stay_where_they_are():

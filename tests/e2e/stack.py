@@ -148,21 +148,21 @@ def stack(kind: str) -> Iterator[Running]:
                 if shutil.which("openssl"):
                     url = scope.enter_context(_tls(url, folder))
                 running.target = _insecure(Target("kubesim", url, {"Authorization": f"Bearer {unique('t')}"}))
-                argv = _outside(running, write_kubeconfig(running.target, folder / "kubeconfig"))
+                argv = outside(running, write_kubeconfig(running.target, folder / "kubeconfig"))
             case "apiserver":
                 found = configured()
                 assert found is not None
                 running.target = scope.enter_context(apiserver(found[1].resolve(), folder))
                 kubeconfig = write_kubeconfig(running.target, folder / "kubeconfig")
-                _outside(running, kubeconfig)
+                outside(running, kubeconfig)
                 argv = ["--kube", str(accounts(running.target, folder / "accounts", kubeconfig))]
             case "cluster":
                 found = configured()
                 assert found is not None
                 scope.enter_context(_alone(found[1]))
                 running.target = from_kubeconfig(found[1])
-                argv = _outside(running, found[1].resolve())
-        scope.enter_context(_up(running, argv))
+                argv = outside(running, found[1].resolve())
+        scope.enter_context(up(running, argv))
         if kind == "kubesim":
             running.target = Target("kubesim", running.announced["kube"])
             running.kubectl = ("--server", running.target.url)
@@ -173,7 +173,7 @@ def stack(kind: str) -> Iterator[Running]:
         yield running
 
 
-def _outside(running: Running, kubeconfig: Path) -> list[str]:
+def outside(running: Running, kubeconfig: Path) -> list[str]:
     running.kubectl = ("--kubeconfig", str(kubeconfig))
     if running.kind != "cluster":
         # `restow up` gives an API of somebody else's only Restow's own definitions.
@@ -182,10 +182,11 @@ def _outside(running: Running, kubeconfig: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _up(running: Running, argv: list[str]) -> Iterator[None]:
+def up(running: Running, argv: list[str], policy: str = "") -> Iterator[None]:
+    """`policy`: the descheduler's, by default that of the embedded stack."""
     folder = running.folder
     (folder / "scheduler.yaml").write_text(configs.scheduler())
-    (folder / "policy.yaml").write_text(configs.policy())
+    (folder / "policy.yaml").write_text(policy or configs.policy())
     command = [
         sys.executable, "-m", "restow.cli.main", "up", *argv, "--data", str(folder / ".restow"), "--keep",
         "--scheduler-config", str(folder / "scheduler.yaml"), "--policy", str(folder / "policy.yaml"),

@@ -88,12 +88,12 @@ class World:
         await self.api.ok("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": on or None}}, media=MERGE)
 
     async def replicaset(self, name: str, replicas: int, spec: Obj, *, term: float = 0.2) -> Obj:
-        return await self._workload("replicasets", name, replicas, spec, term)
+        return await self.workload("replicasets", name, replicas, spec, term)
 
     async def statefulset(self, name: str, replicas: int, spec: Obj, *, term: float = 0.2) -> Obj:
-        return await self._workload("statefulsets", name, replicas, spec, term, serviceName=name)
+        return await self.workload("statefulsets", name, replicas, spec, term, serviceName=name)
 
-    async def _workload(self, kind: str, name: str, replicas: int, spec: Obj, term: float, **more: Any) -> Obj:
+    async def workload(self, kind: str, name: str, replicas: int, spec: Obj, term: float, **more: Any) -> Obj:
         made = {"labels": {"app": name}, "annotations": {TERM: str(term)}}
         body = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": made, "spec": spec}, **more}
         return await self.api.ok("POST", f"{APPS}/{kind}", {"metadata": {"name": name}, "spec": body})

@@ -168,7 +168,8 @@ class ReportSlot(Command, tag="report_slot"):
 
 class ReportEviction(Command, tag="report_eviction"):
     """The API refused the eviction. `reason`: Budget (a PDB), Changed (a precondition), Gone, Refused, Aborted (the
-    annotation that makes a late eviction fail is set), NotMarked (it could not be set)."""
+    annotation that makes a late eviction fail is set), NotMarked (it could not be set), NotGated (it was not asked to: the pod's
+    successor would not be gated)."""
 
     time: Millis
     migration: MigrationId

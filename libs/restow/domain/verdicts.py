@@ -17,6 +17,7 @@ MIGRATING = "Migrating"
 CRITICAL = "Critical"
 SCHEDULER = "Scheduler"
 NOT_CHOSEN = "NotChosen"
+NOT_GATED = "NotGated"
 NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
@@ -107,6 +108,7 @@ ENDED = _OF_MOVES | {
     "RateLimit": "as many pods as may be were evicted within a minute",
     BUDGET: "a disruption budget did not allow the eviction",
     REFUSED: "the API refused the eviction",
+    NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it",
     "EvictTimeout": "the API did not accept the eviction in time",
     "NotMarked": "the pod could not be marked, so that a late eviction is not ruled out",
     "PodGone": "the pod ended before it was evicted",

@@ -15,9 +15,13 @@ from types import MappingProxyType
 import msgspec
 
 from restow.contracts import values as v
+from restow.contracts.ids import Millis
 from restow.domain.beside import NAMESPACES, SLOT
+from restow.domain.migration import gating
 from restow.domain.other_schedulers import LOG
 from restow.domain.selectors import selects
+from restow.domain.slots import SlotKey
+from restow.domain.state import ClusterState
 from restow.kube.annotations import MIGRATION
 from restow.kube.pod_template import (
     Affinity,
@@ -44,6 +48,8 @@ GATE = "restow.dev/hold"
 IMAGE = "registry.k8s.io/pause:3.10"
 MOST_PRIORITY = 10**9
 """Of a PriorityClass that is not the cluster's own. Pods above it cannot be held for."""
+LEFT_OVER = 3_600_000
+"""Milliseconds after which a placeholder ends by itself whose move should be over: nobody of ours is there to delete it."""
 _NOTES = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _MANAGED = {"app.kubernetes.io/managed-by": "restow"}
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -148,6 +154,24 @@ class HoldClass(Json, frozen=True):
 class ClassMetadata(Json, frozen=True):
     name: str
     labels: dict[str, str]
+
+
+def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
+    """Of a migration's slot. None where the pod to be moved is gone: then there is nobody to hold for."""
+    reservation, name = key
+    slot = state.slots[reservation][name]
+    migration = state.migrations[state.reservations[reservation].fact.migration]  # type: ignore[index]
+    pod = state.fact_of(migration.move.pod)
+    if pod is None:
+        return None
+    source, target = state.nodes.get(migration.move.source), state.nodes.get(slot.node)
+    here = {} if source is None else source.labels
+    hold = Hold(
+        log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=pod.namespace, labels=pod.labels, migration=migration.id,
+        shared=frozenset() if target is None else frozenset(label for label, value in target.labels.items() if here.get(label) == value),
+        lifetime=max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000,
+    )  # fmt: skip
+    return placeholder(state.shapes[slot.shape], hold)
 
 
 def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:

@@ -18,10 +18,14 @@ from restow.domain.effects import (
     Bind,
     BindClaim,
     CreateHold,
+    CreatePlaceholder,
+    DeletePlaceholder,
     DeleteReservation,
     Effect,
     Evict,
     EvictVictim,
+    Land,
+    LetGo,
     WritePodGroupStatus,
     WriteQueueStatus,
     WriteReservationStatus,
@@ -342,4 +346,8 @@ def _key(effect: Effect) -> Any:
 
 
 def _expects_a_fact(effect: Effect) -> bool:
-    return isinstance(effect, Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction)
+    return isinstance(
+        effect,
+        Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction
+        | CreatePlaceholder | DeletePlaceholder | Land | LetGo,
+    )  # fmt: skip

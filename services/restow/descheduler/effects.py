@@ -6,13 +6,17 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
+from restow.descheduler.landings import Landings
+from restow.domain.beside import is_beside
 from restow.domain.effects import (
     AbortEviction,
+    CloseLanding,
     CreateDemandSlot,
     CreateHold,
     DeleteReservation,
     Effect,
     Evict,
+    OpenLanding,
     TellBounced,
     TellGroupMoves,
 )
@@ -39,10 +43,13 @@ BUDGET_PAUSE = 2.0
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    effects = _MigrationEffects(context)
+    landings = Landings(context)
+    effects = _MigrationEffects(context, landings)
     return {
         CreateHold: Executor(effects.create, limit=16),
         Evict: Executor(effects.evict, limit=16, settle=10.0),
+        OpenLanding: Executor(landings.open, limit=16),
+        CloseLanding: Executor(landings.close, limit=16),
         AbortEviction: Executor(effects.abort, limit=16, settle=10.0),
         CreateDemandSlot: Executor(effects.create_demand_slot, limit=4),
         TellGroupMoves: Executor(effects.tell_group, limit=4, settle=0),
@@ -52,8 +59,8 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
 
 
 class _MigrationEffects:
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, landings: Landings) -> None:
+        self._context, self._landings = context, landings
         once = Backoff(attempts=1)
         self._pods = k.Effects(context.client, once)
         self._holds = reservation_objects.Reservations(context.client, once)
@@ -86,7 +93,11 @@ class _MigrationEffects:
 
     async def evict(self, effect: Evict, state: ClusterState) -> Answer:
         migration = state.migrations[effect.migration]
-        pod = _pod(migration)
+        pod, victim = _pod(migration), state.fact_of(migration.move.pod)
+        foreign = victim is not None and migration.move.target and is_beside(state, migration.shape)
+        # At every attempt: the policy may have been deleted since.
+        if foreign and (instead := await self._landings.not_gated(migration, victim)) is not None:
+            return instead
         for _ in range(TRIES):
             grace = state.migration_config.grace
             outcome = await self._pods.evict(pod, migration.deadline, grace, finished=not migration.move.target)

@@ -24,8 +24,8 @@ _TOP = (
     "apiVersion", "kind", "profiles", "nodeSelector", "maxNoOfPodsToEvictTotal", "maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace",
     "gracePeriodSeconds", "evictionFailureEventNotification", "metricsCollector", "metricsProviders", "restow",
 )  # fmt: skip
-NOT_HERE = ("defragmentation", "profile", "policy", "grace", "defragmentAt", "beside")
-"""Keys of the configuration that follow from the rest of the policy; `beside` is not carried out yet."""
+NOT_HERE = ("defragmentation", "profile", "policy", "grace", "defragmentAt")
+"""Keys of the configuration that follow from the rest of the policy."""
 
 
 def read(said: Any) -> Config:

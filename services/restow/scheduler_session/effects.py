@@ -9,8 +9,12 @@ from restow.domain.binding import allocated_from
 from restow.domain.effects import (
     Bind,
     BindClaim,
+    CreatePlaceholder,
+    DeletePlaceholder,
     Effect,
     EvictVictim,
+    Land,
+    LetGo,
     TellNominated,
     TellUnschedulable,
     WritePodGroupStatus,
@@ -25,6 +29,7 @@ from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, Wait, later
 from restow.runtime.service import Context
+from restow.scheduler_session.beside import BesideEffects
 from restow.scheduler_session.status import StatusEffects
 
 ONCE = Backoff(attempts=1)
@@ -37,10 +42,14 @@ BACKGROUND_PAUSE = 5.0
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    effects, statuses = _SessionEffects(context), StatusEffects(context)
+    effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context)
     return {
         Bind: Executor(effects.bind, limit=16),
         BindClaim: Executor(effects.bind_claim, limit=16),
+        CreatePlaceholder: Executor(beside.occupy, limit=16),
+        DeletePlaceholder: Executor(beside.vacate, limit=16),
+        Land: Executor(beside.land, limit=16),
+        LetGo: Executor(beside.let_go, limit=16),
         TellUnschedulable: Executor(effects.tell, limit=4, settle=5.0),
         EvictVictim: Executor(effects.evict, limit=16, settle=10.0),
         TellNominated: Executor(effects.nominate, limit=4, settle=5.0),

@@ -105,6 +105,8 @@ def check(config: MigrationConfig) -> None:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
     check_owners(config.movable_owners)
     check_share(config.max_unavailable)
+    if not all(config.beside):
+        raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName")
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")

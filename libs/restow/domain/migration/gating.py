@@ -39,6 +39,22 @@ def is_gated(state: ClusterState, migration: Migration) -> bool:
     return landing is not None and landing.until >= needed_until(state, migration)
 
 
+def open_until(state: ClusterState, controller: str) -> Millis:
+    """Until when the entry of a controller counts, which all moves of its pods have together; 0 where there is none."""
+    return max((known.until for known in state.landings.values() if known.controller == controller), default=Millis(0))
+
+
+def is_needed(state: ClusterState, controller: str) -> bool:
+    """Whether a move needs the entry of this controller, or will in a moment."""
+    return any(is_wanted(state, migration) and controller_of(state, migration) == controller for migration in map(state.migrations.__getitem__, state.active))
+
+
+def controller_of(state: ClusterState, migration: Migration) -> str:
+    """Of its pod; also after the pod has gone, where it was listed before."""
+    pod, known = state.fact_of(migration.move.pod), state.landings.get(migration.id)
+    return pod.owner.uid if pod is not None and pod.owner is not None else "" if known is None else known.controller
+
+
 def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
     if not is_wanted(state, migration):
         if migration.id in state.landings:
@@ -46,9 +62,7 @@ def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         return
     if is_gated(state, migration):
         return
-    pod, known = state.fact_of(migration.move.pod), state.landings.get(migration.id)
-    controller = pod.owner.uid if pod is not None and pod.owner is not None else "" if known is None else known.controller
-    if controller:
+    if controller := controller_of(state, migration):
         yield OpenLanding(migration.id, controller, Millis(needed_until(state, migration) + SPARE))
 
 

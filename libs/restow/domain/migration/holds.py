@@ -1,6 +1,7 @@
 """What a migration's hold is doing, as far as the log says."""
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
+from restow.domain.beside import STOLEN
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -55,6 +56,8 @@ def failure(state: ClusterState, migration: Migration) -> Reason | None:
     if record is None or record.gone or record.fact.deleting or record.collected:
         return "HoldFailed", "its Reservation was deleted"
     phase = state.phases.get(migration.reservation)
+    if any(slot.reason == STOLEN or state.to_release.get((migration.reservation, name)) == STOLEN for name, slot in slots_of(state, migration)):
+        return "HoldLost", f"its placeholder on {migration.move.target} was preempted, rejected or deleted"
     if phase is not None and phase.phase is ReservationPhase.FAILED:
         return "HoldFailed", f"its Reservation failed: {phase.reason} {phase.message}".rstrip()
     for name, slot in slots_of(state, migration):

@@ -1,0 +1,87 @@
+"""The saga's effects for pods that another scheduler places: which controllers' new pods the API gates, and whether it does
+(`restow.domain.migration.gating`)."""
+
+import asyncio
+
+from restow import machine
+from restow.contracts import commands as c
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis
+from restow.domain.effects import CloseLanding, OpenLanding
+from restow.domain.migration import gating
+from restow.domain.records import Migration, Step
+from restow.domain.state import ClusterState
+from restow.domain.verdicts import ENDED, NOT_GATED
+from restow.kube import effects as k
+from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.retry import Backoff
+from restow.runtime.effector import Answer, Report, Retry, Wait, later
+from restow.runtime.service import Context
+
+HEARD = 1.0
+"""Seconds after which every API server has heard of an entry: each follows the Landing by a watch of its own, and only one is asked."""
+PATIENCE = 5_000
+"""Milliseconds after the decision to evict, after which a pod that would not be gated is left alone."""
+AGAIN = 0.25
+"""Seconds until it is asked again whether it would be."""
+LACKING = "the Landing cannot be written (is deploy/beside applied?)"
+
+
+class Landings:
+    """One request at a time: an entry is of all moves of its controller's pods."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._kube = Beside(context.client, Backoff(attempts=1))
+        self._lock = asyncio.Lock()
+        self._listed: dict[str, tuple[int, float]] = {}
+        """Controller → until when this process has listed it (ms), and since when (steady seconds)."""
+        self._since = machine.steady()
+
+    async def open(self, effect: OpenLanding, state: ClusterState) -> Answer:
+        migration, controller = state.migrations[effect.migration], effect.controller
+        async with self._lock:
+            listed, since = self._listed.get(controller, (0, 0.0))
+            until = Millis(max(effect.until, listed, gating.open_until(state, controller)))
+            outcome = await self._kube.landing(state.log, {controller: until})
+            if isinstance(outcome, k.Done):
+                self._listed[controller] = until, since or machine.steady()
+                return Report(c.ReportLanding(self._now(), effect.migration, controller, until))
+        if isinstance(outcome, k.Refused) and migration.step is Step.HOLDING:
+            why = f"{LACKING}: {outcome.code} {outcome.reason} {outcome.message}".strip()
+            return Report(c.ReportHold(self._now(), effect.migration, why))
+        return later(k.Failed(0, "Gone", "the Landing has gone meanwhile") if isinstance(outcome, k.Gone) else outcome)
+
+    async def close(self, effect: CloseLanding, state: ClusterState) -> Answer:
+        """The entry stays while another move needs it; this one does not."""
+        controller = state.landings[effect.migration].controller
+        async with self._lock:
+            if not gating.is_needed(state, controller):
+                outcome = await self._kube.landing(state.log, {controller: None})
+                # Without the CRD there is no entry.
+                if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and outcome.code != 404):
+                    return later(outcome)
+                self._listed.pop(controller, None)
+        return Report(c.ReportLanding(self._now(), effect.migration))
+
+    async def not_gated(self, migration: Migration, pod: PodObserved) -> Answer | None:
+        """None where the API would gate the pod's successor, now. Otherwise nobody may be evicted: what is to be done instead."""
+        assert pod.owner is not None, "a bare pod is never moved"
+        heard = self._listed.get(pod.owner.uid, (0, self._since))[1] + HEARD - machine.steady()
+        if heard > 0:
+            return Wait(heard)
+        match outcome := await self._kube.gated(pod.owner):
+            case Gated():
+                return None
+            case k.Failed():
+                return later(outcome)
+            case NotGated():
+                why = ENDED[NOT_GATED]
+            case k.Refused(code=code, reason=reason, message=message):
+                why = f"whether the API gates its successor cannot be asked: {code} {reason} {message}".strip()
+        if self._now() < migration.evicting + PATIENCE:
+            return Retry(why, AGAIN)
+        return Report(c.ReportEviction(self._now(), migration.id, NOT_GATED, why))
+
+    def _now(self) -> Millis:
+        return self._context.clock.now()
