@@ -208,6 +208,30 @@ def test_when_a_move_ends_its_placeholder_is_deleted_and_counts_until_it_is_gone
     assert free(state, "b") == 4_000
 
 
+def test_on_one_node_one_lands_after_the_other():
+    state = evicted(world(node("c", cpu=4_000)))
+    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=8_000))
+    then(state, plan("z", move("z-1", "q", "c")))
+    advance(state)
+    create(state, "z-1")
+    session_answers(state)
+    opened(state)
+    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
+    session_answers(state)
+    advance(state)
+    terminate(state, "q")
+    advance(state)
+    successor(state, "p2")
+    successor(state, "q2")
+    lands = [effect for effect in session_owes(state) if isinstance(effect, Land)]
+    assert lands == [Land("p2", "b")]
+    assert list(state.to_land) == ["p2", "q2"]
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    assert not any(isinstance(effect, Land) for effect in session_owes(state)), "not before the first one is bound"
+    then(state, changed("p2", node="b"))
+    assert Land("q2", "b") in session_owes(state)
+
+
 def test_a_pod_that_its_scheduler_binds_elsewhere_is_where_the_fact_says():
     state = evicted(world(node("c", cpu=4_000)))
     successor(state)

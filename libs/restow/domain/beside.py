@@ -124,13 +124,17 @@ def is_idle(state: Maps, pod: PodUid) -> bool:
     if slot is None or state.stand_ins.get(key) != pod:
         return True
     if slot.phase is SlotPhase.USED:
-        return not is_to_land(state, slot.pod)
+        return slot.pod not in state.to_land or not state.pods[slot.pod].fact.landing
     return key not in state.held_on.get(slot.node, ())
 
 
 def is_to_land(state: Maps, pod: PodUid) -> bool:
-    """Whether a slot was handed over to a pod that still has our gate."""
-    return pod in state.to_land and state.pods[pod].fact.landing
+    """Whether a slot was handed over to a pod that still has our gate, and it is its turn: one after the other on each node, until it is bound. A
+    nomination is charged beside the placeholder that it replaces, so that another one, let go meanwhile, would not fit."""
+    if pod not in state.to_land or not state.pods[pod].fact.landing:
+        return False
+    node = state.placed[pod].node
+    return pod == next(one for one in state.to_land if state.placed[one].node == node)
 
 
 # -- who is waited for ------------------------------------------------------------------------------------------------------
@@ -175,6 +179,10 @@ def pending(state: Maps, touched: Touched | None) -> Iterator[Effect]:
     for pod in pods:
         if is_idle(state, pod):
             yield DeletePlaceholder(pod)
+    for pod in state.to_land:
+        # Also of those who waited for the one before them on their node.
+        if is_to_land(state, pod):
+            yield Land(pod, state.placed[pod].node)
     if state.gated:
         wanted = expected(state, state.gated)
         for pod in state.gated:

@@ -93,8 +93,7 @@ class SessionDecider:
             placement, live = state.placed.get(pod), state.live_of(pod)
             if placement is not None and live is not None and live.node is None:
                 if pod in state.to_land:
-                    effects += [Land(pod, placement.node)] if beside.is_to_land(state, pod) else []
-                    continue
+                    continue  # `beside.pending`
                 effects += volumes.owed(state, pod) if placement.volumes else (bind(state, pod),)
             elif pod in state.parked:
                 effects.append(TellUnschedulable(pod, condition_message(state, pod)))
@@ -103,7 +102,7 @@ class SessionDecider:
             if pod in state.victims_of:
                 effects.append(EvictVictim(pod))
         effects += statuses.pending(state, touched)
-        if state.placeholders or state.gated or state.migration_config.beside:
+        if state.placeholders or state.gated or state.to_land or state.migration_config.beside:
             effects += beside.pending(state, touched)
         return effects
 
