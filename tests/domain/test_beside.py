@@ -20,6 +20,7 @@ from restow.domain.effects import (
 )
 from restow.domain.migration import gating
 from restow.domain.records import SlotPhase, Step
+from restow.replay.moves import beside_lines, stranger_lines
 
 STOCK = "default-scheduler"
 
@@ -303,6 +304,26 @@ def test_the_entry_of_a_controller_stays_while_another_of_its_moves_needs_it():
     run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
     advance(state)
     assert not gating.is_needed(state, OWNER.uid)
+
+
+def test_people_are_told_who_holds_the_slot_what_is_gated_and_who_is_not_bound_yet():
+    state = holding(world())
+    then(state, placeholder(state))
+    assert beside_lines(state, state.migrations["x-1"]) == ["placeholder restow-holds/h holds its slot on b, which does not run there"]
+    assert stranger_lines(state, "h") == [f"a placeholder: it holds slot hold-0 of migration x-1 for {STOCK} to see"]
+    opened(state)
+    stands(state)
+    said = beside_lines(state, state.migrations["x-1"])
+    assert said[0] == "placeholder restow-holds/h holds its slot on b"
+    assert said[1].startswith(f"what controller {OWNER.uid} makes until ")
+    evicts(advance(state))
+    terminate(state, "p")
+    advance(state)
+    then(state, pod("p2", "s", owner=OWNER, gated=True, landing=True))
+    assert stranger_lines(state, "p2") == ["only Restow's gate keeps it from its scheduler: it gets the slot of the pod that it follows, or is let go"]
+    session_answers(state)
+    assert stranger_lines(state, "p2") == [f"a slot on b was handed over to it; {STOCK} has not bound it yet"]
+    assert beside_lines(state, state.migrations["x-1"])[-1] == f"its successor has not been bound yet by {STOCK}"
 
 
 def test_without_the_setting_pods_of_other_schedulers_stay_where_they_are():

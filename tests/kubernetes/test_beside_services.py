@@ -197,6 +197,7 @@ async def test_a_hold_that_is_stolen_before_the_eviction_leaves_the_pod_where_it
     (victim,) = await victims(world, stack)
     move = await migrate(stack, victim, "target-0")
     (held,) = await stand(world, 1)
+    assert held["metadata"]["name"] in await asyncio.to_thread(stack.restow, "why", f"migration/{move}")
     await world.api.ok("DELETE", path_of(held), {"gracePeriodSeconds": 0})
     one = await ended(stack, move)
     assert (one["step"], one["reason"]) == ("failed", "HoldLost")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
-from restow.contracts.times import seconds
+from restow.contracts.times import rfc3339, seconds
+from restow.domain.beside import stands
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.migration.demand import paused_until
@@ -50,6 +51,43 @@ def _removal(record: Migration, why: str) -> str:
 
 def reason(record: Migration) -> str:
     return f"{record.reason}: {record.message}".strip(": ")
+
+
+def beside_lines(state: ClusterState, record: Migration) -> list[str]:
+    """Of one whose pod another scheduler places: who stands in its slot, what is gated, and who is not bound yet."""
+    found = []
+    for key, uid in state.stand_ins.items():
+        slot = state.slots.get(key[0], {}).get(key[1])
+        if key[0] == record.reservation and slot is not None:
+            waits = "" if stands(state.live_of(uid), slot) else ", which does not run there"
+            found.append(f"placeholder {_name(state, uid)} holds its slot on {slot.node}{waits}")
+    if (landing := state.landings.get(record.id)) is not None:
+        found.append(f"what controller {landing.controller} makes until {rfc3339(landing.until)} is gated")
+    if record.successor in state.to_land:
+        found.append(f"its successor has not been bound yet by {_scheduler(state, record.successor)}")
+    return found
+
+
+def stranger_lines(state: ClusterState, uid: PodUid) -> list[str]:
+    """Of a pod of another scheduler: what it has to do with moves."""
+    if (key := state.placeholders.get(uid)) is not None:
+        record = state.reservations.get(key[0])
+        whose = f" of migration {record.fact.migration}" if record is not None and record.fact.migration else ", which is known no more"
+        return [f"a placeholder: it holds slot {key[1]}{whose} for {_scheduler(state, uid)} to see"]
+    if uid in state.gated:
+        return ["only Restow's gate keeps it from its scheduler: it gets the slot of the pod that it follows, or is let go"]
+    if uid in state.to_land:
+        return [f"a slot on {state.placed[uid].node} was handed over to it; {_scheduler(state, uid)} has not bound it yet"]
+    return []
+
+
+def _name(state: ClusterState, uid: PodUid) -> str:
+    pod = state.pods[uid].fact
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _scheduler(state: ClusterState, uid: PodUid) -> str:
+    return state.shapes[state.pods[uid].fact.shape].scheduler
 
 
 def because(state: ClusterState, record: Migration) -> str:

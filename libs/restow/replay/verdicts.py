@@ -30,7 +30,7 @@ from restow.domain.session.verdict import (
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import ENDED
 from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
-from restow.replay.moves import demand_line, move_lines, purpose
+from restow.replay.moves import beside_lines, demand_line, move_lines, purpose, stranger_lines
 from restow.replay.sentences import devices_text
 from restow.replay.story import Entry, Story
 
@@ -45,6 +45,7 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         answer.verdict += verdict_lines(state, answer.present)
         if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
             say(tried)
+        answer.verdict += stranger_lines(state, PodUid(uid))
     if answer.choice is not None:
         say(choice_line(answer.choice))
     answer.verdict += move_lines(state, uid, story.migrations)  # type: ignore[arg-type]
@@ -281,6 +282,7 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(f"has until {rfc3339(migration.until(state, record))}")
     if record.successor:
         say(f"its successor is {_pod_name(state, record.successor)}")
+    answer.verdict += beside_lines(state, record)
 
 
 def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
