@@ -34,7 +34,7 @@ _READ_BUFFER = 2**20
 _MAX_LINE = 16 * 2**20
 """Longer than any object that etcd stores; a longer line is not from a Kubernetes API."""
 _MAX_BODY = 64 * 2**10
-"""How much of an error's body is read."""
+"""How much of an error's body is read, whatever length it says it has."""
 _DIGITS = 10
 """Seconds that have as many are three hundred years; and Python refuses to read thousands of digits."""
 
@@ -315,11 +315,19 @@ def _no_answer(error: BaseException) -> ApiStatus:
     return ApiStatus(0, reason, str(error) or type(error).__name__)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """At most `_MAX_BODY` bytes, in however many pieces they come; what came before the connection broke."""
+    body = bytearray()
     try:
-        body = await response.content.read(_MAX_BODY) if not response.content_length else await response.read()
+        while len(body) < _MAX_BODY and (piece := await response.content.read(_MAX_BODY - len(body))):
+            body += piece
     except (aiohttp.ClientError, TimeoutError, OSError):
-        body = b""
+        pass  # The status says enough; the body only says it in words.
+    return bytes(body)
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
+    body = await _beginning(response)
     status = decode.status(body)
     header = response.headers.get("Retry-After", "")
     retry_after = int(header) * 1000 if header.isdecimal() and len(header) < _DIGITS else None

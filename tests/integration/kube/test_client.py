@@ -5,7 +5,7 @@ import json
 import ssl
 import subprocess
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -202,6 +202,46 @@ async def test_a_gateways_page_is_an_error_too():
             await client.get("/x")
     server.close()
     assert (bad.value.code, bad.value.retry_after, bad.value.message) == (502, 2000, "<html>bad gateway</html>")
+
+
+async def refused_with(head: str, pieces: list[bytes]) -> tuple[ApiStatus, int]:
+    """What the client makes of such an answer, and how many pieces of it were sent when it had made that."""
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head.encode())
+        with suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+                sent += 1
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with await connect(ClientConfig(url=f"http://127.0.0.1:{port}")) as client:
+        with pytest.raises(ApiStatus) as refusal:
+            await client.get("/x")
+        there = sent
+    server.close()
+    return refusal.value, there
+
+
+async def test_an_error_that_comes_in_pieces_is_read_whole():
+    body = b'{"kind":"Status","message":"over","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}],"retryAfterSeconds":7}}'
+    pieces = [b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:40], body[40:])]
+    status, _ = await refused_with("HTTP/1.1 429 Too Many\r\nTransfer-Encoding: chunked\r\n\r\n", [*pieces, b"0\r\n\r\n"])
+    assert (status.code, status.reason, status.causes, status.retry_after) == (429, "TooManyRequests", ("DisruptionBudget",), 7000)
+
+
+async def test_of_an_error_only_the_beginning_is_read_whatever_length_it_says_it_has():
+    pieces = [b"x" * 2**16] * 64
+    status, sent = await refused_with(f"HTTP/1.1 500 Oh\r\nContent-Length: {64 * 2**16}\r\n\r\n", pieces)
+    assert (status.code, status.message) == (500, "x" * 200)
+    assert sent < 32
 
 
 def test_paths():
