@@ -58,6 +58,8 @@ SECRET = "s3cret"
         ('{"message": "{\\"token\\": \\"s3\\\\\\"cret\\"}"}', '{"message": "{\\"token\\": \\"***\\"}"}'),
         ("{'api_key': b's3cret'}", "{'api_key': b'***'}"),
         ("  clientSecret: s3cret\nb: 1", "  clientSecret: ***\nb: 1"),
+        ("    client-key-data: czNjcmV0\nb: 1", "    client-key-data: ***\nb: 1"),
+        ('{"client-key-data":"czNjcmV0"}', '{"client-key-data":"***"}'),
         (
             "a -----BEGIN EC PRIVATE KEY-----\ns3\n-----END EC PRIVATE KEY----- b",
             "a -----BEGIN EC PRIVATE KEY-----***-----END EC PRIVATE KEY----- b",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 _BLANKS = re.compile(r"(\s+)")
 _NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]{0,20}://)")
 """Between two addresses."""
-_NAMES = r"passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|credentials?"
+_NAMES = r"passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|client[_-]?key[_-]?data|credentials?"
 _NAME = re.compile(rf"(?:{_NAMES}|authorization)$", re.IGNORECASE)
 _QUERY = re.compile(rf"([?&](?:[a-z0-9._-]{{0,32}}(?:{_NAMES})|auth|jwt|key|sig|signature)=)(?!\*\*\*)[^&\s,'\"]+", re.IGNORECASE)
 """In an address some names mean a secret that mean nothing elsewhere, and it has an end."""

@@ -89,6 +89,9 @@ DEEPEST, MOST_VALUES = 100, 100_000
 """What one document may hold, with everything that its aliases repeat: `&a [*a]` is endless, and ten lines of aliases of aliases are 10¹⁰ values."""
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _Strict(yaml.SafeLoader):
     """A key that is there twice is a mistake that YAML would pass over, and half of the file with it. What looks like a date, a number or a
     truth value and is none is refused here, with its line; the loader raises whatever the conversion has raised."""
@@ -103,16 +106,41 @@ class _Strict(yaml.SafeLoader):
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
             raise _refused(node, "it looks like another type and is none; allowed: a correct one, or text in quotes") from None
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            if (key.tag, key.value) in seen:
-                line = key.start_mark.line + 1
-                raise BadConfig(f"line {line}: key {key.value!r} is there twice in one mapping; allowed: each key once")
-            seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
+    def __init__(self, stream: str | bytes) -> None:
+        super().__init__(stream)
+        self._written: set[int] = set()
+        """Mappings (by `id`; the document keeps them) that were looked at as they are written, before others were merged into them."""
+        self._merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Puts into a mapping what it merges (`<<`). Whoever merges a mapping flattens it first, perhaps before it is read itself."""
+        if id(node) not in self._written:
+            self._written.add(id(node))
+            _each_once(node)
+            for key, value in list(node.value):
+                if key.tag == _MERGE:
+                    self._count(value)
+        super().flatten_mapping(node)
+
+    def _count(self, merged: yaml.Node) -> None:
+        """Nine mappings that each merge the one before nine times are 10⁹ keys. Raises BadConfig before they are."""
+        for one in merged.value if isinstance(merged, yaml.SequenceNode) else (merged,):
+            if isinstance(one, yaml.MappingNode):
+                self.flatten_mapping(one)
+                self._merged += len(one.value)
+            if self._merged > MOST_VALUES:
+                raise BadConfig(f"line {merged.start_mark.line + 1}: more than {MOST_VALUES} keys are merged (<<); allowed: up to {MOST_VALUES}")
+
+
+def _each_once(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+            continue
+        if (key.tag, key.value) in seen:
+            line = key.start_mark.line + 1
+            raise BadConfig(f"line {line}: key {key.value!r} is there twice in one mapping; allowed: each key once")
+        seen.add((key.tag, key.value))
 
 
 def _refused(node: yaml.Node, why: str) -> BadConfig:

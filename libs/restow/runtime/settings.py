@@ -19,11 +19,16 @@ FORMATS = ("json", "console")
 LONGEST_DRAIN = 86_400
 
 
+_SHOWN = 200
+"""Characters of a value: more is no setting but a file's content, put where its path belongs."""
+
+
 class BadSetting(ValueError):
     """A setting that is not allowed. Says which, what it is and what is allowed."""
 
     def __init__(self, name: str, value: str, allowed: str) -> None:
-        super().__init__(f"{name} is {redacted(value)!r}; allowed: {allowed}")
+        shown = redacted(value)
+        super().__init__(f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'!r}; allowed: {allowed}")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +132,10 @@ def check(given: Mapping[str, str]) -> Settings:
     if "http" in given and int(given["http"].rpartition(":")[2]) > 65535:
         raise BadSetting(_variable("http"), given["http"], "a port up to 65535")
     kube = given.get("kube", "")
-    if kube and not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
+    # `os.path.isfile`: what the system takes for no path at all is no file, and no exception that shows it (`Path.is_file`).
+    if kube and not kube.startswith(("http://", "https://")) and not os.path.isfile(kube):
         raise BadSetting(_variable("kube"), kube, "a URL (http:// or https://) or the path of a kubeconfig that exists")
-    if given.get("config") and not Path(given["config"]).is_file():
+    if given.get("config") and not os.path.isfile(given["config"]):
         raise BadSetting(_variable("config"), given["config"], "the path of a file that exists")
     if given.get("api_token") and not bearer.is_token(given["api_token"]):
         raise BadSetting(_variable("api_token"), "***", bearer.ALLOWED)

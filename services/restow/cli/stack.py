@@ -1,6 +1,7 @@
 """`restow up`: the embedded stack, kept running."""
 
 import asyncio
+import os
 import signal
 from contextlib import suppress
 from functools import partial
@@ -69,11 +70,11 @@ def _check_outside(kube: str, creates: bool) -> None:
         return
     if creates:
         raise click.UsageError("--kube does not work with --nodes-from or --apply: create objects with kubectl")
-    if Path(kube).is_dir():
+    if os.path.isdir(kube):
         missing = [name for name in ("admin.yaml", *(f"{service}.yaml" for service in SERVICES)) if not (Path(kube) / name).is_file()]
         if missing:
             raise click.UsageError(f"--kube is the folder {kube!r}, which lacks {', '.join(missing)}")
-    elif not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
+    elif not kube.startswith(("http://", "https://")) and not os.path.isfile(kube):
         allowed = "http://host:port, https://host:port, the path of a kubeconfig, or of a folder with one for each service"
         raise click.UsageError(f"--kube is {kube!r}; allowed: {allowed}")
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import msgspec
 import pytest
@@ -123,6 +124,20 @@ def test_merged_keys_may_be_said_again_but_no_key_twice():
     assert parse("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n")["b"] == {"x": 3, "y": 2}
     with pytest.raises(BadConfig, match="line 2: key 'x' is there twice"):
         parse("a: &a {x: 1}\nb: {<<: *a, x: 2, x: 3}\n")
+
+
+def test_what_is_merged_before_it_is_read_itself_has_no_key_twice():
+    assert parse("a: &a {x: 1}\nouter: {b: &b {<<: *a, x: 2}}\nc: {<<: *b, y: 3}\n")["c"] == {"x": 2, "y": 3}
+    assert parse("a: &a {<<: *a, x: 1}\n") == {"a": {"x": 1}}
+
+
+def test_merges_of_merges_are_refused_before_they_fill_the_memory():
+    lines = ["a0: &a0 {x: 1, y: 2}"]
+    lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)]
+    started = time.monotonic()
+    with pytest.raises(BadConfig, match="more than 100000 keys are merged"):
+        parse("\n".join(lines))
+    assert time.monotonic() - started < 5
 
 
 def test_durations_may_be_written_as_in_kubernetes():
@@ -368,6 +383,18 @@ def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, valu
         settings.read("cluster_watcher", [], {name: value})
     for part in (name, value, allowed):
         assert part in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["RESTOW_KUBE", "RESTOW_CONFIG"])
+@pytest.mark.parametrize("value", ["a" * 300, "users:\n- name: a\n  user:\n    token: s3cret\n" + "0" * 300, "a\0b"])
+def test_a_files_content_where_its_path_belongs_is_refused_and_not_shown(name, value):
+    with pytest.raises(settings.BadSetting) as refusal:
+        settings.check({name.removeprefix("RESTOW_").lower(): value})
+    said = str(refusal.value)
+    assert said.startswith(f"{name} is ")
+    assert "allowed: " in said
+    assert "s3cret" not in said
+    assert len(said) < 400
 
 
 @pytest.mark.parametrize("url", ["nats://a", "nats://u:p%40@a:4222", "tls://a:1,nats://[::1]:4222", "wss://a.b.c:443/path"])
