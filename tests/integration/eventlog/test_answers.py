@@ -1,5 +1,6 @@
 """What each of the broker's answers to an append means. Wrong here would lose or double a decision."""
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ class ScriptedBroker:
     """Answers in turn; remembers what was asked."""
 
     max_payload = 8 * 1024 * 1024
+    losses = 0
 
     def __init__(self, *answers):
         self._answers = list(answers)
@@ -85,6 +87,17 @@ async def test_only_a_refusal_for_overload_is_repeated_and_with_the_same_expecta
     broker = ScriptedBroker(error(503, 10008))
     with pytest.raises(Unknown):
         await append(broker)
+    assert len(broker.asked) == 1
+
+
+async def test_a_refusal_for_overload_is_not_repeated_on_another_connection():
+    broker = ScriptedBroker(error(429, 10167), {"stream": "restow-c", "seq": 8})
+    asking = asyncio.create_task(append(broker))
+    while not broker.asked:
+        await asyncio.sleep(0)
+    broker.losses += 1
+    with pytest.raises(Unknown, match="the connection was lost meanwhile"):
+        await asking
     assert len(broker.asked) == 1
 
 

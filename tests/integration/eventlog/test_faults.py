@@ -8,7 +8,7 @@ import pytest
 
 from restow.eventlog.jetstream import reader as reader_module
 from restow.eventlog.jetstream.reader import Feed
-from restow.eventlog.port import LogMismatch, Truncated
+from restow.eventlog.port import LogMismatch, Truncated, Unknown
 from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import envelope
 
@@ -315,6 +315,36 @@ async def test_a_reader_does_not_go_on_in_another_history_that_a_restored_broker
         # Whose family nobody else has written to since: its sequence alone would let the commit in.
         with pytest.raises(LogMismatch, match="record 30 is another one"):
             await log.append("gc", BODY, envelope(), expected_last=0)
+    finally:
+        await asyncio.to_thread(restored.stop)
+
+
+async def test_what_a_lost_broker_did_not_read_is_not_sent_to_a_restored_one(own_server, opened, cluster, tmp_path):
+    """A broker that hangs takes nothing from the wire: a commit waits in the client behind a snapshot's chunks, and the client would send it to
+    whoever answers next."""
+    log = await opened(own_server.url, cluster)
+    last = await write(log, 5)
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    shutil.copytree(own_server.folder, tmp_path / "old")
+    await own_server.start_async()
+    log = await opened(own_server.url, cluster)
+    last = await write(log, 5, last)
+    own_server.pause()
+    chunks = [asyncio.create_task(log.broker.request(f"nobody.{n}", bytes(2**19))) for n in range(32)]
+    await asyncio.sleep(0.3)
+    late = asyncio.create_task(log.append("gc", BODY, envelope(), expected_last=0))
+    await until(lambda: log.broker.client.pending_data_size > 0)
+    await asyncio.to_thread(own_server.kill)
+    await asyncio.gather(*chunks, return_exceptions=True)
+    with pytest.raises(Unknown):
+        await late
+    restored = NatsServer(tmp_path / "old", port=own_server.port)
+    try:
+        await restored.start_async()
+        await until(lambda: log.connected)
+        await asyncio.sleep(0.3)
+        assert await log.tail() == 5
     finally:
         await asyncio.to_thread(restored.stop)
 

@@ -91,13 +91,17 @@ class Appender:
         return min(MAX_BODY, self._broker.max_payload - HEADER_SPACE)
 
     async def append(self, family: Family, body: bytes, envelope: Envelope, expected_last: int) -> int:
-        """See EventLog.append. A refusal for overload is repeated with a bounded backoff: nothing was stored."""
+        """See EventLog.append. A refusal for overload is repeated with a bounded backoff: nothing was stored. Not on another connection: whether
+        that leads to the same history is to be asked first."""
         check_append(family, body, expected_last, self.max_body)
+        losses = self._broker.losses
         for pause in BACKOFF:
             try:
                 return await self._once(family, body, envelope, expected_last, self._timeout)
             except _Overloaded:
                 await asyncio.sleep(pause)
+            if self._broker.losses != losses:
+                raise Unknown(family, envelope.id, "the broker was overloaded, and the connection was lost meanwhile")
         try:
             return await self._once(family, body, envelope, expected_last, self._timeout)
         except _Overloaded as error:

@@ -72,8 +72,15 @@ class Failure(msgspec.Struct):
 
 
 class _Client(Client):
-    """nats-py, to which headers that are none are the end of the connection: one such message in a stream would end it for every reader, at
+    """nats-py, which sends after a reconnect what it could not send before. Nobody waits for an answer to that any more, and an append among it was
+    decided on what the next broker may not have: a copy of its volume that was restored, say.
+
+    And to which headers that are none are the end of the connection: one such message in a stream would end it for every reader, at
     each attempt. What is in the stream is for the fold to judge."""
+
+    def forget_unsent(self) -> None:
+        """Drop what was not sent. Subscriptions are made again in any case."""
+        self._pending, self._pending_data_size = [], 0
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
@@ -310,6 +317,7 @@ class Broker:
 
     async def _on_lost(self) -> None:
         self.losses += 1
+        self.client.forget_unsent()
         if not self.closed:
             _log.warning("lost the connection to the broker at %s", addresses(self.servers))
         self._fail_all(NoAnswer("the connection to the broker was lost"))
