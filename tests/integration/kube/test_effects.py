@@ -192,7 +192,7 @@ async def test_too_many_requests_is_no_budget_and_is_tried_again(api, effects):
 
 async def test_a_pod_that_changed_in_between_is_not_evicted(api, effects):
     pod = await running(api, effects)
-    api.faults.add("delay", verb="create", resource="pods/eviction", seconds=0.05)
+    api.faults.add("delay", verb="create", resource="pods/eviction", seconds=1.0)
     evicting = asyncio.create_task(effects.evict(pod))
     while not api.faults.rules[0].hits:
         await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_a_pod_that_changed_in_between_is_not_evicted(api, effects):
 async def test_an_eviction_that_was_read_before_the_abort_fails_however_late(api, effects):
     """A paused old leader: it has read the pod, then the migration is rolled back, then it goes on."""
     pod = await running(api, effects)
-    api.faults.add("delay", verb="create", resource="pods/eviction", seconds=0.05)
+    api.faults.add("delay", verb="create", resource="pods/eviction", seconds=1.0)
     late = asyncio.create_task(effects.evict(pod))
     while not api.faults.rules[0].hits:
         await asyncio.sleep(0)
