@@ -1,9 +1,7 @@
 """The session's effects for pods that another scheduler binds: placeholders, and the gate of their successors (`restow.domain.beside`)."""
 
-from restow import machine
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import PodUid
 from restow.domain.beside import placeholder_of
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo
 from restow.domain.state import ClusterState
@@ -12,21 +10,14 @@ from restow.kube.beside import Beside
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import of_slot
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Report, Wait, later
+from restow.runtime.effector import Answer, Done, Report, later
 from restow.runtime.service import Context
-
-LOOK = 0.02
-"""Seconds until it is looked again whether another pod has been bound."""
-PATIENCE = 2.0
-"""Seconds in which a scheduler binds a pod whose node is kept for it."""
 
 
 class BesideEffects:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kube = Beside(context.client, Backoff(attempts=1))
-        self._landing: dict[PodUid, float] = {}
-        """Since when (steady seconds), of those that are not bound yet."""
 
     async def occupy(self, effect: CreatePlaceholder, state: ClusterState) -> Answer:
         """Where the pod is gone there is nobody to hold for: that is a fact, and ends the move."""
@@ -47,11 +38,7 @@ class BesideEffects:
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def land(self, effect: Land, state: ClusterState) -> Answer:
-        """One at a time on each node: between nomination and deletion the scheduler counts the pod and its placeholder, and whoever it looks at
-        then does not fit and goes elsewhere. That it is bound, here or elsewhere, or gone, is a fact that follows by itself."""
-        if self._is_occupied(effect, state):
-            return Wait(LOOK)
-        self._landing.setdefault(effect.pod, machine.steady())
+        """That it is bound, here or elsewhere, or gone, is a fact that follows by itself."""
         pod, placeholder = state.pods[effect.pod].fact, placeholder_of(state, effect.pod)
         outcome = await self._kube.land(_ref(pod), effect.node, _ref(state.pods[placeholder].fact) if placeholder is not None else None)
         if isinstance(outcome, k.Failed | k.Refused):
@@ -60,20 +47,6 @@ class BesideEffects:
             note = f"{effect.node} was held for it, and is left to it now: {state.shapes[pod.shape].scheduler} binds it"
             self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "Landing", "Landing", note))
         return Done()
-
-    def _is_occupied(self, effect: Land, state: ClusterState) -> bool:
-        """Whether another pod lands on the node, and is not bound yet; one that waits longer must find its own way."""
-        now = machine.steady()
-        self._landing = {pod: since for pod, since in self._landing.items() if pod in state.to_land}
-        for pod in state.to_land:
-            if pod == effect.pod or state.placed[pod].node != effect.node:
-                continue
-            # Of one that an earlier process has landed the time is not known.
-            if not state.pods[pod].fact.landing:
-                self._landing.setdefault(pod, now)
-            if now - self._landing.get(pod, -PATIENCE) < PATIENCE:
-                return True
-        return False
 
     async def let_go(self, effect: LetGo, state: ClusterState) -> Answer:
         outcome = await self._kube.let_go(_ref(state.pods[effect.pod].fact))
