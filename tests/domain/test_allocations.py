@@ -263,6 +263,15 @@ def test_who_ignores_reservations_borrows_where_nothing_is_free():
     assert (phase(state), reserved(state)) == ("Available", 6_000)
 
 
+def test_who_ignores_reservations_borrows_from_as_few_holds_as_are_enough_the_latest_first():
+    for size, lenders in ((2, ["r3"]), (6, ["r3", "r2"])):
+        state = one(cpu=12_000)
+        for i in (1, 2, 3):
+            settle(then(state, hold(f"r{i}", "c4", created=NOW + i)))
+        said = settle(then(state, pod("i", f"c{size}", labels=IGNORES)))
+        assert said == [*(e.HoldBorrowed(name, "reservation-0", "i") for name in lenders), e.PodPlaced("i", "a")]
+
+
 # -- updates -------------------------------------------------------------------------------------------------------------
 
 

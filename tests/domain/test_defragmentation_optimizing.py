@@ -408,6 +408,11 @@ def test_arguments_that_make_no_sense_are_refused(more, said):
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("more", [{"searchSteps": n} for n in (1, 10_000_000)] + [{"minimumGain": n} for n in (0, 1_000_000)] + [{"costs": {"age": n}} for n in (0, 1_000_000)])
+def test_the_least_and_the_most_that_is_allowed_is_allowed(more):
+    check(msgspec.structs.replace(NODES, **more))
+
+
 def test_the_optimizing_planner_needs_no_thresholds():
     check(NODES)
     check(FOUR)

@@ -58,6 +58,8 @@ def test_groups_are_machines_alike_or_those_of_a_label():
 def test_machines_that_differ_by_what_their_kubelets_keep_are_alike():
     state = given(node("a", cpu=7_910, memory=32 * GIB - 5), node("b", cpu=8_000))
     assert [(g.name, g.nodes) for g in node_groups(state, ())] == [("8 cpu, 32Gi", 2)]
+    halves = given(node("a", cpu=7_499, memory=31 * GIB + GIB // 2 - 1), node("b", cpu=7_500, memory=31 * GIB + GIB // 2))
+    assert [g.name for g in node_groups(halves, ())] == ["7 cpu, 31Gi", "8 cpu, 32Gi"], "to the nearest"
 
 
 def test_before_and_after_are_those_of_the_plan_and_add_up():

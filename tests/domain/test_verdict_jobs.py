@@ -124,6 +124,7 @@ def test_too_few_pods_need_more_of_them_or_a_smaller_gang():
     verdict = explain(gang(node("a"), need=5), "m0")
     assert [block.reason for block in verdict.blocks] == ["NotEnoughPods"]
     assert reliefs(verdict)[:2] == ["2 more pods of the gang", "a minMember of at most 3"]
+    assert reliefs(explain(gang(node("a"), need=4), "m0"))[0] == "1 more pod of the gang"
 
 
 def test_a_group_that_is_missing_is_named():

@@ -76,6 +76,7 @@ def test_deviation_from_the_mean_of_what_is_measured():
     state = cluster(4, 1, 1)
     assert len(load_aware.gone(state, samples=server({"n1": 8_000, "n2": 4_000, "n3": 0}, 1_000), **said)) == 3, "down to 50 %"
     assert load_aware.gone(state, samples=server({"n1": 5_000, "n2": 4_000, "n3": 3_000}, 1_000), **said) == []
+    assert load_aware.gone(state, samples=server({"n1": 5_600, "n2": 3_200, "n3": 3_200}, 1_000), **said) == [], "nobody is below 30 %"
 
 
 def test_nodes_without_metrics_are_left_out_and_that_is_said():
@@ -136,6 +137,7 @@ def test_number_of_nodes_selector_namespaces_and_fit():
         (CPU | {"metrics": {"address": "http://prometheus"}}, "metrics.address: 'http://prometheus'; allowed: only with type prometheus"),
         (CPU | {"metrics": {"type": "prometheus"}}, "metrics.address: nothing"),
         (CPU | {"duration": "0s"}, "duration: 0 s; allowed: 1s to 24h"),
+        (CPU | {"duration": "500ms"}, "duration: 0.5 s; allowed: 1s to 24h"),
         (CPU | {"nodeSelector": "a in"}, "nodeSelector: "),
         (CPU | {"evictableNamespaces": {"include": ["a"], "exclude": ["b"]}}, "evictableNamespaces: has include and exclude"),
         (CPU | {"ignorePvcPods": True}, "ignorePvcPods: set; allowed: in the arguments of DefaultEvictor"),
