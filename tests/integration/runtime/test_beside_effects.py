@@ -1,0 +1,105 @@
+"""The saga's effects for pods of another scheduler: nobody is evicted where the API does not gate the successor, and an entry is of all moves of its
+controller."""
+
+from types import SimpleNamespace
+
+import pytest
+from domain.build import NOW, run
+from domain.saga import OWNER, advance, decider, evicts, step
+from domain.test_beside import holding, opened, stands, world
+
+from restow import machine
+from restow.contracts import commands as c
+from restow.descheduler import landings as subject
+from restow.descheduler.effects import executors
+from restow.domain.effects import CloseLanding, Evict, OpenLanding
+from restow.domain.records import Step
+from restow.kube import effects as k
+from restow.kube.beside import Beside, NotGated
+from restow.runtime.effector import Report, Retry, Wait
+
+
+class Api:
+    """What was asked of it, and what it says."""
+
+    def __init__(self, monkeypatch, said=k.Done()):
+        self.entries, self.evicted, self.said, self.now, self.steady = [], [], said, NOW, 1_000.0
+
+        async def landing(_, log, entries):
+            self.entries.append(dict(entries))
+            return self.said
+
+        async def gated(_, controller):
+            return NotGated()
+
+        async def evict(_, pod, *more, **named):
+            self.evicted.append(pod)
+            return k.Accepted()
+
+        monkeypatch.setattr(Beside, "landing", landing)
+        monkeypatch.setattr(Beside, "gated", gated)
+        monkeypatch.setattr(k.Effects, "evict", evict)
+        monkeypatch.setattr(machine, "steady", lambda: self.steady)
+
+    def executors(self, state):
+        clock = SimpleNamespace(now=lambda: self.now)
+        return executors(SimpleNamespace(client=None, state=state, clock=clock, recorder=None, metrics=SimpleNamespace(gauges=lambda read: None)))
+
+
+async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypatch):
+    state = holding(world())
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    api = Api(monkeypatch)
+    execute = api.executors(state)[Evict].execute
+    assert isinstance(await execute(Evict("x-1"), state), Wait), "every API server has heard of the entry"
+    api.steady += subject.HEARD
+    assert isinstance(await execute(Evict("x-1"), state), Retry)
+    api.now = NOW + subject.PATIENCE
+    said = await execute(Evict("x-1"), state)
+    assert isinstance(said, Report)
+    run(state, decider, said.command)
+    run(state, decider, c.ReportEviction(api.now, "x-1", "Aborted"))
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "NotGated")
+    assert api.evicted == []
+
+
+async def test_an_entry_stays_while_a_move_needs_it(monkeypatch):
+    state = holding(world())
+    opened(state)
+    api = Api(monkeypatch)
+    close = api.executors(state)[CloseLanding].execute
+    await close(CloseLanding("x-1"), state)
+    assert api.entries == []
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    assert await close(CloseLanding("x-1"), state) == Report(c.ReportLanding(NOW, "x-1"))
+    assert api.entries == [{OWNER.uid: None}]
+
+
+async def test_without_the_definition_the_move_ends_and_says_what_to_do(monkeypatch):
+    state = holding(world())
+    api = Api(monkeypatch, k.Refused(404, "NotFound"))
+    said = await api.executors(state)[OpenLanding].execute(OpenLanding("x-1", OWNER.uid, NOW), state)
+    assert said == Report(c.ReportHold(NOW, "x-1", f"{subject.LACKING}: 404 NotFound"))
+
+
+async def test_a_later_entry_never_ends_before_an_earlier_one(monkeypatch):
+    state = holding(world())
+    api = Api(monkeypatch)
+    execute = api.executors(state)[OpenLanding].execute
+    await execute(OpenLanding("x-1", OWNER.uid, NOW + 9), state)
+    await execute(OpenLanding("x-1", OWNER.uid, NOW + 5), state)
+    assert api.entries == [{OWNER.uid: NOW + 9}, {OWNER.uid: NOW + 9}]
+
+
+@pytest.mark.parametrize("said", ["[a, '']", "['']"])
+def test_a_scheduler_has_a_name(said):
+    from restow.descheduler.policy import read
+    from restow.runtime.config_source import BadConfig, parse
+
+    document = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nrestow: {beside: %s}\n"
+    assert read(parse(document % "[default-scheduler]")).beside == ("default-scheduler",)
+    with pytest.raises(BadConfig, match="beside"):
+        read(parse(document % said))
