@@ -734,3 +734,10 @@ def test_a_successor_that_is_handed_its_place_and_never_bound_leaves_it():
     run(state, session.decider, c.Schedule(NOW))
     assert ends_after(state) <= LAND
     nothing_is_left(state)
+
+
+@pytest.mark.parametrize("come", [changed("n1", node="c", phase="Running"), changed("n1", phase="Succeeded")], ids=["elsewhere", "finished"])
+def test_for_a_successor_that_was_handed_its_place_and_has_come_in_another_way_nothing_is_held_there_again(come):
+    state = then(landing(), GONE, come)
+    assert state.slots["hold-x-1"]["hold-0"].phase is SlotPhase.USED
+    assert state.armed == {}
