@@ -229,6 +229,9 @@ def test_on_one_node_one_lands_after_the_other():
     assert list(state.to_land) == ["p2", "q2"]
     then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
     assert not any(isinstance(effect, Land) for effect in session_owes(state)), "not before the first one is bound"
+    with state.draft():
+        state.time += beside.PATIENCE
+        assert Land("q2", "b") in session_owes(state), "nor for long where it is not bound at all"
     then(state, changed("p2", node="b"))
     assert Land("q2", "b") in session_owes(state)
 

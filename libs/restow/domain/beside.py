@@ -33,6 +33,8 @@ PLACEHOLDER = "Placeholder"
 """Why a slot waits: its placeholder does not run yet."""
 STOLEN = "HoldStolen"
 """Why a slot is lost: its placeholder was preempted, refused by its kubelet, or deleted by somebody."""
+PATIENCE = 10_000
+"""Milliseconds, from its hand-over on, for which others on its node wait for a pod that its scheduler may bind: it binds within one, or not at all."""
 GONE = "SlotGone"
 """Why a pod is not waited for any more that a slot was handed over to: its scheduler did not bind it there."""
 REFUSED = "PlaceholderRefused"
@@ -134,7 +136,12 @@ def is_to_land(state: Maps, pod: PodUid) -> bool:
     if pod not in state.to_land or not state.pods[pod].fact.landing:
         return False
     node = state.placed[pod].node
-    return pod == next(one for one in state.to_land if state.placed[one].node == node)
+    return pod == next(one for one in state.to_land if state.placed[one].node == node and _is_awaited(state, one))
+
+
+def _is_awaited(state: Maps, pod: PodUid) -> bool:
+    """Whether the next one on its node waits for it: while it has our gate, and, once its scheduler may bind it, for the moment that this takes."""
+    return state.pods[pod].fact.landing or state.time < state.placed[pod].at + PATIENCE
 
 
 # -- who is waited for ------------------------------------------------------------------------------------------------------
