@@ -12,6 +12,7 @@ import yaml
 
 from restow.domain import config
 from restow.domain.duration import DurationError, milliseconds
+from restow.domain.state import ClusterState
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 
@@ -26,6 +27,8 @@ class BadConfig(ValueError):
 
 Read = Callable[[Any], config.Config]
 """From what the YAML says (dicts, lists, scalars) to the family's Config. Raises BadConfig with the path."""
+Fits = Callable[[Any, ClusterState], None]
+"""Whether a family's Config is allowed in this cluster. Raises ValueError with the path."""
 
 
 def plain(kind: type[config.Config], durations: Collection[str] = ()) -> Read:
@@ -183,8 +186,8 @@ def _bound(said: Any) -> None:
 class ConfigSource:
     """One file. `problem` is why its present content is refused, empty while it is used."""
 
-    def __init__(self, path: str, read: Read, commander: Commander, default: config.Config | None = None) -> None:
-        self.path, self._read, self._commander, self._default = path, read, commander, default
+    def __init__(self, path: str, read: Read, commander: Commander, default: config.Config | None = None, fits: Fits | None = None) -> None:
+        self.path, self._read, self._commander, self._default, self._fits = path, read, commander, default, fits
         self.problem = ""
         self._seen: tuple[int, int, int] | None = None
         self._changed = asyncio.Event()
@@ -254,6 +257,9 @@ class ConfigSource:
         except OSError as error:
             raise BadConfig(f"{self.path}: cannot be read: {error.strerror or error}") from None
         try:
-            return self._read(parse(text))
-        except BadConfig as error:
+            read = self._read(parse(text))
+            if self._fits is not None:
+                self._fits(read, self._commander.follower.state)
+            return read
+        except ValueError as error:
             raise BadConfig(f"{self.path}: {error}") from None

@@ -30,7 +30,7 @@ from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
 from restow.runtime.clock import Clock, LogClock, SystemClock
 from restow.runtime.commander import Book, Commander, Propose, smaller
-from restow.runtime.config_source import BadConfig, ConfigSource, Read
+from restow.runtime.config_source import BadConfig, ConfigSource, Fits, Read
 from restow.runtime.effector import Effector, Executor
 from restow.runtime.follower import Follower
 from restow.runtime.health import Health
@@ -103,6 +103,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True):
     assemble: Callable[[Context], Parts]
     read_config: Read | None = None
     default_config: config.Config | None = None
+    fits: Fits | None = None
     shape: Callable[[Context], Shaping] | None = None
     stores_snapshots: bool = False
 
@@ -356,7 +357,7 @@ class Process:
     def _configure(self, commander: Commander) -> None:
         if self.service.read_config is None:
             return
-        self._config = ConfigSource(self.settings.config, self.service.read_config, commander, self.service.default_config)
+        self._config = ConfigSource(self.settings.config, self.service.read_config, commander, self.service.default_config, self.service.fits)
         self._config.load()
         source = self._config
         self.health.notes.append(lambda: f"configuration refused, the last good one is used: {source.problem}" if source.problem else "")

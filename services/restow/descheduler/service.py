@@ -9,7 +9,7 @@ from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
 from restow.descheduler.user_events import Told
 from restow.domain.config import MigrationConfig
-from restow.domain.migration import decider, search
+from restow.domain.migration import check_in, decider, search
 from restow.runtime.long_decisions import Heavy
 from restow.runtime.service import Context, Parts, Service, Shaping
 
@@ -31,6 +31,7 @@ def service() -> Service:
         assemble=assemble,
         read_config=read,
         default_config=MigrationConfig(),
+        fits=check_in,
         shape=lambda _: Shaping(heavy=HEAVY),
     )
 

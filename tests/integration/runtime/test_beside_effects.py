@@ -94,8 +94,8 @@ async def test_a_later_entry_never_ends_before_an_earlier_one(monkeypatch):
     assert api.entries == [{OWNER.uid: NOW + 9}, {OWNER.uid: NOW + 9}]
 
 
-@pytest.mark.parametrize("said", ["[a, '']", "['']"])
-def test_a_scheduler_has_a_name(said):
+@pytest.mark.parametrize("said", ["[a, '']", "['']", "[default-scheduler, default-scheduler]"])
+def test_a_scheduler_has_a_name_and_is_named_once(said):
     from restow.descheduler.policy import read
     from restow.runtime.config_source import BadConfig, parse
 

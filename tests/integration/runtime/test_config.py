@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from restow.descheduler import policy
 from restow.domain import config
+from restow.domain.migration import check_in
 from restow.reservation_cache import service as reservation_cache
 from restow.runtime import settings
 from restow.runtime.config_source import BadConfig, ConfigSource, parse, plain
@@ -490,3 +491,19 @@ async def test_a_configuration_that_the_log_cannot_hold_is_refused_and_the_last_
 
 async def test_an_alias_means_what_it_repeats(tmp_path):
     assert parse("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2026-02-28}")["c"]["x"] == 1
+
+
+async def test_a_scheduler_beside_ours_is_another_one(tmp_path):
+    """Which names are ours the session's configuration says; without one it is `restow`."""
+    file = tmp_path / "policy.yaml"
+    document = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nrestow: {{beside: [{}]}}\n"
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), policy.read, rig.commander, fits=check_in)
+        file.write_text(document.format("default-scheduler"))
+        source.load()
+        file.write_text(document.format("default-scheduler, restow"))
+        source.reload()
+        why = "beside: 'restow' is Restow's own scheduler, whose pods move without a placeholder; allowed: names of other schedulers"
+        assert source.problem == f"{file}: {why}"
+        with pytest.raises(BadConfig, match=re.escape(why)):
+            ConfigSource(str(file), policy.read, rig.commander, fits=check_in).load()

@@ -2,7 +2,7 @@
 
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.deadlines import until
-from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
+from restow.domain.migration.decider import MigrationDecider, check, check_in, next_trigger, plan_id
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 
 decider = MigrationDecider()
@@ -10,6 +10,7 @@ decider = MigrationDecider()
 __all__ = [
     "MigrationDecider",
     "check",
+    "check_in",
     "decider",
     "next_trigger",
     "overdue",

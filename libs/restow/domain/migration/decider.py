@@ -105,11 +105,18 @@ def check(config: MigrationConfig) -> None:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
     check_owners(config.movable_owners)
     check_share(config.max_unavailable)
-    if not all(config.beside):
-        raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName")
+    if not all(config.beside) or len(set(config.beside)) < len(config.beside):
+        raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
+
+
+def check_in(config: MigrationConfig, state: ClusterState) -> None:
+    """What is wrong with it in this cluster only. Raises ValueError."""
+    for name in config.beside:
+        if name in state.session_config.scheduler_names:
+            raise ValueError(f"beside: {name!r} is Restow's own scheduler, whose pods move without a placeholder; allowed: names of other schedulers")
 
 
 def check_share(said: int | str) -> None:
