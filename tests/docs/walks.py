@@ -16,10 +16,11 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def walk(page: Path, folder: Path, seconds: float = 400, *, installed: bool = True) -> list[str]:
-    """What each block of commands prints, all run by one shell in a folder where docs/ and .venv/ are; what they started is
+    """What each block of commands prints, all run by one shell in a folder where docs/, deploy/ and .venv/ are; what they started is
     stopped. `seconds` ends what hangs; a machine that is busy with six other things took over 120.
     `installed`: the PATH leads to `restow`; without, only to what a new machine has, and the page must say how."""
-    (folder / "docs").symlink_to(ROOT / "docs")
+    for part in ("docs", "deploy"):
+        (folder / part).symlink_to(ROOT / part)
     (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
     parts = "".join(f"echo '@@'\n{block}" for block in blocks(page, "sh"))
     ours = str(Path(sys.executable).parent)

@@ -178,6 +178,23 @@ async def test_storage(tmp_path: Path) -> None:
         await kubectl("wait", "pv/v", "--for=jsonpath={.status.phase}=Released", "--timeout=20s")
 
 
+@pytest.mark.parametrize("folder", ["beside", "beside/host-ports"])
+async def test_what_restow_needs_beside_another_scheduler(tmp_path: Path, folder: str) -> None:
+    """Applied, applied again, shown, and deleted without a complaint."""
+    where = str(Path(__file__).parents[2] / "deploy" / folder)
+    async with kubesim(controllers=True) as server:
+        kubectl = Kubectl(server, tmp_path)
+        made = (await kubectl("apply", "-k", where)).splitlines()
+        assert [line for line in made if not line.endswith(" created")] == []
+        again = (await kubectl("apply", "-k", where)).splitlines()
+        assert [line for line in again if not line.endswith(" unchanged")] == []
+        assert "restow-" in await kubectl("get", "-k", where)
+        gone = (await kubectl("delete", "-k", where)).splitlines()
+        assert len(gone) == len(made)
+        assert [line for line in gone if " deleted" not in line] == []
+        assert "restow-holds" not in await kubectl("get", "namespaces")
+
+
 async def test_unknown_kinds(kubectl: Kubectl) -> None:
     unknown = {"apiVersion": "nope.example.com/v1", "kind": "Nope", "metadata": {"name": "x"}}
     assert 'no matches for kind "Nope"' in await kubectl("apply", "-f", "-", objects=[unknown], fails=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from restow.kubesim import podspec, storage
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
+    CLUSTERROLEBINDINGS,
     CRONJOBS,
     DAEMONSETS,
     DEPLOYMENTS,
@@ -21,6 +22,7 @@ from restow.kubesim.resources import (
     PRIORITYCLASSES,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
+    ROLEBINDINGS,
     SECRETS,
     SERVICES,
     STATEFULSETS,
@@ -224,6 +226,12 @@ def _storageclass(obj: Obj) -> None:
     _fill(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
+def _role_binding(obj: Obj) -> None:
+    for subject in obj.get("subjects") or ():
+        if isinstance(subject, dict) and subject.get("kind") in ("User", "Group"):
+            _fill(subject, apiGroup=ROLEBINDINGS.group)
+
+
 _PLAIN: dict[tuple[str, str], Callable[[Obj], None]] = {
     DEPLOYMENTS.key: _deployment,
     REPLICASETS.key: _replicaset,
@@ -239,6 +247,8 @@ _PLAIN: dict[tuple[str, str], Callable[[Obj], None]] = {
     NODES.key: _node,
     PRIORITYCLASSES.key: _priorityclass,
     STORAGECLASSES.key: _storageclass,
+    ROLEBINDINGS.key: _role_binding,
+    CLUSTERROLEBINDINGS.key: _role_binding,
 }
 
 
@@ -253,7 +263,9 @@ def on_create(store: Store, resource: Resource, obj: Obj) -> None:
 
 
 # Defaults that hold again whenever a client replaces the object.
-_ON_UPDATE = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CRONJOBS, STORAGECLASSES, PRIORITYCLASSES)
+_ON_UPDATE = (
+    DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CRONJOBS, STORAGECLASSES, PRIORITYCLASSES, ROLEBINDINGS, CLUSTERROLEBINDINGS,
+)  # fmt: skip
 
 
 def on_update(resource: Resource, obj: Obj, old: Obj) -> None:

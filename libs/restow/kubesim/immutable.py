@@ -5,6 +5,7 @@ from __future__ import annotations
 from restow.kubesim.errors import Cause
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
+    CLUSTERROLEBINDINGS,
     CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
@@ -13,6 +14,7 @@ from restow.kubesim.resources import (
     PODS,
     PRIORITYCLASSES,
     REPLICASETS,
+    ROLEBINDINGS,
     SECRETS,
     STATEFULSETS,
     STORAGECLASSES,
@@ -62,6 +64,8 @@ def check(resource: Resource, obj: Obj, old: Obj) -> list[Cause]:
         return _top(obj, old, "value")
     elif resource == STORAGECLASSES:
         return _top(obj, old, "provisioner") + _top(obj, old, "volumeBindingMode")
+    elif resource in (ROLEBINDINGS, CLUSTERROLEBINDINGS):
+        return _role(obj, old)
     elif resource in (CONFIGMAPS, SECRETS):
         if old.get("immutable") and any(
             obj.get(k) != old.get(k) for k in ("data", "binaryData", "immutable")
@@ -92,6 +96,14 @@ def _top(obj: Obj, old: Obj, name: str) -> list[Cause]:
     if obj.get(name) == old.get(name):
         return []
     return [_forbidden(name, "may not be changed in an update.")]
+
+
+def _role(obj: Obj, old: Obj) -> list[Cause]:
+    role = obj.get("roleRef")
+    if role == old.get("roleRef"):
+        return []
+    said = {name: (role or {}).get(field, "") for name, field in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
+    return [{"reason": "FieldValueInvalid", "message": f"Invalid value: {shown(said)}: cannot change roleRef", "field": "roleRef"}]
 
 
 def _claim(spec: Obj, before: Obj, bound: bool) -> list[Cause]:

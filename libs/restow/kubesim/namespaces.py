@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from restow.kubesim.errors import ApiError, forbidden, not_found
@@ -46,11 +48,13 @@ def mark_terminating(store: Store, namespace: Obj) -> Obj | None:
 
 
 class NamespaceController:
-    """Deletes what lies in a terminating namespace, then the namespace."""
+    """Deletes what lies in a terminating namespace, then the namespace: at once, or when `later` says."""
 
     def __init__(self, store: Store):
         self.store = store
-        self._terminating: dict[str, None] = {}
+        self.later: Callable[[Callable[[], None]], object] = lambda work: work()
+        self._terminating: dict[str, bool] = {}
+        """Those that are, and whether it is their turn."""
         store.subscribe(self._note)
 
     def _note(self, change: Change) -> None:
@@ -59,14 +63,17 @@ class NamespaceController:
             if change.type == "DELETED":
                 self._terminating.pop(meta["name"], None)
             elif "deletionTimestamp" in meta and meta["name"] not in self._terminating:
-                self._terminating[meta["name"]] = None
-                self._empty(meta["name"])
+                self._terminating[meta["name"]] = False
+                self.later(partial(self._empty, meta["name"]))
         elif change.type == "DELETED" and self._terminating:
             name = change.stored.obj["metadata"].get("namespace", "")
-            if name in self._terminating:
+            if self._terminating.get(name):
                 self.consider(name)
 
     def _empty(self, name: str) -> None:
+        if name not in self._terminating:
+            return
+        self._terminating[name] = True
         for resource in self.store.registry:
             if not resource.namespaced or resource == EVENTS_V1:
                 continue

@@ -158,6 +158,11 @@ VALIDATINGBINDINGS = _of(
     _ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding",
     namespaced=False, categories=("api-extensions",), generation=True,
 )  # fmt: skip
+_RBAC = "rbac.authorization.k8s.io"
+ROLES = _of(_RBAC, "roles", "Role")
+ROLEBINDINGS = _of(_RBAC, "rolebindings", "RoleBinding")
+CLUSTERROLES = _of(_RBAC, "clusterroles", "ClusterRole", namespaced=False)
+CLUSTERROLEBINDINGS = _of(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 EVENTS_V1 = _of("events.k8s.io", "events", "Event", "ev")
 CUSTOMRESOURCEDEFINITIONS = _of(
     "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", "crd crds",
@@ -170,6 +175,7 @@ BUILTIN = (
     DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CONTROLLERREVISIONS, JOBS, CRONJOBS,
     PODDISRUPTIONBUDGETS, LEASES, PRIORITYCLASSES, STORAGECLASSES, CSINODES, CSIDRIVERS, EVENTS_V1,
     CUSTOMRESOURCEDEFINITIONS, MUTATINGPOLICIES, MUTATINGBINDINGS, VALIDATINGPOLICIES, VALIDATINGBINDINGS,
+    ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS,
 )  # fmt: skip
 
 

@@ -340,3 +340,40 @@ def csidriver(obj: Obj, now: datetime) -> list[Any]:
         spec.get("storageCapacity", False),
     ]
     return [_name(obj), *flags, tokens, spec.get("requiresRepublish", False), modes, age(obj, now)]
+
+
+def role_binding(obj: Obj, now: datetime) -> list[Any]:
+    role, subjects = obj.get("roleRef") or {}, obj.get("subjects") or ()
+    users, groups = (", ".join(s.get("name", "") for s in subjects if s.get("kind") == kind) for kind in ("User", "Group"))
+    accounts = ", ".join(f"{s.get('namespace', '')}/{s.get('name', '')}" for s in subjects if s.get("kind") == "ServiceAccount")
+    return [_name(obj), f"{role.get('kind', '')}/{role.get('name', '')}", age(obj, now), users, groups, accounts]
+
+
+def admission_policy(obj: Obj, now: datetime) -> list[Any]:
+    """Mutating and validating ones."""
+    spec = obj.get("spec") or {}
+    kind = spec.get("paramKind")
+    parameters = f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
+    return [_name(obj), len(spec.get("mutations") or spec.get("validations") or ()), parameters, age(obj, now)]
+
+
+def admission_binding(obj: Obj, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    reference = spec.get("paramRef")
+    if not reference:
+        shown = "<unset>"
+    elif reference.get("name"):
+        shown = f"{reference.get('namespace') or '*'}/{reference['name']}"
+    else:
+        shown = _in_go(reference.get("selector") or {})
+    return [_name(obj), spec.get("policyName", ""), shown, age(obj, now)]
+
+
+def _in_go(selector: Obj) -> str:
+    """A label selector as Go prints it."""
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    terms = "".join(
+        f"LabelSelectorRequirement{{Key:{term.get('key', '')},Operator:{term.get('operator', '')},Values:[{' '.join(term.get('values') or ())}],}},"
+        for term in selector.get("matchExpressions") or ()
+    )
+    return f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{terms}}},}}"

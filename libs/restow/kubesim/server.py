@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -89,6 +90,8 @@ class Server:
             self._controllers = module.start(
                 self.cluster.store, self._loop, kubelet_speed=self._kubelet_speed, clock=self._turns
             )
+            runtime = self._controllers.runtime
+            self.cluster.namespaces.later = partial(runtime.timers.after, runtime.timings.namespace)
 
     async def stop(self) -> None:
         """End all watches and stop listening; safe to call twice."""

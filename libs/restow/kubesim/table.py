@@ -101,6 +101,21 @@ _TABLES: dict[tuple[str, str], Columns] = {
         rows.csidriver,
     ),
     ("apiextensions.k8s.io", "customresourcedefinitions"): Columns(("Name", "Created At"), rows.created_at),
+    **{("rbac.authorization.k8s.io", plural): Columns(("Name", "Created At"), rows.created_at) for plural in ("roles", "clusterroles")},
+    **{
+        ("rbac.authorization.k8s.io", plural): Columns(("Name", "Role", "Age", "Users+", "Groups+", "ServiceAccounts+"), rows.role_binding)
+        for plural in ("rolebindings", "clusterrolebindings")
+    },
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"): Columns(
+        ("Name", "Mutations:integer", "ParamKind", "Age"), rows.admission_policy
+    ),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"): Columns(
+        ("Name", "Validations:integer", "ParamKind", "Age"), rows.admission_policy
+    ),
+    **{
+        ("admissionregistration.k8s.io", plural): Columns(("Name", "PolicyName", "ParamRef", "Age"), rows.admission_binding)
+        for plural in ("mutatingadmissionpolicybindings", "validatingadmissionpolicybindings")
+    },
     ("metrics.k8s.io", "nodes"): Columns(("Name", "cpu", "memory", "Window"), rows.node_metrics),
     ("metrics.k8s.io", "pods"): Columns(("Name", "cpu", "memory", "Window"), rows.pod_metrics),
 }  # fmt: skip

@@ -45,6 +45,8 @@ class Timings:
     """Bounds of the exponential backoff of a reconcile that failed."""
     pod_gc: float = 0.050
     """Node gone → its pods are removed (kube-controller-manager: 40 s)."""
+    namespace: float = 1.0
+    """Namespace deleted → what is in it is (kube-controller-manager: 5 s). Who deletes both by name finds both."""
     unschedulable_retry: float = 0.050
     """Least time between two rounds in which the default scheduler tries again what did not fit (kube-scheduler under load: 1 to 10 s)."""
     job_backoff: float = 0.100

@@ -26,6 +26,14 @@ COLUMNS = {
     "/apis/scheduling.k8s.io/v1/priorityclasses": ["Name", "Value", "Global-Default", "Age", "PreemptionPolicy"],
     "/apis/storage.k8s.io/v1/storageclasses": ["Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"],
     "/apis/storage.k8s.io/v1/csinodes": ["Name", "Drivers", "Age"],
+    "/apis/rbac.authorization.k8s.io/v1/roles": ["Name", "Created At"],
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles": ["Name", "Created At"],
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings": ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"],
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"],
+    "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies": ["Name", "Mutations", "ParamKind", "Age"],
+    "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings": ["Name", "PolicyName", "ParamRef", "Age"],
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies": ["Name", "Validations", "ParamKind", "Age"],
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": ["Name", "PolicyName", "ParamRef", "Age"],
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": ["Name", "Created At"],
 }  # fmt: skip
 
