@@ -39,10 +39,10 @@ class Api:
 
 
 @contextmanager
-def kubesim(folder):
-    """The URL of a process of its own, without controllers."""
+def kubesim(folder, *options):
+    """The URL of a process of its own, without controllers if nothing else is said."""
     port = folder / "port"
-    command = [sys.executable, "-m", "restow.kubesim.main", "--no-controllers", "--port-file", str(port)]
+    command = [sys.executable, "-m", "restow.kubesim.main", *(options or ("--no-controllers",)), "--port-file", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60

@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Other": {
         "simulate": ("restow.cli.simulate:simulate", "Run everything on virtual time with faults, and judge it (in a checkout)."),
+        "uninstall": ("restow.cli.uninstall.command:uninstall", "Remove Restow from a cluster, and everything that it has made there."),
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
     },
 }

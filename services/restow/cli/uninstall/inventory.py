@@ -1,0 +1,148 @@
+"""What Restow puts into a cluster, and in which order it goes: values, and what of a listed object is ours.
+
+Order: first what makes gates, then who makes everything else, so that nothing comes back behind us; then what holds back or holds
+capacity; at last definitions, namespaces and rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from restow.domain.beside import GATE, NAMESPACES
+from restow.domain.other_schedulers import LOG
+from restow.kube.annotations import ABORTED, ABORTED_UNTIL, MIGRATION
+from restow.kube.beside import TOUCHED
+
+Object = Mapping[str, Any]
+
+PART_OF, MANAGED_BY, RESTOW = "app.kubernetes.io/part-of", "app.kubernetes.io/managed-by", "restow"
+"""Labels: the first of what `kubectl apply -k deploy/...` has made, the second of what the services make."""
+GROUP = "restow.dev"
+
+
+class Kind(NamedTuple):
+    """A collection of the whole cluster, and what in it is ours."""
+
+    name: str
+    path: str
+    ours: Callable[[Object], bool]
+
+
+class Stage(NamedTuple):
+    """What goes together. The next stage waits until it is gone."""
+
+    title: str
+    kinds: tuple[Kind, ...]
+
+
+def applied(item: Object) -> bool:
+    return labels(item).get(PART_OF) == RESTOW
+
+
+def made(item: Object) -> bool:
+    return labels(item).get(MANAGED_BY) == RESTOW
+
+
+def labels(item: Object) -> Mapping[str, str]:
+    return item["metadata"].get("labels") or {}
+
+
+def _notes(item: Object) -> Mapping[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def _named(*names: str) -> Callable[[Object], bool]:
+    """Also where it was applied without kustomize, which sets the label."""
+    return lambda item: applied(item) or item["metadata"]["name"] in names
+
+
+def _admission(kind: str, *names: str) -> Kind:
+    return Kind(kind, f"/apis/admissionregistration.k8s.io/v1/{plural(kind)}", _named(*names))
+
+
+def plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}es" if lower.endswith("s") else f"{lower}s"
+
+
+def _core(kind: str, ours: Callable[[Object], bool] = applied) -> Kind:
+    return Kind(kind, f"/api/v1/{plural(kind)}", ours)
+
+
+def _of(group: str, kind: str, ours: Callable[[Object], bool] = applied) -> Kind:
+    return Kind(kind, f"/apis/{group}/v1/{plural(kind)}", ours)
+
+
+def _is_placeholder(pod: Object) -> bool:
+    """Or a canary."""
+    return pod["metadata"]["namespace"] in NAMESPACES and made(pod)
+
+
+def _is_class(item: Object) -> bool:
+    return made(item) and item["metadata"]["name"].startswith("restow-hold-")
+
+
+def _names_log(item: Object) -> bool:
+    """The hold of a migration: whoever makes a Reservation by hand does not name a log."""
+    return LOG in labels(item)
+
+
+PODS = _core("Pod")
+DEFINITIONS = _of("apiextensions.k8s.io", "CustomResourceDefinition", lambda item: applied(item) or item["spec"]["group"] == GROUP)
+
+BEFORE: tuple[Stage, ...] = (
+    Stage(
+        "no new pod is gated",
+        (
+            _admission("MutatingAdmissionPolicyBinding", "restow-landing"),
+            _admission("MutatingAdmissionPolicy", "restow-landing"),
+            Kind("Landing", "/apis/restow.dev/v1/landings", lambda item: True),
+        ),
+    ),
+    Stage("the services end", (_of("apps", "Deployment"), Kind("Pod", PODS.path, lambda pod: applied(pod) and "pod-template-hash" in labels(pod)))),
+)
+"""Before the gates are taken away."""
+AFTER: tuple[Stage, ...] = (
+    Stage(
+        "no capacity is held",
+        (
+            Kind("Pod", PODS.path, _is_placeholder),
+            Kind("Reservation", "/apis/batch.volcano.sh/v1alpha1/reservations", _names_log),
+            Kind("Reservation", "/apis/scheduling.koordinator.sh/v1alpha1/reservations", _names_log),
+        ),
+    ),
+    Stage("no class is left", (_of("scheduling.k8s.io", "PriorityClass", _is_class),)),
+    Stage(
+        "nothing is guarded",
+        (
+            _admission("ValidatingAdmissionPolicyBinding", "restow-guard", "restow-holds-ports"),
+            _admission("ValidatingAdmissionPolicy", "restow-guard", "restow-holds-ports"),
+        ),
+    ),
+    Stage(
+        "the broker and its log end",
+        (
+            _of("apps", "StatefulSet"), _of("policy", "PodDisruptionBudget"), _core("Service"), _core("ConfigMap"),
+            _core("PersistentVolumeClaim"), _of("networking.k8s.io", "NetworkPolicy"),
+        ),
+    ),
+    Stage(
+        "nobody has rights",
+        (
+            _of("rbac.authorization.k8s.io", "RoleBinding"), _of("rbac.authorization.k8s.io", "Role"),
+            _of("rbac.authorization.k8s.io", "ClusterRoleBinding"), _of("rbac.authorization.k8s.io", "ClusterRole"), _core("ServiceAccount"),
+        ),
+    ),
+    Stage("the namespaces are gone", (_core("Namespace", _named(*NAMESPACES)),)),
+)  # fmt: skip
+
+
+def gated(pod: Object) -> bool:
+    return any(gate.get("name") == GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def marks(pod: Object) -> list[str]:
+    """Annotations that Restow has left on somebody's pod. What its user has written stays."""
+    known = _notes(pod)
+    return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED) if name in known and (name != MIGRATION or known[name] == ABORTED)]

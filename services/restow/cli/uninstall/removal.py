@@ -1,0 +1,196 @@
+"""Takes Restow out of a cluster, through the API alone. Every step looks anew, so that it may be broken off and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from restow.cli.uninstall.inventory import (
+    AFTER,
+    BEFORE,
+    DEFINITIONS,
+    PODS,
+    Kind,
+    Object,
+    Stage,
+    applied,
+    gated,
+    labels,
+    marks,
+)
+from restow.domain.beside import GATE
+from restow.domain.other_schedulers import LOG
+from restow.kube.client import ApiStatus, Client
+
+PAGE = "500"
+SETTLED = 2.0
+"""Seconds after which every API server has heard that the policy is gone: each follows it by a watch of its own."""
+PATIENCE = 120.0
+"""Seconds in which the objects of one stage must have gone."""
+LOOK = 0.5
+_GONE = (404, 405)
+"""Nobody serves the kind, or nobody lists it."""
+
+
+class Done(NamedTuple):
+    """One thing that was done, or would be. `action`: delete, ungate, unmark, keep."""
+
+    action: str
+    kind: str
+    namespace: str
+    name: str
+    why: str = ""
+
+    @property
+    def named(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Stuck(Exception):
+    """What does not go in time."""
+
+
+Say = Callable[[Done], None]
+
+
+class Removal:
+    """`dry`: says what it would do. `reservations`: also definitions of which people have made objects. Raises ApiStatus, Stuck."""
+
+    def __init__(self, client: Client, say: Say, *, dry: bool, reservations: bool, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._client, self._say, self._dry, self._reservations, self._sleep = client, say, dry, reservations, sleep
+
+    async def run(self) -> None:
+        for stage in BEFORE:
+            await self._stage(stage)
+        await self._ungate()
+        for stage in AFTER:
+            await self._stage(stage)
+        await self._define()
+
+    # -- objects ---------------------------------------------------------------------------------------------------------
+
+    async def _stage(self, stage: Stage) -> None:
+        told: set[str] = set()
+        waited = 0.0
+        while True:
+            left = [(kind, item) async for kind, item in self._ours(stage)]
+            for kind, item in left:
+                if item["metadata"]["uid"] not in told:
+                    told.add(item["metadata"]["uid"])
+                    await self._delete(kind, item)
+            if self._dry or not left:
+                return
+            if waited >= PATIENCE:
+                raise Stuck(f"{stage.title}: not within {PATIENCE:g} s: {', '.join(_said('', *one).named for one in left[:5])}")
+            await self._sleep(LOOK)
+            waited += LOOK
+
+    async def _ours(self, stage: Stage) -> AsyncIterator[tuple[Kind, Object]]:
+        for kind in stage.kinds:
+            async for item in self._listed(kind.path):
+                if kind.ours(item):
+                    yield kind, item
+
+    async def _delete(self, kind: Kind, item: Object) -> None:
+        """Its uid is the precondition. One that terminates is waited for."""
+        meta = item["metadata"]
+        if meta.get("deletionTimestamp"):
+            return
+        self._say(_said("delete", kind, item))
+        if self._dry:
+            return
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta["uid"]}, "propagationPolicy": "Background"}
+        await self._unless_gone(self._client.delete(_path(kind.path, meta), options))
+
+    # -- pods of others --------------------------------------------------------------------------------------------------
+
+    async def _ungate(self) -> None:
+        """Until nobody is gated: the policy may have reached a pod after it was deleted, on a server that had not heard of it."""
+        first = True
+        while True:
+            found = [pod async for pod in self._listed(PODS.path) if gated(pod) or marks(pod)]
+            for pod in found:
+                await self._free(pod)
+            if self._dry or (not first and not any(map(gated, found))):
+                return
+            first = False
+            await self._sleep(SETTLED)
+
+    async def _free(self, pod: Object) -> None:
+        meta, left = pod["metadata"], marks(pod)
+        patch: dict[str, Any] = {"metadata": {"uid": meta["uid"]}}
+        if gated(pod):
+            self._say(_said("ungate", PODS, pod))
+            patch["spec"] = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+        if left:
+            self._say(_said("unmark", PODS, pod, ", ".join(left)))
+            patch["metadata"]["annotations"] = dict.fromkeys(left)
+        if not self._dry:
+            await self._unless_gone(self._client.patch(_path(PODS.path, meta), patch, "strategic"))
+
+    # -- definitions -----------------------------------------------------------------------------------------------------
+
+    async def _define(self) -> None:
+        """Deleting a definition deletes every object of it. One that Volcano or Koordinator has installed is not ours."""
+        kept: set[str] = set()
+        async for item in self._listed(DEFINITIONS.path):
+            if not DEFINITIONS.ours(item):
+                continue
+            theirs = await self._made_by_people(item)
+            if theirs and not self._reservations:
+                kept.add(item["metadata"]["name"])
+                why = f"{theirs} of its objects {'was' if theirs == 1 else 'were'} not made by Restow, and would be deleted with it"
+                self._say(_said("keep", DEFINITIONS, item, why))
+        await self._stage(
+            Stage("the definitions are gone", (DEFINITIONS._replace(ours=lambda item: DEFINITIONS.ours(item) and item["metadata"]["name"] not in kept),))
+        )
+
+    async def _made_by_people(self, definition: Object) -> int:
+        spec = definition["spec"]
+        if not applied(definition) or spec["group"] == "restow.dev":
+            return 0
+        served = next((version["name"] for version in spec["versions"] if version["served"]), "")
+        path = f"/apis/{spec['group']}/{served}/{spec['names']['plural']}"
+        return len([item async for item in self._listed(path) if LOG not in labels(item)])
+
+    # -- requests --------------------------------------------------------------------------------------------------------
+
+    async def _listed(self, path: str) -> AsyncIterator[Object]:
+        """Page by page; nothing where nobody serves the kind."""
+        more = ""
+        while True:
+            query = [("limit", PAGE), *([("continue", more)] if more else [])]
+            try:
+                answer = msgspec.json.decode(await self._client.get(path, query))
+            except ApiStatus as status:
+                if status.code in _GONE:
+                    return
+                raise
+            for item in answer["items"]:
+                yield item
+            more = answer["metadata"].get("continue") or ""
+            if not more:
+                return
+
+    async def _unless_gone(self, request: Awaitable[bytes]) -> None:
+        """Another of its name is looked at when everything is listed again."""
+        try:
+            await request
+        except ApiStatus as status:
+            if status.code not in (404, 409):
+                raise
+
+
+def _path(collection: str, meta: Object) -> str:
+    prefix, name = collection.rsplit("/", 1)
+    where = f"/namespaces/{quote(meta['namespace'], safe='')}" if meta.get("namespace") else ""
+    return f"{prefix}{where}/{name}/{quote(meta['name'], safe='')}"
+
+
+def _said(action: str, kind: Kind, item: Object, why: str = "") -> Done:
+    meta = item["metadata"]
+    return Done(action, kind.name, meta.get("namespace") or "", meta["name"], why)

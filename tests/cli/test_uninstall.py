@@ -1,0 +1,166 @@
+"""`restow uninstall` against kubesim, without any service of Restow: what Restow made goes, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cli.conftest import Api, kubesim
+
+from restow.cli.uninstall import removal
+from restow.cli.uninstall.inventory import AFTER, BEFORE, DEFINITIONS
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+OURS, MADE = {"app.kubernetes.io/part-of": "restow"}, {"app.kubernetes.io/managed-by": "restow", "restow.dev/log": "log-1"}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+VOLCANO = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
+LANDINGS = "/apis/restow.dev/v1/landings"
+PODS = "/api/v1/namespaces/default/pods"
+SPEC = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}
+COLLECTIONS = [
+    *dict.fromkeys(kind.path for stage in (*BEFORE, *AFTER) for kind in stage.kinds), DEFINITIONS.path, "/api/v1/events", "/api/v1/nodes",
+    "/apis/apps/v1/replicasets",
+]  # fmt: skip
+
+
+def objects(api):
+    """All that is there, by kind and name."""
+    found = set()
+    for path in COLLECTIONS:
+        try:
+            listed = api.call("GET", path)
+        except OSError:
+            continue
+        found |= {(path, one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in listed["items"]}
+    return found
+
+
+def manifests(*files):
+    for file in files:
+        yield from yaml.safe_load_all((DEPLOY / file).read_text())
+
+
+def create(api, path, kind, name, spec=None, labels=None, **more):
+    version = "apps/v1" if "/apps/" in path else "v1"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels or {}, **more}}
+    return api.call("POST", path, body | ({"spec": spec} if spec else {}))
+
+
+def applied(api):
+    """deploy/crds, deploy/beside and a Deployment, as kustomize labels them; and what services have made."""
+    for one in manifests("crds/reservations.batch.volcano.sh.yaml", "crds/queues.scheduling.volcano.sh.yaml", "beside/crd.yaml"):
+        api.call("POST", CRDS, one)
+    for one in manifests("beside/landing.yaml", "beside/guard.yaml"):
+        kind = one["kind"].lower().replace("policy", "policie") if one["kind"].endswith("Policy") else one["kind"].lower()
+        api.call("POST", f"/apis/admissionregistration.k8s.io/v1/{kind}s", one)
+    for name in ("restow-holds", "restow-holds-ports", "restow-system"):
+        create(api, "/api/v1/namespaces", "Namespace", name, labels=OURS)
+    template = {"metadata": {"labels": {"app": "s"}}, "spec": SPEC}
+    deployment = {"replicas": 1, "selector": {"matchLabels": {"app": "s"}}, "template": template}
+    create(api, "/apis/apps/v1/namespaces/restow-system/deployments", "Deployment", "restow-descheduler", deployment, OURS)
+    create(api, "/api/v1/namespaces/restow-system/configmaps", "ConfigMap", "restow-policy", labels=OURS)
+    body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": {"name": "log-1", "labels": MADE}, "spec": {"open": {}}}
+    api.call("POST", LANDINGS, body)
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "restow-hold-7", "labels": MADE}, "value": 7}
+    api.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    create(api, "/api/v1/namespaces/restow-holds/pods", "Pod", "hold-1", SPEC, MADE)
+    create(api, "/api/v1/namespaces/restow-holds/pods", "Pod", "canary-guest-1", {**SPEC, "schedulingGates": [{"name": "restow.dev/canary"}]}, MADE)
+    reservation(api, "restow-hold-x-1", MADE)
+
+
+def reservation(api, name, labels=None):
+    spec = {"owners": [{"labelSelector": {}}], "tasks": [{"name": "t", "replicas": 1, "template": {"spec": SPEC}}]}
+    meta = {"name": name, "labels": labels or {}}
+    api.call("POST", VOLCANO, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Reservation", "metadata": meta, "spec": spec})
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch):
+    monkeypatch.setattr(removal, "SETTLED", 0.1)
+    with kubesim(tmp_path, "--controllers") as url:
+        found = Api(url)
+        create(found, PODS, "Pod", "theirs", SPEC)
+        yield found
+
+
+def test_nothing_is_left_and_nothing_else_is_touched(api, restow):
+    before = objects(api)
+    applied(api)
+    create(api, PODS, "Pod", "waits", {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}, {"name": "theirs"}]})
+    marks = {"restow.dev/migration": "aborted", "restow.dev/aborted-until": "5", "restow.dev/movable": "true"}
+    create(api, PODS, "Pod", "marked", SPEC, annotations=marks)
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert result.exit_code == 0, result.output
+    assert objects(api) - before == {("/api/v1/pods", "default", "waits"), ("/api/v1/pods", "default", "marked")}
+    assert before <= objects(api)
+    assert api.call("GET", f"{PODS}/waits")["spec"]["schedulingGates"] == [{"name": "theirs"}]
+    assert api.call("GET", f"{PODS}/marked")["metadata"]["annotations"] == {"restow.dev/movable": "true"}
+    assert "ungated Pod default/waits\n" in result.output
+    assert "deleted Landing log-1\n" in result.output
+    lines = result.output.splitlines()
+    first = {line.split()[1]: i for i, line in reversed(list(enumerate(lines)))}
+    assert first["MutatingAdmissionPolicy"] < first["Deployment"] < lines.index("ungated Pod default/waits") < lines.index("deleted Pod restow-holds/hold-1")
+    again = restow("uninstall", "--kube", api.url, "--yes")
+    assert (again.exit_code, again.output) == (0, "nothing of Restow is in this cluster\n")
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(api, restow):
+    applied(api)
+    before = objects(api)
+    said = restow("uninstall", "--kube", api.url, "--dry-run", "-o", "json")
+    assert objects(api) == before
+    done = restow("uninstall", "--kube", api.url, "--yes", "-o", "json")
+    planned, carried = ({tuple(one.values()) for one in json.loads(r.output)} for r in (said, done))
+    assert planned == carried
+
+
+def test_a_definition_whose_objects_people_have_made_stays_unless_they_say_so(api, restow):
+    applied(api)
+    reservation(api, "tomorrow")
+    kept = "reservations.batch.volcano.sh"
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert f"kept CustomResourceDefinition {kept}: 1 of its objects was not made by Restow, and would be deleted with it" in result.output
+    assert [one["metadata"]["name"] for one in api.call("GET", CRDS)["items"]] == [kept]
+    assert [one["metadata"]["name"] for one in api.call("GET", VOLCANO)["items"]] == ["tomorrow"]
+    assert restow("uninstall", "--kube", api.url, "--yes", "--with-reservations").exit_code == 0
+    assert api.call("GET", CRDS)["items"] == []
+
+
+def test_what_volcano_has_installed_stays(api, restow):
+    (crd,) = manifests("crds/queues.scheduling.volcano.sh.yaml")
+    del crd["metadata"]["labels"]
+    api.call("POST", CRDS, crd)
+    assert restow("uninstall", "--kube", api.url, "--yes").output == "nothing of Restow is in this cluster\n"
+    assert len(api.call("GET", CRDS)["items"]) == 1
+
+
+def test_nobody_is_asked_where_nobody_can_answer(api, restow):
+    applied(api)
+    before = objects(api)
+    result = restow("uninstall", "--kube", api.url)
+    assert result.exit_code == 2
+    assert "nobody can be asked here; allowed: --yes" in result.said
+    assert objects(api) == before
+
+
+def test_broken_off_anywhere_it_can_be_run_again(api, restow, monkeypatch):
+    before = objects(api)
+    applied(api)
+    create(api, PODS, "Pod", "waits", {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}]})
+    own, left = removal.Removal._unless_gone, 0
+
+    async def breaks(self, request):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            request.close()
+            raise ConnectionError("the link is gone")
+        await own(self, request)
+
+    monkeypatch.setattr(removal.Removal, "_unless_gone", breaks)
+    for _ in range(30):
+        left = 2
+        if restow("uninstall", "--kube", api.url, "--yes").exit_code == 0:
+            break
+    assert objects(api) - before == {("/api/v1/pods", "default", "waits")}
+    assert not api.call("GET", f"{PODS}/waits")["spec"].get("schedulingGates")
