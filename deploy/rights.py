@@ -1,7 +1,7 @@
 """Who may do what: at the Kubernetes API (RBAC) and at the broker. One declaration of each; `make rights` writes the manifests from
 them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 
-    python deploy/rights.py            writes rights.yaml in deploy/base and deploy/beside, and deploy/nats/permissions.conf
+    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside and deploy/autoscalers, and deploy/nats/permissions.conf
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ DEPLOY = Path(__file__).parent
 RBAC = DEPLOY / "base" / "rights.yaml"
 BESIDE = DEPLOY / "beside" / "rights.yaml"
 HOST_PORTS = DEPLOY / "beside" / "host-ports" / "rights.yaml"
+AUTOSCALERS = DEPLOY / "autoscalers" / "rights.yaml"
 PERMISSIONS = DEPLOY / "nats" / "permissions.conf"
 HEADER = "# Written by `make rights` from deploy/rights.py; change it there.\n"
 NAMESPACE = "restow-system"
@@ -117,6 +118,12 @@ HOLDS: dict[str, tuple[Rule, ...]] = {
     "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "delete"),),
 }
 """What they may do where the placeholders are."""
+NODES: dict[str, tuple[Rule, ...]] = {
+    "descheduler": (
+        Rule("What autoscalers read of a node, and its cordon; the guard (guard.yaml) lets nothing else of it be changed.", "", "nodes", "get patch"),
+    ),
+}
+"""What they may do where autoscalers are told of nodes."""
 PLACES = {BESIDE: "restow-holds", HOST_PORTS: "restow-holds-ports"}
 
 
@@ -137,11 +144,16 @@ def host_ports() -> str:
     return HEADER + "---\n".join(_added("Role", holds, PLACES[HOST_PORTS]))
 
 
-def _added(kind: str, rules: dict[str, tuple[Rule, ...]], namespace: str = "") -> list[str]:
+def autoscalers() -> str:
+    """`deploy/autoscalers/rights.yaml`."""
+    return HEADER + "---\n".join(_added("ClusterRole", NODES, what="autoscalers"))
+
+
+def _added(kind: str, rules: dict[str, tuple[Rule, ...]], namespace: str = "", what: str = "beside") -> list[str]:
     return [
         part
         for service, its in rules.items()
-        for part in _role(kind, f"restow-{service}-beside", f"restow-{service}", its, ("",) * len(its), namespace)
+        for part in _role(kind, f"restow-{service}-{what}", f"restow-{service}", its, ("",) * len(its), namespace)
     ]
 
 
@@ -313,4 +325,5 @@ if __name__ == "__main__":
     RBAC.write_text(rbac())
     BESIDE.write_text(beside())
     HOST_PORTS.write_text(host_ports())
+    AUTOSCALERS.write_text(autoscalers())
     PERMISSIONS.write_text(permissions())

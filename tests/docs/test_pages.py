@@ -19,7 +19,7 @@ from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.plugins import PLUGINS
 from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import CANCELLED, ENDED, SENTENCES
+from restow.domain.verdicts import CANCELLED, ENDED, RETURNED, SENTENCES
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
 from restow.runtime.telemetry import Metrics
@@ -95,9 +95,14 @@ def test_every_verdict_of_a_plan_is_in_the_table():
 def test_every_reason_for_which_a_migration_ends_or_a_plan_is_cancelled_is_in_the_table_and_in_the_registry():
     said = {text for text in strings("migration") if REASON.fullmatch(text)} - {"NotLookedAt", "MovePod", "DaemonSet", "MigrationDecider"}
     assert {"HoldTaken", "PodMoved", "SlotTimeout"} < said
-    assert said <= set(ENDED) | set(CANCELLED) | set(SENTENCES)
+    assert said <= set(ENDED) | set(CANCELLED) | set(SENTENCES) | set(RETURNED)
     explained = section("Why moves end")
     assert {reason for reason in (*ENDED, *CANCELLED) if f"`{reason}`" not in explained} == set()
+
+
+def test_every_reason_for_which_a_node_is_not_emptied_is_named():
+    explained = section("Cluster autoscalers")
+    assert {reason for reason in RETURNED if f"`{reason}`" not in explained} == set()
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():

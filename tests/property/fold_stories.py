@@ -190,7 +190,7 @@ class Story:
         uid, (follower, next_one), target = self.pick([uid for uid in known if uid in state.returned] or list(known)), self.chance.sample(new, 2), self.pick(KEPT)
         source, of, id, hold, slot = state.charges[uid].node, known[uid], f"plan-{number}-1", f"hold-{number}", "t-0"
         told = [
-            plan(f"plan-{number}", move(id, uid, source, target)),
+            plan(f"plan-{number}", move(id, uid, source, target), whole=number % 2 > 0),
             e.Holding(id, NOW + 5),
             reservation(hold, ("t", 1, of.shape), migration=id),
             e.ReservationAccepted(hold, 1, 1, NOW + 5),
@@ -207,6 +207,7 @@ class Story:
             e.PodChanged(follower, target, "Running", ready=True),
             e.Landed(id, follower, target),
             e.LandingClosed(id),
+            *((e.NodeEmptied(source, f"plan-{number}"),) if number % 4 == 1 else ()),
             e.PodGone(follower),
             pod(next_one, of.shape, source, owner=of.owner, labels=of.labels),
         ]
@@ -258,7 +259,7 @@ class Story:
             e.PodGroupObserved("default", "p", "u", NOW, phase="Pending"),
             e.Enqueued("default", self.pick(("p", "g"))),
             configured("reservation", config.ReservationConfig(default_ttl=7_000)),
-            configured("migration", config.MigrationConfig(interval=7_000)),
+            configured("migration", config.MigrationConfig(interval=7_000, emptied=self.pick(("none", "cordon", "cordon")))),
             configured("gc", config.GcConfig(period=7_000)),
             e.Collected(self.pick(HOLDS), "Retention"),
             e.SnapshotTaken(self.pick((5, 50)), 1, 1),

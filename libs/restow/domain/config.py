@@ -157,7 +157,9 @@ class MigrationConfig(Config):
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
     seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
     may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
-    these a placeholder pod holds the slot (`domain/beside.py`)."""
+    these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
+    `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
+    first eviction on, until `emptied_for` (milliseconds) after it was empty."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -180,6 +182,9 @@ class MigrationConfig(Config):
     abort_deadline: int = 120_000
     movable_owners: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    protect_targets: bool = False
+    emptied: Literal["none", "announce", "cordon"] = "none"
+    emptied_for: int = 1_800_000
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

@@ -60,6 +60,14 @@ class CloseLanding(Effect):
     migration: MigrationId
 
 
+class MarkNode(Effect):
+    """Have a node say what we want of it: `protect` it from autoscalers, keep it free for the `plan` that empties it (empty: do not)."""
+
+    node: NodeName
+    protect: bool
+    plan: str = ""
+
+
 class BindClaim(Effect):
     """For an unbound claim (`namespace/name`) of a pod that is placed on `node`: reserve this PersistentVolume for it, or
     where `volume` is "" have one provisioned there."""

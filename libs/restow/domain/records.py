@@ -310,6 +310,13 @@ class Landing(Record):
     until: Millis
 
 
+class Emptied(Record):
+    """A node that this plan empties wholly. `at`: since when nobody is on it any more, 0 while somebody is."""
+
+    plan: PlanId
+    at: Millis = Millis(0)
+
+
 def hold_names(id: MigrationId) -> tuple[str, str]:
     """Of the Reservations that hold its slot at the target, and at the source where it turns back."""
     return f"restow-{id}", f"restow-{id}-back"

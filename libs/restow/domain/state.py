@@ -125,6 +125,7 @@ class ClusterState(Charges):
         self.changed_rows.append(self.table.rows[name])
         self.table.remove_node(name)
         self.drop(self.nodes, name)
+        self.drop(self.emptied, name)
         self.capacity_epoch += 1
 
     def _lose(self, name: NodeName, key: SlotKey) -> None:

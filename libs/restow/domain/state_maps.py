@@ -42,6 +42,7 @@ from restow.domain.records import (
     Charge,
     Demand,
     DemandSlot,
+    Emptied,
     GroupMoves,
     Landing,
     Leader,
@@ -76,7 +77,7 @@ NODE_LOST = "NodeLost"
 class Touched:
     """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
 
-    __slots__ = ("findings", "groups", "migrations", "pods", "queues", "reservations", "shapes")
+    __slots__ = ("findings", "groups", "migrations", "nodes", "pods", "queues", "reservations", "shapes")
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, None] = {}
@@ -86,6 +87,7 @@ class Touched:
         self.groups: dict[Group, None] = {}
         self.queues: dict[str, None] = {}
         self.findings: dict[tuple[str, NodeName], None] = {}
+        self.nodes: dict[NodeName, None] = {}
 
 
 def _path(event: Any) -> str:
@@ -262,6 +264,8 @@ class Maps:
     """By job: what was tried for pods that wait."""
     landings: dict[MigrationId, Landing] = stored(dict)
     """Moves for which the API gates what a controller makes."""
+    emptied: dict[NodeName, Emptied] = stored(dict)
+    """Nodes that a plan empties, or has emptied, for somebody to take away."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""

@@ -123,6 +123,16 @@ ENDED = _OF_MOVES | {
 }
 """Why a migration ended otherwise than planned, by id."""
 
+NOT_EMPTIED, REFILLED, NOT_TAKEN, UNCORDONED, OFF = "NotEmptied", "Refilled", "NotTaken", "Uncordoned", "Off"
+RETURNED = {
+    NOT_EMPTIED: "its plan did not finish",
+    REFILLED: "somebody is on it again, or capacity is held there",
+    NOT_TAKEN: "nobody took it away in time",
+    UNCORDONED: "somebody else uncordoned it",
+    OFF: "the policy does not ask for it any more",
+}
+"""Why a node that a plan was to empty, or has emptied, is anybody's again, by id."""
+
 CANCELLED = {
     "PodGone": "the pod that waits for capacity is gone",
     "PodPlaced": "the pod that waits for capacity has found a node",

@@ -12,6 +12,7 @@ from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
+from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE
 from restow.domain.pod_controllers import MOVABLE
 from restow.kube import cpus, wire
@@ -72,6 +73,7 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
         ready=_is(status.conditions, "Ready"),
         unschedulable=bool(spec.unschedulable),
         cpus=cpus.read_topology(node.metadata.annotations),
+        marks={name: value for name in (PROTECTED, CORDONED) if (value := (node.metadata.annotations or {}).get(name))},
     )
 
 

@@ -26,6 +26,7 @@ from restow.domain.effects import (
     EvictVictim,
     Land,
     LetGo,
+    MarkNode,
     WritePodGroupStatus,
     WriteQueueStatus,
     WriteReservationStatus,
@@ -349,5 +350,5 @@ def _expects_a_fact(effect: Effect) -> bool:
     return isinstance(
         effect,
         Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction
-        | CreatePlaceholder | DeletePlaceholder | Land | LetGo,
+        | CreatePlaceholder | DeletePlaceholder | Land | LetGo | MarkNode,
     )  # fmt: skip

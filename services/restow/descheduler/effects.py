@@ -16,6 +16,7 @@ from restow.domain.effects import (
     DeleteReservation,
     Effect,
     Evict,
+    MarkNode,
     OpenLanding,
     TellBounced,
     TellGroupMoves,
@@ -29,6 +30,7 @@ from restow.kube import effects as k
 from restow.kube import reservation_objects
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.group_moves import GroupMoveEffects
+from restow.kube.node_marks import NodeMarks
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
@@ -55,6 +57,7 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
         TellGroupMoves: Executor(effects.tell_group, limit=4, settle=0),
         TellBounced: Executor(effects.tell_bounced, limit=4, settle=0),
         DeleteReservation: Executor(effects.delete, limit=16),
+        MarkNode: Executor(effects.mark, limit=8),
     }
 
 
@@ -65,6 +68,7 @@ class _MigrationEffects:
         self._pods = k.Effects(context.client, once)
         self._holds = reservation_objects.Reservations(context.client, once)
         self._groups = GroupMoveEffects(context.client, once)
+        self._nodes = NodeMarks(context.client, once)
         self._told: dict[tuple[str, str], tuple[str, int]] = {}
         """PodGroup → its uid and the version that was written last."""
         context.metrics.gauges(lambda: {"lineages_bounced": len(context.state.left_alone)})
@@ -182,6 +186,12 @@ class _MigrationEffects:
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         fact = state.reservations[effect.reservation].fact
         outcome = await self._holds.delete(reservation_objects.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
+        return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
+
+    async def mark(self, effect: MarkNode, state: ClusterState) -> Answer:
+        """What the node has then is a fact."""
+        node = state.nodes[effect.node]
+        outcome = await self._nodes.mark(node.name, node.uid, state.log, protect=effect.protect, plan=effect.plan)
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     def _report(self, migration: MigrationId, reason: str, message: str = "") -> Report:

@@ -11,7 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from restow.contracts.ids import PlanId
+from restow.contracts.ids import NodeName, PlanId
 from restow.domain.defragmentation import PLUGIN
 from restow.domain.migration.deschedule import PLANNER as POLICY
 from restow.domain.migration.deschedule import cycle_of
@@ -49,6 +49,8 @@ class DeschedulerMetrics:
         self._moves = Counter("restow_planned_moves", "Moves of these plans", ("trigger", "planner"), **more)
         self._gain = Gauge("restow_last_plan_gain", "What the last plan of all nodes promised to gain", ("what",), **more)
         self._before = Gauge("restow_last_plan_before", "What there was when the last plan of all nodes was made", ("what",), **more)
+        self._emptied = Counter("restow_nodes_emptied", "Nodes that plans have emptied for somebody to take away (policy emptied)", **more)
+        self._returned = Counter("restow_nodes_returned", "Of these, those that nobody took away in time, or that somebody was on again", **more)
         self._cycles: dict[str, tuple[int, float]] = {}
         """Triggers of a whole policy whose plans are under way: how many, and seconds of the longest that is over."""
         self._state = lambda: context.state
@@ -58,6 +60,8 @@ class DeschedulerMetrics:
         state = self._state()
         counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
         steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
+        empty = float(sum(known.at > 0 for known in state.emptied.values()))
+        yield Labelled("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", (), [((), empty)])
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
 
     # -- what happened -------------------------------------------------------------------------------------------------
@@ -96,6 +100,12 @@ class DeschedulerMetrics:
         if plan.planned.plugin == PLUGIN or plan.planned.planner == POLICY:
             self._cycle(PlanId(plan.planned.plan), plan.planned.planner, seconds)
         self._strategy.labels(plan.planned.plugin, _profile(state, plan)).observe(seconds)
+
+    def emptied(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        self._emptied.inc()
+
+    def returned(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        self._returned.inc()
 
     def _cycle(self, plan: PlanId, planner: str, seconds: float) -> None:
         """Of a whole policy all plans of one trigger are one loop; it ends with the last of them."""

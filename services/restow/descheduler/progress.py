@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from restow.contracts.ids import MigrationId, PlanId
+from restow.contracts.ids import MigrationId, NodeName, PlanId
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 from restow.runtime.service import Context
@@ -21,6 +21,12 @@ class Listener(Protocol):
     def over(self, state: ClusterState, plan: Plan) -> None:
         """Every migration of the plan has ended."""
 
+    def emptied(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        """Nobody is on the node any more, which the plan has emptied for somebody to take away."""
+
+    def returned(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        """It is anybody's again. Not told of a node that was taken away."""
+
 
 class Progress:
     """Looks after each commit of its own family."""
@@ -33,6 +39,7 @@ class Progress:
         self._open: dict[MigrationId, Step] = {}
         self._gone: set[MigrationId] = set()
         """Of the open ones those whose pod was evicted, and that was told."""
+        self._emptied: dict[NodeName, PlanId] = {}
 
     async def run(self) -> None:
         """From when the log is caught up, for ever."""
@@ -53,6 +60,18 @@ class Progress:
         self._new_plans(state, listeners)
         self._migrations(state, listeners)
         self._plans_over(state, listeners)
+        self._nodes_emptied(state, listeners)
+
+    def _nodes_emptied(self, state: ClusterState, listeners: Sequence[Listener]) -> None:
+        before, self._emptied = self._emptied, {node: known.plan for node, known in state.emptied.items() if known.at}
+        for node, plan in self._emptied.items():
+            if before.get(node) != plan:
+                for listener in listeners:
+                    listener.emptied(state, node, plan)
+        for node, plan in before.items():
+            if node not in self._emptied and node in state.nodes:
+                for listener in listeners:
+                    listener.returned(state, node, plan)
 
     def _new_plans(self, state: ClusterState, listeners: Sequence[Listener]) -> None:
         for id in [id for id in state.plans if id not in self._plans]:

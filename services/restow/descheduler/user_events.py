@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import NodeName, PlanId, PodUid
+from restow.domain.duration import format_milliseconds
 from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.records import Migration, Plan, Step
 from restow.domain.state import ClusterState
@@ -59,6 +60,14 @@ class Told:
                 f"{_pods(stayed[node])} not moved" if stayed[node] else "",
             )
             self._of_node(state, node, "MigrationDone", "Plan", f"plan {plan.planned.plan} is over: {what}")
+
+    def emptied(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        config = state.migration_config
+        kept = f", and nobody is placed here for {format_milliseconds(config.emptied_for)}" if config.emptied == "cordon" else ""
+        self._of_node(state, node, "NodeEmptied", "Plan", f"plan {plan} has emptied this node: it may be taken away{kept}")
+
+    def returned(self, state: ClusterState, node: NodeName, plan: PlanId) -> None:
+        self._of_node(state, node, "NodeReturned", "Plan", f"this node, which plan {plan} has emptied, was not taken away: it is anybody's again")
 
     def _of_node(self, state: ClusterState, node: NodeName, reason: str, action: str, note: str, warning: bool = False) -> None:
         known = state.nodes.get(node)

@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
-from domain.build import NOW, given, node, pod, replica_of, shape, then
+from domain.build import NOW, configured, given, node, pod, replica_of, shape, then
 
 from restow.contracts import events as e
 from restow.contracts.values import Move, Packing
 from restow.descheduler.progress import Progress
 from restow.descheduler.user_events import Told
+from restow.domain.config import DefragmentationArgs, MigrationConfig
 
 NONE = Packing(2, 0, 0, 0, 0, 0)
 
@@ -27,6 +28,12 @@ class Heard:
 
     def over(self, state, plan):
         self.said.append(("over", plan.planned.plan))
+
+    def emptied(self, state, node, plan):
+        self.said.append(("emptied", node, plan))
+
+    def returned(self, state, node, plan):
+        self.said.append(("returned", node, plan))
 
     def take(self):
         said, self.said = self.said, []
@@ -118,4 +125,32 @@ def test_nodes_and_pods_are_told_in_sentences():
         ("Node", "b", "Normal", "plan x (api) is to move 2 pods to it"),
         ("Pod", "p1", "Warning", "stays on a, was to move to b: Budget: one must stay (migration x-1)"),
         ("Node", "a", "Normal", "plan x is over: 2 pods not moved"),
+    ]
+
+
+def test_an_emptied_node_is_told_once_and_so_is_that_it_was_not_taken_away():
+    conf = MigrationConfig(emptied="announce", defragmentation=DefragmentationArgs(wholeNodes=True))
+    state = given(configured("migration", conf), node("a"), node("b"), shape("s"), *(pod(f"p{i}", node=n, owner=replica_of("rs")) for i, n in enumerate("ab")))
+    moves = Move("x-0", "p0", "default", "p0", "a", "c"), Move("x-1", "p1", "default", "p1", "b", "c")
+    then(state, e.Planned("x", "Defragmentation", moves, NONE, NONE, ("a", "b"), whole=True))
+    for id in ("x-0", "x-1"):
+        then(state, e.Holding(id, NOW), e.Held(id), e.Evicting(id, NOW + 60_000))
+    progress, heard = watched(state)
+    notices = []
+    told = Progress(SimpleNamespace(state=state), (Told(SimpleNamespace(record=notices.append)),))
+    told.look(tell=False)
+
+    def after(*events):
+        then(state, *events)
+        progress.look(tell=True)
+        told.look(tell=True)
+        return [said for said in heard.take() if said[0] in ("emptied", "returned")]
+
+    assert after(e.NodeEmptied("a", "x"), e.NodeEmptied("b", "x")) == [("emptied", "a", "x"), ("emptied", "b", "x")]
+    assert after(e.PlanCancelled("x", "")) == []
+    assert after(e.NodeGone("b"), e.NodeReturned("a", "x", "NotTaken")) == [("returned", "a", "x")], "b was taken away"
+    assert [(n.regarding.name, n.reason, n.note) for n in notices if n.regarding.kind == "Node"][-3:] == [
+        ("a", "NodeEmptied", "plan x has emptied this node: it may be taken away"),
+        ("b", "NodeEmptied", "plan x has emptied this node: it may be taken away"),
+        ("a", "NodeReturned", "this node, which plan x has emptied, was not taken away: it is anybody's again"),
     ]

@@ -40,7 +40,8 @@ class Synced(Event, tag="cluster.synced"):
 
 class NodeObserved(Event, tag="cluster.node_observed"):
     """A node, as scheduling reads it. `devices` is the number of its GPUs; `cpus` are its logical CPUs, if an annotation
-    lists them. `unreadable`: why its object cannot be read; all else is then as it was known last, and it is `unschedulable`."""
+    lists them. `unreadable`: why its object cannot be read; all else is then as it was known last, and it is `unschedulable`.
+    `marks`: the annotations that say what Restow itself has set on it (`restow.dev/protected`, `restow.dev/cordoned`)."""
 
     name: NodeName
     uid: str
@@ -52,6 +53,7 @@ class NodeObserved(Event, tag="cluster.node_observed"):
     unschedulable: bool = False
     cpus: tuple[Cpu, ...] = ()
     unreadable: str = ""
+    marks: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class NodeGone(Event, tag="cluster.node_gone"):

@@ -100,6 +100,23 @@ class LandingClosed(Event, tag="migration.landing_closed"):
     migration: MigrationId
 
 
+class NodeEmptied(Event, tag="migration.node_emptied"):
+    """A plan has emptied the node wholly: nobody but DaemonSets' and static pods is on it. Only where the policy says that somebody is to
+    take such nodes away (`emptied`)."""
+
+    node: NodeName
+    plan: PlanId
+
+
+class NodeReturned(Event, tag="migration.node_returned"):
+    """A node that a plan was to empty, or has emptied, is anybody's again. `reason`: NotEmptied, Refilled (somebody is on it again, or capacity is
+    held there), NotTaken (nobody took it away in time), Uncordoned (by somebody else), Off (by the policy)."""
+
+    node: NodeName
+    plan: PlanId
+    reason: str
+
+
 class Held(Event, tag="migration.held"):
     migration: MigrationId
 

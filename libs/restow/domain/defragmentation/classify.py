@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from restow.contracts.ids import Millis, NodeName
+from restow.domain.autoscalers import may_go
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.cooling import rests
@@ -89,8 +90,9 @@ def usable(state: ClusterState) -> np.ndarray:
 
 
 def promised_to_others(state: ClusterState, time: Millis) -> np.ndarray:
-    """`(nodes,) bool`: rows that tasks of starving jobs wait for, or that a window keeps: no hold would be placed there (RULES G-8)."""
-    return state.table.mask(state.reserved_on) | closed(state, time)
+    """`(nodes,) bool`: rows that tasks of starving jobs wait for, or that a window keeps: no hold would be placed there (RULES G-8); and those that
+    an autoscaler takes away, or would like to."""
+    return state.table.mask(state.reserved_on) | closed(state, time) | state.table.mask(name for name, node in state.nodes.items() if may_go(node))
 
 
 def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> str:

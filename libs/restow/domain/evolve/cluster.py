@@ -27,6 +27,8 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     known = state.nodes.get(event.name)
     if known is not None and known.uid != event.uid:
         state.forget_node(event.name)
+    if event.marks or (known is not None and known.marks) or event.name in state.emptied:
+        state.touched.nodes[event.name] = None
     state.put(state.nodes, event.name, event)
     node_devices.set_node(state, event.name)
     state.capacity_epoch += 1

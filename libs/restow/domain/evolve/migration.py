@@ -12,7 +12,7 @@ from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
-from restow.domain.records import FINAL, Landing, Migration, Plan, Refusal, Step
+from restow.domain.records import FINAL, Emptied, Landing, Migration, Plan, Refusal, Step
 from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
@@ -38,6 +38,7 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
     _configured(state, event)
     state.timed_from = state.time
     searches.configured(state)
+    state.touched.nodes |= dict.fromkeys(name for name, node in state.nodes.items() if node.marks)
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
@@ -200,6 +201,7 @@ def _step(to: Step, after: frozenset[Step]):
         if to is Step.EVICTING:
             record = replace(record, evicting=bounded(event.deadline - state.migration_config.evicts_for))
             _count(state, record)
+            _empties(state, record)
         if to is Step.EVICTING and record.lineage and not record.armed:
             record = replace(record, asked=state.clock)
         if to is Step.EVICTED:
@@ -300,6 +302,31 @@ def landing_closed(state: ClusterState, event: e.LandingClosed) -> None:
         state.void["migration.landing_closed"] += 1
 
 
+def _empties(state: ClusterState, record: Migration) -> None:
+    """Its node is to be taken away when the plan has emptied it, if the policy says so."""
+    known = state.plans.get(PlanId(record.plan))
+    if known is None or not known.planned.whole or known.planned.demand or record.move.follows or state.migration_config.emptied == "none":
+        return
+    node = record.move.source
+    if node in state.nodes and (node not in state.emptied or state.emptied[node].plan != record.plan):
+        state.put(state.emptied, node, Emptied(PlanId(record.plan)))
+
+
+def node_emptied(state: ClusterState, event: e.NodeEmptied) -> None:
+    if event.node not in state.emptied:
+        state.void["migration.node_emptied"] += 1
+        return
+    state.put(state.emptied, event.node, Emptied(event.plan, state.time))
+    state.touched.nodes[event.node] = None
+
+
+def node_returned(state: ClusterState, event: e.NodeReturned) -> None:
+    if state.drop(state.emptied, event.node) is None:
+        state.void["migration.node_returned"] += 1
+        return
+    state.touched.nodes[event.node] = None
+
+
 def _count(state: ClusterState, record: Migration) -> None:
     """Of evictions only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
     looking at all of them at each one costs the square of their number."""
@@ -320,6 +347,8 @@ RULES: Rules = {
     e.Bounced: bounces.bounced,
     e.LandingOpened: landing_opened,
     e.LandingClosed: landing_closed,
+    e.NodeEmptied: node_emptied,
+    e.NodeReturned: node_returned,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import deadlines, demand_slots, plan_order, saga
+from restow.domain.migration import deadlines, demand_slots, emptied, plan_order, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
@@ -34,7 +34,7 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
             elif then and isinstance(then[-1], e.Evicting):
                 limits.evicts(migration, now)
         events += _begin(state, now, limits, others)
-    return _with_others_in_mind(state, events, limits)
+    return [*_with_others_in_mind(state, events, limits), *emptied.decided(state, now)]
 
 
 def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
@@ -57,7 +57,7 @@ def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Lim
 def is_due(state: ClusterState, now: Millis) -> bool:
     """Whether `advance` would do anything that must not wait for the next step of any migration: of what cannot begin yet only
     that it never will is looked at, and not whether its pod is still there. Asked after every fold."""
-    if state.found or demand_slots.over(state, now):
+    if state.found or demand_slots.over(state, now) or (state.emptied and emptied.decided(state, now)):
         return True
     if not state.active and not state.backlog:
         return False
@@ -92,8 +92,7 @@ def overdue(state: ClusterState) -> Millis | None:
     busy = state.backlog or state.active
     if busy and state.migration_config.evictions_per_minute and (at := limits.next_eviction()) is not None:
         times.append(at)
-    if (at := demand_slots.deadline(state)) is not None:
-        times.append(at)
+    times += [at for at in (demand_slots.deadline(state), emptied.deadline(state)) if at is not None]
     return min(times, default=None)
 
 

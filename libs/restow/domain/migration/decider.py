@@ -96,7 +96,7 @@ def check(config: MigrationConfig) -> None:
     windows.zone(config.time_zone)
     if config.cron:
         windows.parse(config.cron)
-    for name in ("interval", "budget_patience", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline"):
+    for name in ("interval", "budget_patience", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline", "emptied_for"):
         least = 0 if name in ("interval", "budget_patience") else 1
         if not least <= getattr(config, name) <= LONGEST:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: {least} to {LONGEST} (milliseconds; {format_milliseconds(LONGEST)})")
@@ -105,6 +105,8 @@ def check(config: MigrationConfig) -> None:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
     check_owners(config.movable_owners)
     check_share(config.max_unavailable)
+    if config.emptied != "none" and (config.defragmentation is None or not config.defragmentation.wholeNodes):
+        raise ValueError(f"emptied: {config.emptied}; allowed: with Defragmentation and its wholeNodes: true, or none")
     if not all(config.beside) or len(set(config.beside)) < len(config.beside):
         raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
     for name in ("per_namespace", "evictions_per_minute"):

@@ -14,12 +14,13 @@ from restow.domain.effects import (
     DeleteReservation,
     Effect,
     Evict,
+    MarkNode,
     OpenLanding,
     TellBounced,
     TellGroupMoves,
 )
 from restow.domain.groups import named
-from restow.domain.migration import demand_slots, gating, successor
+from restow.domain.migration import demand_slots, emptied, gating, successor
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched
@@ -33,6 +34,7 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
         found += _of_demand_slot(state, key, demand_slot)
     groups = state.group_moves if touched is None else dict.fromkeys(named(m.group) for m in known if m.group)
     found += [TellGroupMoves(*group, moves.version) for group in groups if (moves := state.group_moves.get(group)) is not None]
+    found += emptied.pending(state, touched)
     # Of what was found before a restart people were told then.
     found += [TellBounced(*key) for key in (touched.findings if touched is not None else ())]
     return found
@@ -45,6 +47,8 @@ def owed(state: ClusterState, effect: Effect) -> bool:
         case CreateDemandSlot(name=key):
             demand_slot = state.demand_slots.get(key)
             return demand_slot is not None and demand_slots.wanted(state, demand_slot)
+        case MarkNode():
+            return emptied.owed(state, effect)
         case TellGroupMoves(namespace=namespace, group=group):
             return (namespace, group) in state.group_moves and (namespace, group) in state.pod_groups
         case TellBounced(lineage=lineage, node=node):

@@ -120,7 +120,7 @@ class Case:
 
     @property
     def old_node_lost(self) -> Reason | None:
-        return holds.target_lost(self.state, self.move.source, self.migration.shape)
+        return holds.source_lost(self.state, self.migration)
 
     @property
     def may_return(self) -> bool:

@@ -1,6 +1,9 @@
 """What a migration's hold is doing, as far as the log says."""
 
+from msgspec.structs import replace
+
 from restow.contracts.ids import NodeName, ShapeId, SlotName
+from restow.domain.autoscalers import cordoned_for, is_going
 from restow.domain.beside import STOLEN
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
@@ -95,11 +98,22 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
     return lost(state, migration)
 
 
-def target_lost(state: ClusterState, target: NodeName, shape: ShapeId = ShapeId("")) -> Reason | None:
-    """Whether nothing may land on the node, or, by the node's own rules (taints, labels), nothing of this shape."""
+def source_lost(state: ClusterState, migration: Migration) -> Reason | None:
+    """The same of its old node, to which it may turn back: our own cordon ends with that."""
+    node = state.nodes.get(migration.move.source)
+    return target_lost(state, migration.move.source, migration.shape, ours=node is not None and bool(cordoned_for(node, state.log)))
+
+
+def target_lost(state: ClusterState, target: NodeName, shape: ShapeId = ShapeId(""), ours: bool = False) -> Reason | None:
+    """Whether nothing may land on the node, or, by the node's own rules (taints, labels), nothing of this shape. `ours`: it is cordoned by us, and
+    will not be."""
     node = state.nodes.get(target)
+    if node is not None and ours:
+        node = replace(node, unschedulable=False)
     if node is None or target not in state.table.rows or not node.ready or node.unschedulable:
         return "TargetLost", f"node {target} is gone, not ready or unschedulable"
+    if is_going(node):
+        return "TargetLost", f"node {target} is being taken away by an autoscaler"
     wanted = state.shapes.get(shape)
     if wanted is not None and (why := why_not(wanted, node, switches(state))):
         return "TargetLost", f"node {target} does not take the pod any more: {why}"

@@ -9,6 +9,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import verdicts as rule
+from restow.domain.autoscalers import may_go
 from restow.domain.beside import another_scheduler
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.disruption import Spare
@@ -73,7 +74,7 @@ class Landings:
         """Not its own node, and none that would be lost before it is held."""
         state, table = self._state, self._state.table
         if self._usable is None:
-            self._usable = table.mask(node for node in state.nodes if holds.target_lost(state, node) is None)
+            self._usable = table.mask(name for name, node in state.nodes.items() if not may_go(node) and holds.target_lost(state, name) is None)
         mask = self._usable.copy() if to is None else self._usable & table.mask(to)
         mask[table.rows[state.charges[pod].node]] = False
         return _Among(mask)

@@ -56,7 +56,7 @@ class Whole:
         key = self._key(migration)
         known = self._members.get(key)
         if known is None:
-            state, ids = self._state, _sources(self._state, PlanId(migration.plan)).get(key[1], ())
+            state, ids = self._state, sources(self._state, PlanId(migration.plan)).get(key[1], ())
             known = self._members[key] = [state.migrations[id] for id in ids if id in state.migrations]
         return known
 
@@ -66,7 +66,7 @@ class Whole:
             return None
         key = self._key(migration)
         if key not in self._stays:
-            found = next((one for one in self.members(migration) if _stays(self._state, one)), None)
+            found = next((one for one in self.members(migration) if has_stayed(self._state, one)), None)
             self._stays[key] = None if found is None else (
                 WHOLE, f"another pod of its node stays: migration {found.id} was given up ({found.reason})"
             )  # fmt: skip
@@ -101,7 +101,7 @@ class Whole:
         """When a move of its plan has come further last. (A plan has so many moves and steps: this ends.)"""
         if migration.plan not in self._changed:
             state = self._state
-            ids = (id for some in _sources(state, PlanId(migration.plan)).values() for id in some)
+            ids = (id for some in sources(state, PlanId(migration.plan)).values() for id in some)
             self._changed[migration.plan] = max((state.migrations[id].since for id in ids if id in state.migrations), default=Millis(0))
         return self._changed[migration.plan]
 
@@ -116,7 +116,7 @@ def _holds(state: ClusterState, migration: Migration) -> bool:
     return migration.step not in WAITING
 
 
-def _stays(state: ClusterState, migration: Migration) -> bool:
+def has_stayed(state: ClusterState, migration: Migration) -> bool:
     """Whether it has been given up, and a pod of it is on the node still, or again."""
     if migration.step not in (Step.ABORTING, *plan_order.BROKEN):
         return False
@@ -134,7 +134,7 @@ class _Known(dict[PlanId, tuple[Planned, Sources]]):
     """Of each plan that was asked about."""
 
 
-def _sources(state: ClusterState, plan: PlanId) -> Sources:
+def sources(state: ClusterState, plan: PlanId) -> Sources:
     """Of each node that the plan empties its moves: found once a plan."""
     known = state.memo.make(_Known)
     planned = state.plans[plan].planned

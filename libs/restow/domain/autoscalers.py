@@ -1,0 +1,53 @@
+"""What cluster autoscalers (cluster-autoscaler, Karpenter) say by a node, and what they are told by it.
+
+    on a node                                                  who sets it          what it means to us
+    taint `ToBeDeletedByClusterAutoscaler`,
+    `karpenter.sh/disrupted`, `karpenter.sh/disruption`        the autoscaler       the node goes: no target, of nobody's move
+    taint `DeletionCandidateOfClusterAutoscaler`               cluster-autoscaler   it would like the node to go: no target is planned there
+    annotations `PROTECTS`                                     we, if nobody has    the autoscaler leaves the node alone while a move lands there
+    `spec.unschedulable`                                       we, if nobody has    nobody is placed on a node that a plan empties
+
+Whatever we set is named beside it (`PROTECTED`, `CORDONED`), with the id of our log: that alone is taken away again, whatever became of us meanwhile.
+"""
+
+from restow.contracts.events import NodeObserved
+
+PROTECTS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+"""Set to "true", each keeps its autoscaler from taking the node away."""
+PROTECTED = "restow.dev/protected"
+"""Annotation of a node: the id of the log, and those of `PROTECTS` that were set on its behalf."""
+CORDONED = "restow.dev/cordoned"
+"""Annotation of a node: the id of the log, and the plan that empties the node."""
+GOING = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"})
+CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+
+
+def is_going(node: NodeObserved) -> bool:
+    """Whether an autoscaler takes it away: also pods that tolerate everything have no future there."""
+    return any(taint.key in GOING for taint in node.taints)
+
+
+def may_go(node: NodeObserved) -> bool:
+    """Whether an autoscaler takes it away, or would like to."""
+    return any(taint.key in GOING or taint.key == CANDIDATE for taint in node.taints)
+
+
+def is_protected(node: NodeObserved, log: str) -> bool:
+    return _ours(node, PROTECTED, log) is not None
+
+
+def cordoned_for(node: NodeObserved, log: str) -> str:
+    """The plan for which this log has cordoned the node; empty where it has not."""
+    return _ours(node, CORDONED, log) or ""
+
+
+def is_free_to_mark(node: NodeObserved, mark: str, log: str) -> bool:
+    """Whether no other log's mark is on it: what that one has set is its own to take away."""
+    said = node.marks.get(mark, "")
+    return not said or said.split()[0] == log
+
+
+def _ours(node: NodeObserved, mark: str, log: str) -> str | None:
+    """What the mark says beyond the log's id; None where it is not there, or another log's."""
+    owner, _, rest = node.marks.get(mark, "").partition(" ")
+    return rest if log and owner == log else None
