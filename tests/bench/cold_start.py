@@ -57,7 +57,8 @@ class Large(Stack):
 
 async def measure(size: Size) -> list[Row]:
     nodes, pods, repeats = SIZES[size]
-    stack.READY_TIMEOUT = PATIENCE
+    patience = PATIENCE * (5 if size is Size.HUGE else 1)
+    stack.READY_TIMEOUT = patience
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         large = Large(Path(folder) / "stack", nodes, pods)
@@ -66,7 +67,7 @@ async def measure(size: Size) -> list[Row]:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             await api.create("/api/v1/namespaces", msgspec.json.encode(namespace))
             async with Observer(large.nats_as("garbage_collector"), large.cluster) as log:  # who may store snapshots
-                await log.until("the whole cluster to be in the log", lambda: len(log.state.pods) == pods, PATIENCE)
+                await log.until("the whole cluster to be in the log", lambda: len(log.state.pods) == pods, patience)
                 progress(f"{pods} pods in the log after {time.perf_counter() - started:.0f} s")
                 return await _restarts(large, api, log, repeats, size)
 

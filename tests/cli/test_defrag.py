@@ -138,6 +138,25 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desche
     )
 
 
+def test_what_could_be_run_besides_is_shown_by_size_before_and_after(restow, descheduler):
+    def fits(*pods):
+        asks = ((8, 1000, {"cpu": 64_000, "memory": 256 << 30}), (1, 500, {"cpu": 4_000}))
+        return [
+            {"devices": n, "milli": milli, "requests": rest, "running": 3 * i, "pods": many}
+            for i, ((n, milli, rest), many) in enumerate(zip(asks, pods, strict=True))
+        ]
+
+    plan = PLAN | {"before": packing() | {"fits": fits(0, 7)}, "after": packing(1, 2) | {"fits": fits(1, 7)}}
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=plan))
+    output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
+    assert (
+        "FIT BESIDE what runs: pods of each size, each size taken alone\n"
+        "SIZE     WITH           RUN NOW  MORE FIT\n"
+        "8 GPUs   64 cpu, 256Gi        0     0 → 1\n"
+        "0.5 GPU  4 cpu                3         7\n"
+    ) in output
+
+
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
     reason = PLAN | {"reason": "capacity for shop/big", "slots": [{"name": "restow-slot-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))

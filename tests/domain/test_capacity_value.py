@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.defragmentation.optimizing import value
-from restow.domain.defragmentation.optimizing.value import Value, copies, fits, wholes_taken
+from restow.domain.defragmentation.optimizing.value import Value, fits, wholes_taken
+from restow.domain.fragmentation.fitting import copies, copies_many
 from restow.domain.node_table import Vector, fullest
 
 GPU = 1
@@ -66,7 +66,7 @@ requests = st.builds(DeviceRequest, st.integers(1, 3), st.sampled_from([250, 500
 @for_all(shares, requests)
 def test_as_many_copies_fit_as_a_search_over_all_ways_finds(have, request):
     assert copies(have, request) == best(tuple(have), request)
-    assert value._copies(np.array([have, have[::-1]]), request).tolist() == [best(tuple(have), request)] * 2
+    assert copies_many(np.array([have, have[::-1]]), request).tolist() == [best(tuple(have), request)] * 2
 
 
 @settings(max_examples=200)

@@ -133,6 +133,9 @@ def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
     assert report["before"]["free_nodes"] == 0
     assert report["after"]["free_nodes"] >= 75, "about 110 of 304 nodes are emptied"
     assert report["after"]["free_devices"] > report["before"]["free_devices"]
+    largest = [report[when]["fits"][0] for when in ("before", "after")]
+    assert [one["devices"] for one in largest] == [8, 8]
+    assert largest[1]["pods"] > largest[0]["pods"], "room for whole-node jobs is what one defragments for"
 
 
 @pytest.mark.slow

@@ -344,10 +344,21 @@ class SlotFor(Value):
     node: NodeName
 
 
+class Fitting(Value):
+    """How many more pods that ask for this would fit, beside each other and alone in the cluster: `devices` with `milli` thousandths of each (0
+    for pods without), and `requests` of everything else. `running` of the pods that are there ask for so many devices."""
+
+    devices: Int
+    milli: Int
+    requests: dict[str, Int]
+    running: Int
+    pods: Int
+
+
 class Packing(Value):
     """How well the cluster is packed. `fragmented` is idle device share that the typical pods cannot use, `idle` all
     idle device share, `total` all of it (thousandths of a device); `free_devices` are wholly idle; `free_nodes` run
-    no pod that counts as load (DaemonSet and static pods do not)."""
+    no pod that counts as load (DaemonSet and static pods do not). `fits`: what could be run besides, the largest first."""
 
     nodes: Int
     free_nodes: Int
@@ -355,3 +366,4 @@ class Packing(Value):
     idle: Int
     fragmented: Int
     free_devices: Int
+    fits: tuple[Fitting, ...] = ()

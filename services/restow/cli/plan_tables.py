@@ -13,7 +13,7 @@ from restow.cli.output import faint, heading, number, table, width
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
-    from restow.contracts.values import Move
+    from restow.contracts.values import Fitting, Move
 
 MOST = 60
 """Moves that are shown on a terminal."""
@@ -33,7 +33,7 @@ def read_all(answer: Mapping[str, Any]) -> list[Planned]:
     from restow.contracts.events import Planned
     from restow.contracts.values import Packing
 
-    empty = dict.fromkeys(Packing.__struct_fields__, 0)
+    empty = dict.fromkeys(Packing.__struct_fields__, 0) | {"fits": ()}
     # Of a descheduler of another version whatever it says is shown.
     made = (
         {"plugin": ""} | event | {key: empty | event.get(key, {}) for key in ("before", "after")}
@@ -60,6 +60,9 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if planned.before.nodes or planned.before != planned.after:
         click.echo()
         groups(answer.get("groups") or (), planned)
+    if any(one.pods or one.running for one in planned.before.fits):
+        click.echo(f"\n{heading('FIT BESIDE')} what runs: pods of each size, each size taken alone")
+        sizes(planned)
     if planned.kept:
         from restow.domain.verdicts import sentence
 
@@ -125,6 +128,41 @@ def groups(found: Sequence[Mapping[str, Any]], planned: Planned) -> None:
         rows.append(("all nodes", planned.before.nodes or "", "", *(_change(before, after, key, unit) for _, key, unit in kept)))
     titles = ("NODES", "COUNT", "PODS", *(title for title, _, _ in kept))
     table(titles, rows, right=titles[1:], flexible=("NODES",))
+
+
+def sizes(planned: Planned) -> None:
+    """How many pods of each size could be run besides, before → after."""
+    after = {(one.devices, one.milli, *one.requests.items()): one.pods for one in planned.after.fits}
+    rows = []
+    for one in planned.before.fits:
+        will = after.get((one.devices, one.milli, *one.requests.items()), one.pods)
+        rows.append((size_name(one), ask_text(one), number(one.running), number(one.pods) if will == one.pods else f"{number(one.pods)} → {number(will)}"))
+    kept = [i for i in range(4) if i != 1 or any(row[1] for row in rows)]
+    titles = [("SIZE", "WITH", "RUN NOW", "MORE FIT")[i] for i in kept]
+    table(titles, [[row[i] for i in kept] for row in rows], right=("RUN NOW", "MORE FIT"), flexible=("WITH",) if "WITH" in titles else ())
+
+
+def size_name(one: Fitting) -> str:
+    """`8 GPUs`, `half a GPU` as `0.5 GPU`; of pods without GPUs all that they ask for."""
+    if not one.devices:
+        return ", ".join(_amounts(one))
+    share = f"{one.milli / 1000:g} GPU"
+    if one.milli < 1000:
+        return share if one.devices == 1 else f"{one.devices} × {share}"
+    return f"{one.devices} GPU{'s' * (one.devices != 1)}"
+
+
+def ask_text(one: Fitting) -> str:
+    return ", ".join(_amounts(one)) if one.devices else ""
+
+
+def _amounts(one: Fitting) -> list[str]:
+    from restow.domain.quantity import CPU
+    from restow.domain.resources import MEMORY, amount
+
+    names = [name for name in (CPU, MEMORY) if name in one.requests]
+    names += sorted(one.requests.keys() - {CPU, MEMORY})
+    return [f"{amount(name, one.requests[name])} {name}" if name != MEMORY else amount(name, one.requests[name]) for name in names]
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], key: str, unit: int) -> str:

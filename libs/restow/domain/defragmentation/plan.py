@@ -12,7 +12,7 @@ from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import DeviceShare, Move, SlotFor
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import Stay
 
@@ -73,12 +73,12 @@ def summed_up(
     slots: tuple[SlotFor, ...] = (), reason: str = "", whole: bool = False,
 ) -> Planned:  # fmt: skip
     """With the packing before, and as it will be when every move has landed; slots that are made for others do not count as used yet."""
-    typical = typical_shapes(state)
-    before = packing(state, typical=typical)
+    asked = asked_for(state)
+    before = packing(state, asked=asked)
     after = before
     if found.ends:
         capacity, loads = _carried_out(state, found.ends)
-        after = packing(state, capacity, loads, typical)
+        after = packing(state, capacity, loads, asked)
     sources = tuple(dict.fromkeys(move.source for move in found.moves))
     stay = dict(sorted(kept.items()))
     return Planned(

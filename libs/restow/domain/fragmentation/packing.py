@@ -6,134 +6,42 @@ mean over the typical pods, weighted by popularity. As `NodeGpuShareFragAmountSc
 all resources and node rules, not only cpu and GPU model.
 """
 
-from collections import Counter
-
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import NodeName, PodUid, ShapeId
-from restow.contracts.values import DeviceShare, Packing, PodShape
+from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.values import Packing
 from restow.domain import predicates
-from restow.domain.node_table import MAX_DEVICES, WHOLE, NodeTable, Vector
+from restow.domain.fragmentation.demands import Typical, alike, is_load, typical_shapes
+from restow.domain.fragmentation.fitting import Size, fits, sizes
+from restow.domain.fragmentation.free_capacity import FreeCapacity
+from restow.domain.node_table import MAX_DEVICES, WHOLE
 from restow.domain.state import ClusterState
 
-COVERAGE = 95
-"""Percent of the pods that the typical ones stand for."""
-MAX_TYPICAL = 256
-"""At most so many typical shapes, so that a cluster where no two pods are alike costs no more than this."""
 
-_COUNTED = ("Pending", "Running")
+class Asked(msgspec.Struct, frozen=True):
+    """What a packing is measured by; before and after a plan it is the same."""
 
-
-class Typical(msgspec.Struct, frozen=True):
-    """A typical pod: one of the shapes that ask for the same, and how many pods do."""
-
-    shape: ShapeId
-    pods: int
+    typical: tuple[Typical, ...]
+    sizes: tuple[Size, ...]
 
 
-class FreeCapacity:
-    """A copy of what the node table has free, for hypothetical moves: `free` `(nodes, resources) int64`, `device_free`
-    `(nodes, devices) int64`."""
-
-    __slots__ = ("device_free", "free")
-
-    def __init__(self, table: NodeTable):
-        self.free = table.free.copy()
-        self.device_free = table.device_free.copy()
-
-    def take(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int = 1) -> None:
-        """Charge a request, or (`sign` -1) give it back."""
-        self.free[row, v.columns] -= v.amounts * sign
-        shares = self.device_free[row]
-        for d in devices:
-            if d.index < len(shares):
-                shares[d.index] -= d.milli * sign
-
-
-def demand_of(shape: PodShape) -> tuple:
-    """What two shapes must have in common to be the same to every node."""
-    return (tuple(shape.requests.items()), shape.devices, rules_of(shape))
-
-
-class Demands(dict[ShapeId, bytes]):
-    """By shape what it asks for, as bytes that are equal for equal demands."""
-
-    def key(self, state: ClusterState, shape: ShapeId) -> bytes:
-        known = self.get(shape)
-        if known is None:
-            known = self[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
-        return known
-
-
-def rules_of(shape: PodShape) -> tuple:
-    """The part of a shape that rules about nodes read, capacity aside: shapes with equal ones have equal static masks."""
-    return (
-        tuple(shape.node_selector.items()),
-        shape.node_affinity,
-        shape.tolerations,
-    )
-
-
-class _Alike:
-    """The first shape that was seen with equal rules, by shape and by rules."""
-
-    def __init__(self) -> None:
-        self.first: dict[ShapeId, ShapeId] = {}
-        self.by_rules: dict[bytes, ShapeId] = {}
-
-
-def alike(state: ClusterState, shape_id: ShapeId) -> ShapeId:
-    """One shape for all with equal rules, to ask `predicates.static_mask` about: few masks, however many shapes."""
-    known = state.memo.make(_Alike)
-    like = known.first.get(shape_id)
-    if like is None:
-        key = msgspec.json.encode(rules_of(state.shapes[shape_id]), order="deterministic")
-        like = known.first[shape_id] = known.by_rules.setdefault(key, shape_id)
-    return like
-
-
-def is_load(state: ClusterState, pod: PodUid) -> bool:
-    """Whether a pod keeps its node from being free: DaemonSet and static pods do not."""
-    observed = state.pods[pod].fact
-    return not observed.static and (observed.owner is None or observed.owner.kind != "DaemonSet")
-
-
-def typical_shapes(state: ClusterState, coverage: int = COVERAGE) -> tuple[Typical, ...]:
-    """The most popular demands of pending and running pods, CPU-only ones included, that together make up `coverage`
-    percent of them. DaemonSet and static pods are not counted: no scheduler chooses their place. Ties by shape id."""
-    shapes: list[ShapeId] = []
-    for pod in state.pods.values():
-        owner = pod.fact.owner
-        if pod.live.phase in _COUNTED and not pod.fact.static and (owner is None or owner.kind != "DaemonSet"):
-            shapes.append(pod.fact.shape)
-    counts = Counter(shapes)
-    keys = state.memo.make(Demands)
-    merged: dict[bytes, tuple[int, ShapeId]] = {}
-    for shape, count in counts.items():
-        key = keys.key(state, shape)
-        before, first = merged.get(key, (0, shape))
-        merged[key] = (before + count, min(first, shape))
-    total, covered = counts.total(), 0
-    chosen: list[Typical] = []
-    for count, shape in sorted(merged.values(), key=lambda m: (-m[0], m[1])):
-        if covered * 100 >= total * coverage or len(chosen) == MAX_TYPICAL:
-            break
-        chosen.append(Typical(shape, count))
-        covered += count
-    return tuple(chosen)
+def asked_for(state: ClusterState) -> Asked:
+    """As the pods are now. O(pods)."""
+    return Asked(typical_shapes(state), sizes(state))
 
 
 def packing(
     state: ClusterState,
     capacity: FreeCapacity | None = None,
     loads: dict[NodeName, int] | None = None,
-    typical: tuple[Typical, ...] | None = None,
+    asked: Asked | None = None,
     only: np.ndarray | None = None,
 ) -> Packing:
     """The packing as it is, or as it would be: with this `capacity`, and with `loads` pods that count more (or fewer) on
     these nodes. `only`, `(nodes,) bool`: of these rows. Integers throughout; the weighted mean is rounded down once, at the end."""
     table = state.table
+    asked = asked_for(state) if asked is None else asked
     free = table.free if capacity is None else capacity.free
     device_free = table.device_free if capacity is None else capacity.device_free
     nodes = list(state.nodes) if only is None else [name for name in state.nodes if only[table.rows[name]]]
@@ -146,8 +54,9 @@ def packing(
         free_nodes=_free_nodes(state, nodes, loads or {}),
         total=sum(min(state.nodes[name].devices, MAX_DEVICES) for name in nodes) * WHOLE,
         idle=int(idle.sum()),
-        fragmented=_fragmented(state, typical_shapes(state) if typical is None else typical, free, devices, idle),
+        fragmented=_fragmented(state, asked.typical, free, devices, idle),
         free_devices=int((device_free == WHOLE).sum()),
+        fits=fits(state, asked.sizes, capacity, only),
     )
 
 

@@ -11,15 +11,12 @@ from collections.abc import Iterable
 import msgspec
 
 from restow.contracts.ids import PodUid, ShapeId
-from restow.domain.fragmentation.packing import MAX_TYPICAL, Demands, alike, is_load
+from restow.domain.fragmentation.demands import MAX_TYPICAL, Demands, alike, is_counted
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 
 PARTS = 256
 """Popularity is counted in so many parts of all pods."""
-
-_COUNTED = ("Pending", "Running")
-
 
 class Demand(msgspec.Struct, frozen=True):
     """What some typical pods ask for: `count` devices with `milli` thousandths of each (0 for none), `needs` (column,
@@ -109,8 +106,7 @@ class Census:
 
 def _asks(state: ClusterState, uid: PodUid) -> ShapeId | None:
     """The shape of a pod that counts."""
-    live = state.live_of(uid)
-    if live is None or uid not in state.pods or live.phase not in _COUNTED or not is_load(state, uid):
+    if uid not in state.pods or not is_counted(state, uid):
         return None
     return state.pods[uid].fact.shape
 

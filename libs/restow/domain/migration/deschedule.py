@@ -23,7 +23,7 @@ from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy
 from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply
-from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration.landing import Landings
 from restow.domain.migration.search import within
 from restow.domain.state import ClusterState
@@ -153,9 +153,9 @@ class HoldFirst:
         self._most = policy.bound(state.migration_config.max_moves)
         self.run = Run(state, replace(policy, max_no_of_pods_to_evict_total=self._most), self._now, command.samples)
         self._warned = tuple(self.run.warnings)
-        self._typical = typical_shapes(state)
+        self._asked = asked_for(state)
         self._capacity, self._loads = FreeCapacity(state.table), Counter[NodeName]()
-        self._packing = packing(state, typical=self._typical)
+        self._packing = packing(state, asked=self._asked)
         self._landings = Landings(state, self._now)
         self._plan = PlanId("")
         self._planned: Planned | None = None
@@ -238,7 +238,7 @@ class HoldFirst:
             if move.target:
                 self._capacity.take(rows[move.target], v, move.devices)
                 self._loads[move.target] += 1
-        return packing(state, self._capacity, dict(self._loads), self._typical) if moves else self._packing
+        return packing(state, self._capacity, dict(self._loads), self._asked) if moves else self._packing
 
     def thought(self, pod: PodUid) -> tuple[str, str] | None:
         """Why the plugin that ran last leaves it: the rule, and the sentence."""

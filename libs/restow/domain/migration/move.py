@@ -8,7 +8,7 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
-from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration import holds
 from restow.domain.migration.landing import stand_in
 from restow.domain.node_table import vector_of
@@ -39,14 +39,14 @@ def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target
         raise Rejected(f"move: {name} cannot be moved{f' to {target}' if target else ''}: {message}")
     to = NodeName(state.table.names[spot.row])
     move = Move(MigrationId(f"{plan}-1"), uid, pod.namespace, pod.name, source, to, spot.devices, spot.cores, cost=1)
-    typical = typical_shapes(state)
+    asked = asked_for(state)
     capacity = FreeCapacity(state.table)
     v = state.vectors[pod.shape]
     capacity.take(state.table.rows[source], v, state.charges[uid].devices, -1)
     capacity.take(spot.row, v, spot.devices)
-    after = packing(state, capacity, {source: -1, to: 1}, typical)
+    after = packing(state, capacity, {source: -1, to: 1}, asked)
     return Planned(
-        plan, PLUGIN, (move,), packing(state, typical=typical), after, (source,), trigger=TRIGGER, planner=PLANNER,
+        plan, PLUGIN, (move,), packing(state, asked=asked), after, (source,), trigger=TRIGGER, planner=PLANNER,
         reason=f"{name} was to be moved",
     )
 

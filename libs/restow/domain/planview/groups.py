@@ -7,7 +7,7 @@ import msgspec
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, NodeName
 from restow.contracts.values import DeviceShare, Move, Packing
-from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.node_table import Vector
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY
@@ -33,17 +33,17 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
 def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> list[NodeGroup]:
     """By the number of nodes, the most first, then by name. While moves are under way what has left is not taken twice."""
     capacity, loads = _carried_out(state, moves)
-    typical = typical_shapes(state)
+    asked = asked_for(state)
     found = []
     for name, members in _members(state, label).items():
         mask = state.table.mask(members)
         inside = frozenset(members)
-        before = packing(state, typical=typical, only=mask)
+        before = packing(state, asked=asked, only=mask)
         after = before
         leaves = sum(move.source in inside for move in moves)
         arrives = sum(move.target in inside for move in moves)
         if leaves or arrives:
-            after = packing(state, capacity, {n: c for n, c in loads.items() if n in inside}, typical, only=mask)
+            after = packing(state, capacity, {n: c for n, c in loads.items() if n in inside}, asked, only=mask)
         found.append(NodeGroup(name, len(members), leaves, arrives, before, after))
     return found
 

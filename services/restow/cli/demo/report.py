@@ -3,10 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from restow.contracts.values import Packing
+from restow.domain.node_table import WHOLE
 
 
 @dataclass(slots=True)
@@ -59,12 +61,24 @@ class Outcome:
         values = asdict(self)
         for key in ("before", "after"):
             packing = getattr(self, key)
-            values[key] = None if packing is None else {f: getattr(packing, f) for f in packing.__struct_fields__}
+            values[key] = None if packing is None else msgspec.to_builtins(packing)
         return values
 
 
 def _percent(part: int, whole: int) -> str:
     return f"{part * 100 / whole:.1f} %" if whole else "-"
+
+
+SIZES = 3
+"""Sizes of pods that are told, the largest ones."""
+
+
+def _size_rows(table: Table, before: Packing, after: Packing) -> None:
+    """What can be run besides: what people defragment for."""
+    found = {(one.devices, one.milli): one.pods for one in after.fits}
+    for one in [one for one in before.fits if one.milli == WHOLE][:SIZES]:
+        will = found.get((one.devices, one.milli), 0)
+        table.add_row(f"{one.devices}-GPU pods that fit beside what runs", str(one.pods), str(will), f"{will - one.pods:+d}")
 
 
 def _gpu_rows(table: Table, before: Packing, after: Packing) -> None:
@@ -87,6 +101,7 @@ def show(console: Console, outcome: Outcome) -> None:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("", "before", "after", "change"):
             table.add_column(name, justify="left" if not name else "right")
+        _size_rows(table, before, after)
         table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
         table.add_row(
             "pods waiting for capacity", str(outcome.waited), str(outcome.waiting), f"{outcome.waiting - outcome.waited:+d}"

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
+from restow.domain.fragmentation.fitting import copies, copies_many
 from restow.domain.node_table import WHOLE, Vector, fullest
 
 Objective = Literal["devices", "nodes", "capacity", "none"]
@@ -88,41 +89,13 @@ class Value:
             np.minimum(before, free[:, c] // a, out=before)
             np.minimum(after, (free[:, c] - asked.get(c, 0)) // a, out=after)
         if self._devices is not None:
-            np.minimum(before, _copies(shares, self._devices), out=before)
-            np.minimum(after, _copies(_with(shares, v.devices), self._devices), out=after)
+            np.minimum(before, copies_many(shares, self._devices), out=before)
+            np.minimum(after, copies_many(_with(shares, v.devices), self._devices), out=after)
         return np.maximum(before, 0) - np.maximum(after, 0)
 
     def reads(self, v: Vector) -> bool:
         """Whether what a request takes is any part of the capacity."""
         return (self._devices is not None and v.devices is not None) or any(c in self._columns for c, _ in v.items)
-
-
-def copies(shares: list[int], request: DeviceRequest) -> int:
-    """How many such requests fit beside each other; no two shares of one request on one device."""
-    slots = [share // request.milli for share in shares if share >= request.milli]
-    if request.count == 1:
-        return sum(slots)
-    low, high = 0, sum(slots) // request.count
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(min(slot, middle) for slot in slots) >= middle * request.count:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _copies(shares: np.ndarray, request: DeviceRequest) -> np.ndarray:
-    slots = np.maximum(shares, 0) // request.milli
-    if request.count == 1:
-        return slots.sum(axis=1)
-    if request.milli == WHOLE:
-        return slots.sum(axis=1) // request.count
-    # As `copies`: the most copies for which the slots of different devices suffice.
-    found = np.zeros(len(shares), np.int64)
-    for middle in range(1, int(slots.sum(axis=1).max(initial=0)) // request.count + 1):
-        found[np.minimum(slots, middle).sum(axis=1) >= middle * request.count] = middle
-    return found
 
 
 def wholes_taken(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarray:

@@ -1,0 +1,133 @@
+"""What could be run besides: how many pods of each size would fit, each size taken alone.
+
+That is what people ask of a plan: how many 8-GPU jobs can start now. Sizes are device requests that pods have, and the whole machine; without GPUs
+the demands that together ask for the most. The rest of the request (cores, memory, rules about nodes) is that of most pods of the size.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from restow.contracts.ids import ShapeId
+from restow.contracts.values import DeviceRequest, Fitting
+from restow.domain.fragmentation.demands import is_counted
+from restow.domain.fragmentation.free_capacity import FreeCapacity
+from restow.domain.node_table import WHOLE, Vector
+from restow.domain.predicates import static_mask
+from restow.domain.resources import GPU_MILLI, PODS
+from restow.domain.state import ClusterState
+
+MOST = 6
+"""Sizes that are told."""
+MANY = 1 << 31
+"""In place of how often a request fits that asks for nothing."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """`shape` is the most frequent one of the size, None for whole machines that nobody asks for; `running` pods ask for so many devices, or for the same
+    where there are none."""
+
+    request: DeviceRequest | None
+    shape: ShapeId | None
+    running: int
+
+
+def sizes(state: ClusterState) -> tuple[Size, ...]:
+    """The largest first. By devices where any node has some, otherwise by shape; of more than `MOST` those that ask for the most in all."""
+    counts = Counter(pod.fact.shape for uid, pod in state.pods.items() if is_counted(state, uid))
+    most = max((node.devices for node in state.nodes.values()), default=0)
+    return _by_devices(state, counts, most) if most else _by_shape(state, counts)
+
+
+def _by_devices(state: ClusterState, counts: Counter[ShapeId], most: int) -> tuple[Size, ...]:
+    shapes: dict[tuple[int, int], Counter[ShapeId]] = {}
+    for shape, count in counts.items():
+        if (request := state.shapes[shape].devices) is not None:
+            shapes.setdefault((request.count, request.milli), Counter())[shape] += count
+    asked = {size: size[0] * size[1] * some.total() for size, some in shapes.items()}
+    machine = most, WHOLE
+    chosen = sorted(asked, key=lambda size: (size != machine, -asked[size], size))[:MOST]
+    if machine not in asked:
+        chosen = [machine, *chosen[: MOST - 1]]
+    ordered = sorted(chosen, key=lambda size: (-size[0] * size[1], -size[0]))
+    return tuple(_size(DeviceRequest(*size), shapes.get(size, Counter())) for size in ordered)
+
+
+def _size(request: DeviceRequest, shapes: Counter[ShapeId]) -> Size:
+    frequent = min(shapes, key=lambda shape: (-shapes[shape], shape), default=None)
+    return Size(request, frequent, shapes.total())
+
+
+def _by_shape(state: ClusterState, counts: Counter[ShapeId]) -> tuple[Size, ...]:
+    largest = [max(int(amount), 1) for amount in state.table.allocatable.max(axis=0, initial=1)]
+
+    def part(shape: ShapeId) -> int:
+        """Millionths of the largest node."""
+        return max((amount * 1_000_000 // largest[column] for column, amount in state.vectors[shape].items), default=0)
+
+    chosen = sorted(counts, key=lambda shape: (-part(shape) * counts[shape], shape))[:MOST]
+    return tuple(Size(None, shape, counts[shape]) for shape in sorted(chosen, key=lambda shape: (-part(shape), shape)))
+
+
+def fits(state: ClusterState, wanted: Sequence[Size], capacity: FreeCapacity | None = None, only: np.ndarray | None = None) -> tuple[Fitting, ...]:
+    """On nodes that are ready and schedulable, as they are, or with this `capacity`; `only`, `(nodes,) bool`: of these rows."""
+    table = state.table
+    free = table.free if capacity is None else capacity.free
+    shares = table.device_free if capacity is None else capacity.device_free
+    open = table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable) & table.alive
+    if only is not None:
+        open &= only
+    found = []
+    for size in wanted:
+        v = table.vector({}, size.request) if size.shape is None else state.vectors[size.shape]
+        rows = np.flatnonzero(open if size.shape is None else open & static_mask(state, size.shape))
+        gpu = table.columns.get(GPU_MILLI, -1)
+        pods = int(times(v, free[rows], shares[rows], gpu).sum()) if len(rows) else 0
+        requests = {} if size.shape is None else state.shapes[size.shape].requests
+        rest = {name: amount for name, amount in requests.items() if name not in (PODS, GPU_MILLI)}
+        devices, milli = (0, 0) if size.request is None else (size.request.count, size.request.milli)
+        found.append(Fitting(devices, milli, rest, size.running, pods))
+    return tuple(found)
+
+
+def times(v: Vector, free: np.ndarray, shares: np.ndarray, gpu: int = -1) -> np.ndarray:
+    """`(rows,) int64`: how often a request fits beside itself; `free` `(rows, resources)`, `shares` `(rows, devices)`. `gpu` is the column of GPU share, of
+    which devices say enough (-1 for none)."""
+    found = np.full(len(free), MANY, np.int64)
+    for column, amount in v.items:
+        if column != gpu or v.devices is None:
+            np.minimum(found, free[:, column] // amount, out=found)
+    if v.devices is not None:
+        np.minimum(found, copies_many(shares, v.devices), out=found)
+    return np.maximum(found, 0)
+
+
+def copies(shares: list[int], request: DeviceRequest) -> int:
+    """How many such requests fit beside each other on the devices of a node; no two shares of one request on one device."""
+    slots = [share // request.milli for share in shares if share >= request.milli]
+    if request.count == 1:
+        return sum(slots)
+    low, high = 0, sum(slots) // request.count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(slot, middle) for slot in slots) >= middle * request.count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def copies_many(shares: np.ndarray, request: DeviceRequest) -> np.ndarray:
+    """`(rows,) int64`: the same for many nodes, `shares` `(rows, devices)`."""
+    slots = np.maximum(shares, 0) // request.milli
+    if request.count == 1:
+        return slots.sum(axis=1)
+    if request.milli == WHOLE:
+        return slots.sum(axis=1) // request.count
+    # As `copies`: the most copies for which the slots of different devices suffice.
+    found = np.zeros(len(shares), np.int64)
+    for middle in range(1, int(slots.sum(axis=1).max(initial=0)) // request.count + 1):
+        found[np.minimum(slots, middle).sum(axis=1) >= middle * request.count] = middle
+    return found
