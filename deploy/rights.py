@@ -41,6 +41,7 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
         Rule("Whether a namespace lets another pod in.", "", "resourcequotas", READ),
         Rule("How many pods may be evicted.", "policy", "poddisruptionbudgets", READ),
         Rule("Volcano's groups and queues, where it is installed.", "scheduling.volcano.sh", "podgroups queues", READ),
+        Rule("Groups of the API's own, where it serves them.", "scheduling.k8s.io", "podgroups", READ),
         Rule("NUMA zones and CPUs, where something publishes them.", "topology.node.k8s.io", "noderesourcetopologies", READ),
         Rule("The ReplicaSet of a Deployment: a pod's real owner.", "apps", "replicasets", READ),
         Rule("The Job of a CronJob.", "batch", "jobs", READ),

@@ -111,6 +111,61 @@ def test_a_status_of_another_form_says_nothing():
     assert fact(d.QUEUES, "q", status=[]).state == "Open"
 
 
+# -- groups of scheduling.k8s.io -----------------------------------------------------------------------------------------------
+
+
+def upstream(**spec):
+    return fact(d.UPSTREAM_GROUPS, "g", meta={"namespace": "n"}, spec=spec)
+
+
+def test_a_group_of_the_apis_own_is_a_gang_of_its_minimum_and_never_the_same_as_volcanos_of_that_name():
+    got = upstream(schedulingPolicy={"gang": {"minCount": 3}}, priorityClassName="high", disruptionMode="Pod")
+    assert got == e.PodGroupObserved("n", "scheduling.k8s.io:g", "u1", BORN_MS, min_member=3, priority_class="high", phase="Inqueue")
+    state = ClusterState()
+    say(state, d.UPSTREAM_GROUPS, Upsert(one(d.UPSTREAM_GROUPS, "g", **SAMPLES[d.UPSTREAM_GROUPS])))
+    say(state, d.POD_GROUPS, Upsert(one(d.POD_GROUPS, "g", **SAMPLES[d.POD_GROUPS])))
+    assert list(state.pod_groups) == [("n", "scheduling.k8s.io:g"), ("n", "g")]
+    assert say(state, d.POD_GROUPS, Replace(frozenset(), "9")) == ["pod_group_gone", "synced"]
+    assert list(state.pod_groups) == [("n", "scheduling.k8s.io:g")]
+
+
+@pytest.mark.parametrize("policy", [{"basic": {}}, {}])
+def test_a_group_without_the_gang_policy_asks_for_nobody(policy):
+    assert (upstream(schedulingPolicy=policy).min_member, upstream(schedulingPolicy=policy).invalid) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("mode", "together"),
+    [("PodGroup", True), ("Pod", False), (None, False), ({"all": {}}, True), ({"single": {}}, False), ({}, False)],
+    ids=str,
+)
+def test_the_disruption_mode_is_read_in_the_words_of_each_version(mode, together):
+    assert upstream(schedulingPolicy={"gang": {"minCount": 2}}, disruptionMode=mode).together is together
+
+
+@pytest.mark.parametrize(
+    ("spec", "invalid"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}, "spec.schedulingConstraints.topology: is not kept"),
+        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "parentCompositePodGroupName": "up"}, "spec.parentCompositePodGroupName: is not kept"),
+        ({"schedulingPolicy": {"gang": {"minCount": -2}}}, "spec.schedulingPolicy.gang.minCount: -2; allowed: 0 to 2147483647"),
+        ({"schedulingPolicy": {"gang": {"minCount": "two"}}}, "spec.schedulingPolicy.gang.minCount: 'two'; allowed: int"),
+        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": []}}, ""),
+    ],
+)
+def test_what_a_group_of_the_apis_own_asks_for_and_is_not_kept_is_said_by_path(spec, invalid):
+    got = upstream(**spec)
+    assert got.invalid.startswith(invalid)
+    assert bool(got.invalid) == bool(invalid)
+    if "is not kept" in invalid:
+        assert got.min_member == 2, "its minimum binds moves all the same"
+
+
+def test_the_queue_of_a_group_of_the_apis_own_is_its_annotation():
+    meta = {"namespace": "n", "annotations": {"scheduling.volcano.sh/queue-name": "research"}}
+    assert fact(d.UPSTREAM_GROUPS, "g", meta=meta, spec={"schedulingPolicy": {"basic": {}}}).queue == "research"
+
+
 # -- queues ----------------------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +457,7 @@ SAMPLES = {
     d.PRIORITY_CLASSES: {"value": 5},
     d.QUEUES: {"spec": {"weight": 2}},
     d.POD_GROUPS: {"meta": {"namespace": "n"}, "spec": {"minMember": 2}},
+    d.UPSTREAM_GROUPS: {"meta": {"namespace": "n"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
     d.STORAGE_CLASSES: {"provisioner": "p"},
     d.CLAIMS: {"meta": {"namespace": "n"}, "spec": {"volumeName": "v"}},
     d.VOLUMES: {"spec": {"capacity": {"storage": "1Gi"}}},
@@ -412,7 +468,7 @@ SAMPLES = {
     d.QUOTAS: {"meta": {"namespace": "n"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "2"}}},
 }
 SAMPLED = [pytest.param(c, body, id=c.name) for c, body in SAMPLES.items()]
-NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device budget quota"
+NAMES = "namespace priority_class queue pod_group pod_group storage_class claim volume csi_node numa device budget quota"
 TAGS = dict(zip(SAMPLES, NAMES.split(), strict=True))
 
 

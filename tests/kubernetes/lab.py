@@ -42,10 +42,12 @@ def assets() -> tuple[Path | None, str]:
 
 @dataclass
 class Lab:
-    """A running control plane. `target` is its first API server."""
+    """A running control plane. `target` is its first API server. `features`: gates of all parts. `apis`: what else the API servers serve."""
 
     assets: Path
     work: Path
+    features: str = ""
+    apis: str = ""
     target: Target = field(init=False)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _etcd: str = ""
@@ -68,7 +70,7 @@ class Lab:
         self._spawn(
             "controllers", "kube-controller-manager", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false",
             f"--secure-port={free_port()}", f"--cert-dir={self.work / 'controllers-certs'}", f"--controllers={CONTROLLERS}",
-            "--kube-api-qps=200", "--kube-api-burst=400", "--resource-quota-sync-period=5s",
+            "--kube-api-qps=200", "--kube-api-burst=400", "--resource-quota-sync-period=5s", *self._gates(),
         )  # fmt: skip
         self.start_scheduler()
 
@@ -81,6 +83,7 @@ class Lab:
             "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
             "--service-account-issuer=https://restow.test", f"--service-account-key-file={self._key}",
             f"--service-account-signing-key-file={self._key}", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+            *([f"--runtime-config={self.apis}"] if self.apis else []), *self._gates(),
         )  # fmt: skip
         insecure = ssl.create_default_context()
         insecure.check_hostname = False
@@ -94,9 +97,12 @@ class Lab:
         self._spawn(
             "scheduler", "kube-scheduler", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false", f"--secure-port={port}",
             f"--cert-dir={self.work / 'scheduler-certs'}", "--authentication-skip-lookup",
-            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *more,
+            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *self._gates(), *more,
         )  # fmt: skip
         self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
+
+    def _gates(self) -> list[str]:
+        return [f"--feature-gates={self.features}"] if self.features else []
 
     def start_kwok(self, label: str) -> None:
         """kwok's kubelets for the nodes with this label (key=value)."""
@@ -166,9 +172,9 @@ class Lab:
 
 
 @contextlib.contextmanager
-def lab(assets: Path, work: Path) -> Iterator[Lab]:
+def lab(assets: Path, work: Path, **more: str) -> Iterator[Lab]:
     """Up, and nothing of it left afterwards."""
-    one = Lab(assets, work)
+    one = Lab(assets, work, **more)
     try:
         one.start()
         yield one

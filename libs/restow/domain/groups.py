@@ -1,4 +1,5 @@
-"""Pods that belong together: a Volcano PodGroup's, named by an annotation of each pod (RULES 000-6)."""
+"""Pods that belong together: a PodGroup's. Volcano's is named by an annotation of each pod (RULES 000-6), that of `scheduling.k8s.io` by its
+`spec.schedulingGroup`."""
 
 from restow.contracts.events import PodObserved
 
@@ -6,6 +7,13 @@ GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/grou
 
 Group = tuple[str, str]
 """Namespace and name."""
+UPSTREAM = "scheduling.k8s.io:"
+"""How the name of a PodGroup of `scheduling.k8s.io` begins in the log: Volcano may have one of the same name, and no name of an object has a colon."""
+
+
+def is_upstream(group: Group) -> bool:
+    """Whether it is a PodGroup of `scheduling.k8s.io`: its status and its moves are not ours to write."""
+    return group[1].startswith(UPSTREAM)
 
 
 def named(text: str) -> Group:

@@ -6,6 +6,7 @@ nothing is held (`restow descheduler run --once`) goes by upstream's rules, and 
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.groups import group_of
 from restow.domain.pod_controllers import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
 from restow.domain.protection import asked_to_stay
 from restow.domain.state import ClusterState
@@ -16,7 +17,9 @@ from restow.domain.verdicts import (
     OTHER_TEMPLATE,
     RETRIES,
     SENTENCES,
+    TOGETHER,
     UNKNOWN_OWNER,
+    UNSUPPORTED,
 )
 
 OWN_RETRIES = 1
@@ -26,7 +29,7 @@ OWN_RETRIES = 1
 def unmovable(state: ClusterState, uid: PodUid) -> str:
     """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay."""
     pod = state.pods[uid].fact
-    if stay := protected(pod):
+    if stay := protected(pod) or _of_group(state, pod):
         return stay
     said = movable(state, pod)
     if said == "false":
@@ -50,6 +53,20 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
             return "" if pod.labels.get(RAY_TYPE) == "worker" else _asked(known, pod)
         case "asked":
             return _asked(known, pod)
+
+
+def _of_group(state: ClusterState, pod: PodObserved) -> str:
+    """Whether its PodGroup forbids that it goes alone, or binds its successor to something that is not known to hold on another node. Of ours the session says
+    the latter."""
+    group = group_of(pod)
+    known = state.pod_groups.get(group) if group is not None else None
+    if known is None:
+        return ""
+    if known.together:
+        return f"{TOGETHER}: PodGroup {'/'.join((known.namespace, known.name))} is disrupted as a whole or not at all (disruptionMode)"
+    if known.invalid and not state.ours(pod):
+        return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {known.invalid}"
+    return ""
 
 
 def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from restow.contracts.ids import Int
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
-from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION
+from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION, UPSTREAM
 from restow.domain.protection import DISRUPTION_ANNOTATIONS
 from restow.domain.quantity import QuantityError, units
 
@@ -75,6 +75,11 @@ def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
     if not annotations:
         return {}
     return {k: v for k, v in annotations.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+
+
+def grouped(annotations: dict[str, str], pod_group: str) -> dict[str, str]:
+    """With the PodGroup of `scheduling.k8s.io` that the pod names: a fact has one place for a pod's group, and this one is the API's own."""
+    return annotations | {GROUP_ANNOTATIONS[0]: UPSTREAM + pod_group}
 
 
 def kept_of_group(annotations: Mapping[str, str] | None) -> dict[str, str]:

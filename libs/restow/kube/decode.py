@@ -5,6 +5,7 @@ broken object never hides the others: it becomes an `Undecodable`.
 """
 
 import re
+from copy import copy
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -77,16 +78,20 @@ class _Any(msgspec.Struct):
 
 
 class Collection(Generic[W]):
-    """One collection of the API: where it is and how its objects are read.
+    """One collection of the API: where it is and how its objects are read, whatever version serves them.
 
     `name` is kubectl's full name of the resource (`pods`, `reservations.batch.volcano.sh`) and identifies the collection
     in the log; `kind` is its objects' kind. What others refer to by name is known by it (`namespace/name` where it has a
-    namespace), everything else by uid. An `optional` collection is defined by a CRD that may not be installed, or later.
+    namespace), everything else by uid. An `optional` collection is defined by a CRD that may not be installed, or later. Where a
+    `discovered` one is, the server says; `path` is where it is looked for first.
     """
 
-    __slots__ = ("_event", "_events", "_list", "_lists", "_one", "by_name", "kind", "name", "optional", "path")
+    __slots__ = ("_event", "_events", "_list", "_lists", "_one", "by_name", "discovered", "kind", "name", "optional", "path")
 
-    def __init__(self, name: str, kind: str, path: str, form: type[W], by_name: bool = False, optional: bool = False):
+    def __init__(
+        self, name: str, kind: str, path: str, form: type[W], by_name: bool = False, optional: bool = False, discovered: bool = False
+    ):
+        self.discovered = discovered
         self.name, self.kind, self.path, self.by_name, self.optional = name, kind, path, by_name, optional
         self._list: msgspec.json.Decoder[_List[W]] = msgspec.json.Decoder(_List[form])  # type: ignore[valid-type]
         self._lists = msgspec.json.Decoder(_List[msgspec.Raw])
@@ -96,6 +101,12 @@ class Collection(Generic[W]):
 
     def __repr__(self) -> str:
         return f"<collection {self.name}>"
+
+    def at(self, version: str) -> "Collection[W]":
+        """The same at another version (`group/version`)."""
+        other: Collection[W] = copy(self)
+        other.path = f"/apis/{version}/{self.path.rpartition('/')[2]}"
+        return other
 
     def page(self, body: bytes) -> Page[W]:
         """Raises DecodeError where the body is not a list."""
@@ -241,6 +252,15 @@ POD_GROUPS = Collection(
     by_name=True,
     optional=True,
 )
+UPSTREAM_GROUPS = Collection(
+    "podgroups.scheduling.k8s.io",
+    "PodGroup",
+    "/apis/scheduling.k8s.io/v1beta1/podgroups",
+    objects.Custom,
+    by_name=True,
+    optional=True,
+    discovered=True,
+)
 STORAGE_CLASSES = Collection(
     "storageclasses.storage.k8s.io",
     "StorageClass",
@@ -290,6 +310,7 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     PRIORITY_CLASSES,
     QUEUES,
     POD_GROUPS,
+    UPSTREAM_GROUPS,
     STORAGE_CLASSES,
     CLAIMS,
     VOLUMES,

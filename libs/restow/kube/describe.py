@@ -16,7 +16,15 @@ from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE
 from restow.domain.pod_controllers import MOVABLE
 from restow.kube import cpus, wire
-from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
+from restow.kube.annotations import (
+    CONFIG_SOURCE,
+    DEVICES,
+    MIRROR,
+    RESOURCE_STATUS,
+    grouped,
+    kept,
+    read_devices,
+)
 from restow.kube.requests import FactError, as_kept, canonical
 from restow.kube.shapes import Shaper, shape_id
 from restow.kube.troubles import NOTHING, Told, tell
@@ -92,6 +100,9 @@ def pod_fact(
     if why := shape.unreadable or why or no_devices or no_cores:
         shape = replace(shape, unreadable=why)
         id = shape_id(shape)
+    said, named = kept(annotations), spec.scheduling_group
+    if named is not None and named.pod_group_name:
+        said = grouped(said, named.pod_group_name)
     owner = controller(meta)
     plain = (told or tell(pod)).plain or NOTHING
     fact = e.PodObserved(
@@ -101,7 +112,7 @@ def pod_fact(
         shape=id,
         created=millis(meta.creation_timestamp),
         labels=meta.labels or {},
-        annotations=kept(annotations),
+        annotations=said,
         owner=owner,
         claims=shaped.claims,
         pinned_node=NodeName(shaped.pinned),

@@ -5,9 +5,10 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
+from restow.domain.groups import UPSTREAM, is_upstream
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
-from restow.kube.objects import OBJECTS, place
+from restow.kube.objects import OBJECTS, logged, place
 
 
 class StateKnown:
@@ -38,6 +39,8 @@ class StateKnown:
 
     def fact(self, collection: str, key: str) -> e.Event | None:
         held: dict[Any, e.Event] = getattr(self._state, OBJECTS[collection].held_in)
+        if collection == d.UPSTREAM_GROUPS.name:
+            return held.get(logged(key))
         return held.get(place(key) if collection == d.POD_GROUPS.name else key)
 
     def keys(self, collection: str) -> Iterable[str]:
@@ -54,9 +57,12 @@ class StateKnown:
             case d.REPLICASETS.name | d.JOBS.name as name:
                 kind = d.REPLICASETS.kind if name == d.REPLICASETS.name else d.JOBS.kind
                 return [uid for uid, known in state.workloads.items() if known.kind == kind]
+            case d.POD_GROUPS.name:
+                return ["/".join(group) for group in state.pod_groups if not is_upstream(group)]
+            case d.UPSTREAM_GROUPS.name:
+                return [f"{namespace}/{name.removeprefix(UPSTREAM)}" for namespace, name in state.pod_groups if is_upstream((namespace, name))]
             case name if name in OBJECTS:
-                held = getattr(state, OBJECTS[name].held_in)
-                return ["/".join(key) for key in held] if name == d.POD_GROUPS.name else list(held)
+                return list(getattr(state, OBJECTS[name].held_in))
             case _:
                 raise ValueError(f"{collection!r} is not watched; allowed: {', '.join(c.name for c in d.COLLECTIONS)}")
 

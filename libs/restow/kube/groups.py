@@ -1,4 +1,4 @@
-"""Volcano's PodGroups and Queues, PriorityClasses and Namespaces → facts: pure functions, one a kind.
+"""PodGroups (Volcano's and those of `scheduling.k8s.io`), Volcano's Queues, PriorityClasses and Namespaces → facts: pure functions, one a kind.
 
 PodGroups and Queues never raise for what the object says: `invalid` says, with path, value and what is allowed, why it cannot
 be read, and then the fact has its identity and little else. Whether queues fit together (parents, cycles, sums) is the
@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from restow.contracts import events as e
+from restow.domain.groups import QUEUE_ANNOTATIONS, UPSTREAM
 from restow.kube import wire_objects as w
 from restow.kube.annotations import PREEMPTABLE, kept_of_group
 from restow.kube.decode import BAD_JSON
@@ -19,10 +20,15 @@ from restow.kube.quotas import quota
 from restow.kube.requests import FactError
 
 OPEN = "Open"
+TOGETHER = "PodGroup"
+"""The disruptionMode of v1alpha2 by which pods are disrupted together."""
+INQUEUE = "Inqueue"
+"""The phase of a group that is let in."""
 _MOST = 2**31 - 1
 
 F = TypeVar("F")
 _group_spec = msgspec.json.Decoder(w.PodGroupSpec)
+_upstream_spec = msgspec.json.Decoder(w.UpstreamPodGroupSpec)
 _group_status = msgspec.json.Decoder(w.PodGroupStatus)
 _queue_spec = msgspec.json.Decoder(w.QueueSpec)
 _queue_status = msgspec.json.Decoder(w.QueueStatus)
@@ -55,6 +61,39 @@ def pod_group_fact(group: w.Custom) -> e.PodGroupObserved:
         )
     except FactError as error:
         return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def upstream_group_fact(group: w.Custom) -> e.PodGroupObserved:
+    """Of `scheduling.k8s.io`, in whatever version it is served. It has no phase, for nobody lets it in, and its queue is an annotation, as of a pod on its own. A group without the gang policy asks
+    for nobody."""
+    meta = group.metadata
+    fact = e.PodGroupObserved(
+        namespace=meta.namespace, name=UPSTREAM + meta.name, uid=meta.uid, created=millis(meta.creation_timestamp), queue=_queue(meta.annotations), min_member=0, phase=INQUEUE,
+        deleting=millis(meta.deletion_timestamp),
+    )  # fmt: skip
+    try:
+        spec = _spec(_upstream_spec, group.spec, w.UpstreamPodGroupSpec(w.SchedulingPolicy()))
+        gang, mode = spec.scheduling_policy.gang, spec.disruption_mode
+        together = mode == TOGETHER or (isinstance(mode, w.DisruptionModes) and mode.all is not None)
+        fact = msgspec.structs.replace(fact, priority_class=spec.priority_class_name or "", together=together)
+        if gang is not None:
+            fact = msgspec.structs.replace(fact, min_member=_within(gang.min_count, "spec.schedulingPolicy.gang.minCount"))
+        return msgspec.structs.replace(fact, invalid=_not_kept(spec))
+    except FactError as error:
+        return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def _queue(annotations: dict[str, str] | None) -> str:
+    return next((annotations[name] for name in QUEUE_ANNOTATIONS if annotations.get(name)), "") if annotations else ""
+
+
+def _not_kept(spec: w.UpstreamPodGroupSpec) -> str:
+    """What would have to be kept and is not."""
+    if spec.scheduling_constraints is not None and spec.scheduling_constraints.topology:
+        return "spec.schedulingConstraints.topology: is not kept; allowed: none"
+    if spec.parent_composite_pod_group_name:
+        return "spec.parentCompositePodGroupName: is not kept; allowed: none"
+    return ""
 
 
 def queue_fact(queue: w.Custom) -> e.QueueObserved:

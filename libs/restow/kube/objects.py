@@ -7,6 +7,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
+from restow.domain.groups import UPSTREAM, Group
 from restow.kube import budgets, devices, groups, numa, resource_quotas, volumes
 from restow.kube import decode as d
 
@@ -25,11 +26,18 @@ def place(key: str) -> tuple[str, str]:
     return namespace, name
 
 
+def logged(key: str) -> Group:
+    """What a PodGroup of `scheduling.k8s.io` is called in the log."""
+    namespace, name = place(key)
+    return namespace, UPSTREAM + name
+
+
 OBJECTS: dict[str, Form] = {
     d.NAMESPACES.name: Form(groups.namespace_fact, e.NamespaceGone, "namespaces"),
     d.PRIORITY_CLASSES.name: Form(groups.priority_class_fact, e.PriorityClassGone, "priority_classes"),
     d.QUEUES.name: Form(groups.queue_fact, e.QueueGone, "queues"),
     d.POD_GROUPS.name: Form(groups.pod_group_fact, lambda key: e.PodGroupGone(*place(key)), "pod_groups"),
+    d.UPSTREAM_GROUPS.name: Form(groups.upstream_group_fact, lambda key: e.PodGroupGone(*logged(key)), "pod_groups"),
     d.STORAGE_CLASSES.name: Form(volumes.storage_class_fact, e.StorageClassGone, "storage_classes"),
     d.CLAIMS.name: Form(volumes.claim_fact, lambda key: e.ClaimGone(*place(key)), "claims"),
     d.VOLUMES.name: Form(volumes.volume_fact, e.VolumeGone, "volumes"),

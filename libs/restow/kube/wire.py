@@ -189,6 +189,10 @@ class Gate(Wire):
     name: str = ""
 
 
+class SchedulingGroup(Wire):
+    pod_group_name: str | None = None
+
+
 class PodSpec(Wire):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -208,6 +212,7 @@ class PodSpec(Wire):
     resource_claims: list[Gate] | None = None
     """Of dynamic resource allocation; only their names are read."""
     host_network: bool | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class Condition(Wire):

@@ -4,6 +4,8 @@ Objects of Volcano's CRDs keep spec and status raw: they are read later, so that
 rest is validated by the API server.
 """
 
+from typing import Any
+
 import msgspec
 
 from restow.contracts.ids import Int
@@ -36,6 +38,34 @@ class PodGroupSpec(Wire):
     priority_class_name: str | None = None
     network_topology: NetworkTopology | None = None
     preemptable: bool | None = None
+
+
+class Gang(Wire):
+    min_count: Int
+
+
+class SchedulingPolicy(Wire):
+    gang: Gang | None = None
+
+
+class DisruptionModes(Wire):
+    """A union: `all` is an empty object."""
+
+    all: dict[str, Any] | None = None
+
+
+class SchedulingConstraints(Wire):
+    topology: list[Any] | None = None
+
+
+class UpstreamPodGroupSpec(Wire):
+    """Of `scheduling.k8s.io`. v1alpha2 says its disruptionMode as a word (`PodGroup`), later versions as a union."""
+
+    scheduling_policy: SchedulingPolicy
+    scheduling_constraints: SchedulingConstraints | None = None
+    disruption_mode: str | DisruptionModes | None = None
+    priority_class_name: str | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 class PodGroupStatus(Wire):

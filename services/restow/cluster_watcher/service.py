@@ -122,7 +122,7 @@ class Watches:
             restarts = [change for change in changes if isinstance(change, Restart)]
             for restart in restarts:
                 self._restarted(collection, restart)
-                if collection.optional and restart.reason == NOT_SERVED and await self._not_served(collection, anew):
+                if collection.optional and restart.reason == NOT_SERVED and await self._not_served(reflector, collection, anew):
                     gate.passed(collection.name)
             if restarts:
                 changes = [change for change in changes if not isinstance(change, Restart)]
@@ -136,20 +136,24 @@ class Watches:
                     gate.passed(collection.name)
                 await observer.space()
 
-    async def _not_served(self, collection: d.Collection[Any], anew: bool) -> bool:
+    async def _not_served(self, reflector: Reflector[Any], collection: d.Collection[Any], anew: bool) -> bool:
         """Whether nothing more is to be waited for: with a CRD go its objects, and nobody says so to who did not watch just then. What the log
-        knows of them is gone when the API says that it serves no version of them; until it does say something, it may still be there."""
+        knows of them is gone when the API says that it serves no version of them; until it does say something, it may still be there. A
+        `discovered` collection is looked for at the version that the API names first."""
         context = self._context
-        if not list(StateKnown(context.state).keys(collection.name)):
+        if not collection.discovered and not list(StateKnown(context.state).keys(collection.name)):
             return True
         try:
             versions = await serving(context.client, collection)
         except ApiStatus as error:
             self._why[collection.name] = f"not served, and discovery says {error}"
             return False
+        if versions and collection.discovered:
+            reflector.collection = collection.at(versions[0])
+            return False
         if versions:
             self._log.warning("objects that the log knows are served in other versions only", kind=collection.name, versions=versions)
-        elif not self._reset:
+        elif not self._reset and list(StateKnown(context.state).keys(collection.name)):
             self._log.warning("not served any more: all of its objects are gone", kind=collection.name)
             self._observer.add(collection, [Replace(frozenset(), "")], "", reset=anew)
             context.commander.wake()

@@ -27,6 +27,8 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODGROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 OPTIONAL = {c.name for c in d.COLLECTIONS if c.optional}
+OWN = {c.name for c in d.COLLECTIONS if c.discovered}
+"""No CRD's: the API serves them, or does not."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ async def define(kube, *names):
 
 
 async def define_all(kube):
-    await define(kube, *OPTIONAL)
+    await define(kube, *OPTIONAL - OWN)
 
 
 async def told(watcher, *kinds):
@@ -94,6 +96,35 @@ async def test_a_crd_that_appears_later_is_watched(broker, cluster):
         await _post(kube, PODGROUPS, a_group())
         await watcher.until(lambda state: ("default", "gang") in state.pod_groups)
         assert d.QUEUES.name not in watcher.process.context.state.synced
+
+
+def own_groups(*versions):
+    """Kubernetes serves them by itself; kubesim does not, and for a watcher there is no difference."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = [{"name": v, "served": True, "storage": v == versions[0], "schema": schema} for v in versions]
+    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"}
+    spec = {"group": "scheduling.k8s.io", "scope": "Namespaced", "names": names, "versions": served}
+    meta = {"name": d.UPSTREAM_GROUPS.name, "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
+async def test_groups_of_the_apis_own_are_read_at_the_version_that_the_server_names(broker, cluster, version):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await _post(kube, DEFINITIONS, own_groups(version))
+        gang = {"metadata": {"name": "gang"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+        await _post(kube, f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups", gang | {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup"})
+        pod = _pod("p0")
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+        await _create(kube, pod)
+        await watcher.until(lambda state: state.pods and state.pod_groups)
+        state = watcher.process.context.state
+        (key, group), (members,) = *state.pod_groups.items(), state.groups
+        assert (key, group.min_member, members) == (("default", "scheduling.k8s.io:gang"), 3, key)
+        assert d.PRIORITY_CLASSES.name in state.synced
+        await taken_away(kube, d.UPSTREAM_GROUPS.name)
+        await watcher.until(lambda state: not state.pod_groups)
+        assert (await watcher.get("/readyz"))[0] == 200
 
 
 KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
@@ -162,7 +193,7 @@ async def test_where_discovery_does_not_confirm_that_a_crd_is_gone_nothing_is_fo
     answers = [ApiStatus(503, "ServiceUnavailable", "starting"), ["scheduling.koordinator.sh/v1beta1"]]
 
     async def answered(client, collection):
-        answer = answers[0]
+        answer = [] if collection.discovered else answers[0]
         if isinstance(answer, ApiStatus):
             raise answer
         return answer
@@ -202,7 +233,7 @@ async def test_everything_else_is_in_the_log_before_the_first_pod(broker, cluste
                 synced |= {event.kind for event in events if isinstance(event, e.Synced)}
                 if any(isinstance(event, e.PodObserved) for event in events):
                     break
-            assert synced >= {c.name for c in d.COLLECTIONS} - {d.PODS.name}
+            assert synced >= {c.name for c in d.COLLECTIONS} - OWN - {d.PODS.name}
             order = [type(event) for event in await told(watcher, e.PodGroupObserved, e.NodeObserved, e.PodObserved)]
             assert order[2:] == [e.PodObserved] * 3
 

@@ -203,10 +203,10 @@ class ReservationGone(Event, tag="cluster.reservation_gone"):
 
 
 class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
-    """A scheduling.volcano.sh PodGroup: a gang. `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run
-    together. Amounts are in canonical units. `phase` is its current status.phase. `invalid` says what cannot be read or
+    """A PodGroup, a gang: of scheduling.volcano.sh or, where `name` begins with `scheduling.k8s.io:`, of scheduling.k8s.io.
+    `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run together. Amounts are in canonical units. `phase` is its current status.phase. `invalid` says what cannot be read or
     honoured, with path, value and what is allowed; the group's pods then wait with that reason. `unheeded` names
-    preferences that are accepted but not honoured."""
+    preferences that are accepted but not honoured. `together`: its pods are disrupted all at once or not at all."""
 
     namespace: str
     name: str
@@ -222,6 +222,7 @@ class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     deleting: Millis = Millis(0)
     invalid: str = ""
     unheeded: str = ""
+    together: bool = False
 
 
 class PodGroupGone(Event, tag="cluster.pod_group_gone"):

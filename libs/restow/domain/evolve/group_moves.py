@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts.ids import ReservationUid
-from restow.domain.groups import named
+from restow.domain.groups import is_upstream, named
 from restow.domain.records import FINAL, GroupMove, GroupMoves, Migration, Step
 from restow.domain.state import ClusterState
 
@@ -14,7 +14,7 @@ OVER = (SUCCEEDED, FAILED)
 def moved_on(state: ClusterState, record: Migration) -> None:
     """A migration has made a step. It is told of from the step `held` on; the first after all others are over begins anew."""
     group = named(record.group)
-    if not record.group or group not in state.pod_groups:
+    if not record.group or group not in state.pod_groups or is_upstream(group):
         return
     known = state.group_moves.get(group)
     if known is not None and any(move.migration == record.id for move in known.moves):

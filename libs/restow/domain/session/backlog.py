@@ -18,7 +18,7 @@ from restow.domain.config import SessionConfig
 from restow.domain.groups import group_of, named
 from restow.domain.session.fit_counts import Fits
 from restow.domain.session.job_turns import Entry, Name, Standing
-from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
+from restow.domain.session.jobs import UNSCHEDULABLE, gang, has_groups
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Under
@@ -362,7 +362,7 @@ class Backlog:
         state = self._state
         group = named(under[1])
         if group not in state.pod_groups:
-            return (1 if POD_GROUPS in state.synced else 0), {}
+            return int(has_groups(state, group)), {}
         if any(state.waiting[state.parked[uid][0]].reason != UNSCHEDULABLE for uid in state.parked_under[under]):
             return 0, {}
         # Of one that goes later nothing is left by which it could be known.

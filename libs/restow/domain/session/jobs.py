@@ -9,7 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
 from restow.contracts.values import PodShape
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.groups import Group, group_of, task_of
+from restow.domain.groups import Group, group_of, is_upstream, task_of
 from restow.domain.resources import PODS
 from restow.domain.state import OVER, ClusterState
 
@@ -145,11 +145,21 @@ def job_of(state: ClusterState, pod: e.PodObserved) -> Group | None:
     """The group whose gang a pod belongs to; None for a pod on its own. Where the cluster has no PodGroups at all, the
     annotation only groups."""
     group = group_of(pod) if pod.annotations else None
-    return group if group is not None and (group in state.pod_groups or POD_GROUPS in state.synced) else None
+    return group if group is not None and (group in state.pod_groups or has_groups(state, group)) else None
 
 
-POD_GROUPS = "podgroups.scheduling.volcano.sh"
-"""The collection in `state.synced`."""
+VOLCANO_GROUPS, UPSTREAM_GROUPS = "podgroups.scheduling.volcano.sh", "podgroups.scheduling.k8s.io"
+"""The collections in `state.synced`."""
+
+
+def has_groups(state: ClusterState, group: Group) -> bool:
+    """Whether the cluster has PodGroups of this one's API, so that one that is missing is to be waited for."""
+    return (UPSTREAM_GROUPS if is_upstream(group) else VOLCANO_GROUPS) in state.synced
+
+
+def known_apis(state: ClusterState) -> tuple[bool, bool]:
+    """Of which APIs it has: while this stays, `has_groups` gives the same answers."""
+    return VOLCANO_GROUPS in state.synced, UPSTREAM_GROUPS in state.synced
 
 UNSCHEDULABLE = "Unschedulable"
 """Why a gang waits that does not fit as a whole."""

@@ -14,7 +14,7 @@ from restow.domain.accounts import Amounts
 from restow.domain.changes import Seen
 from restow.domain.groups import Group, group_of
 from restow.domain.memo import kept
-from restow.domain.session.jobs import POD_GROUPS, is_ready, job_of
+from restow.domain.session.jobs import has_groups, is_ready, job_of, known_apis
 from restow.domain.state import ClusterState
 
 _LOW = (1 << 32) - 1
@@ -239,13 +239,13 @@ class Owners:
     def __init__(self, state: ClusterState) -> None:
         self._uses = _Uses()
         self._seen = Seen(state.moved)
-        self._groups = False
+        self._apis = (False, False)
 
     def refresh(self, state: ClusterState) -> None:
         [moved] = self._seen.news()
-        groups = POD_GROUPS in state.synced
-        if moved is None or groups != self._groups:
-            self._uses, self._groups = _Uses(), groups
+        apis = known_apis(state)
+        if moved is None or apis != self._apis:
+            self._uses, self._apis = _Uses(), apis
             return
         for uid in dict.fromkeys(moved):
             if isinstance(uid, tuple):
@@ -312,7 +312,7 @@ def hopeless(state: ClusterState, nodes: Totals, group: Group, incoming: dict[Sh
     pods, or the least that it needs is more than all nodes together have."""
     spec = state.pod_groups.get(group)
     if spec is None:
-        return POD_GROUPS in state.synced
+        return has_groups(state, group)
     missing = spec.min_member - ready
     if spec.invalid or missing > sum(incoming.values()):
         return True

@@ -104,6 +104,8 @@ class _Kept:
         if group is None or group not in state.pod_groups:
             return []
         job = self._session.job_for(uid)
+        if state.pod_groups[group].together:
+            return [(("gang", job.key), 0)]
         going = _going(state, group, self._session.going(group))
         found: list[Allowance] = [(("gang", job.key), job.ready - job.need - len(going))]
         task = task_of(pod)

@@ -13,7 +13,7 @@ import msgspec
 
 from restow.contracts.ids import Millis, PodUid
 from restow.contracts.times import seconds
-from restow.domain.groups import Group
+from restow.domain.groups import Group, is_upstream
 from restow.domain.session.jobs import UNSCHEDULABLE as NO_CAPACITY
 from restow.domain.session.jobs import gang
 from restow.domain.session.reasons import short_sentence
@@ -54,7 +54,7 @@ class GroupStatus(msgspec.Struct, frozen=True):
 
 def is_ours(state: ClusterState, group: Group) -> bool:
     """Whether its status is ours to write: a pod of it is, or it has none yet and Restow answers to Volcano's name."""
-    if group not in state.pod_groups:
+    if group not in state.pod_groups or is_upstream(group):
         return False
     pods = state.groups.get(group)
     if not pods:

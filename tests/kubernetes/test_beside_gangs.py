@@ -1,0 +1,140 @@
+"""Gangs of the API's own (`scheduling.k8s.io`, v1alpha2 in 1.36) that kube-scheduler schedules: their pods are moved, and no gang falls below its minimum."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e.stack import Running
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import Lab, assets, lab
+from kubernetes.moves import Mover, told
+from kubernetes.services import migrate, services
+from kubernetes.test_beside_services import ended, known
+from kubernetes.world import NS, World, pod_spec
+from kubesim.conformance.harness import Target
+
+GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NS}/podgroups"
+
+
+@pytest.fixture(scope="module", name="lab")
+def with_gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    found, why = assets()
+    if found is None:
+        pytest.skip(why)
+    gates = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
+    with lab(found, tmp_path_factory.mktemp("gangs"), features=gates, apis="scheduling.k8s.io/v1alpha2=true") as one:
+        one.install()
+        yield one
+
+
+@pytest.fixture(scope="module")
+def kubelets(lab: Lab) -> Iterator[Kubelets]:
+    one = Kubelets(lab.target)
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def accounts(lab: Lab) -> dict[str, Target]:
+    return {service: lab.account(service) for service in ("scheduler-session", "descheduler")}
+
+
+async def gang(world: World, name: str, least: int, **more: Any) -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": least}}, **more}
+    await world.api.call("DELETE", f"{GROUPS}/{name}")
+    await world.api.ok("POST", GROUPS, {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec})
+
+
+def of(group: str, **more: Any) -> Any:
+    return pod_spec(schedulingGroup={"podGroupName": group}, **more)
+
+
+async def test_kube_scheduler_binds_a_gang_all_at_once_or_not_at_all(world: World) -> None:
+    """So that what follows is about gangs: these gates work."""
+    await world.node("n", gpus=2)
+    await gang(world, "g", 3)
+    await world.replicaset("g", 3, of("g"))
+    await world.unschedulable("g", 3)
+    assert world.where("g") == ["waits"] * 3
+    await world.node("n2", gpus=1)
+    await world.running("g", 3)
+
+
+async def test_pods_of_a_gang_land_where_50_equal_pods_wait_for_the_same_room(world: World, mover: Mover) -> None:
+    count = 8
+    await world.node("source", gpus=count)
+    await gang(world, "victim", count - 2)
+    await world.replicaset("victim", count, of("victim"))
+    victims = await world.running("victim", count)
+    await world.cordon("source")
+    for i in range(count):
+        await world.node(f"target-{i}", gpus=1)
+    arrived, turns = 0, [asyncio.Event() for _ in range(count + 1)]
+
+    async def one(i: int) -> Any:
+        async def before(_: object) -> None:
+            nonlocal arrived
+            arrived += 1
+            if arrived == count:
+                await world.replicaset("crowd", 50, pod_spec())
+                await world.unschedulable("crowd", 50)
+                turns[0].set()
+            await turns[i].wait()
+
+        move = await mover.move(victims[i], f"target-{i}", before=before, seconds=60)
+        turns[i + 1].set()
+        return move
+
+    moves = await asyncio.gather(*(one(i) for i in range(count)))
+    print("a gang, 50 wait, one by one:", told(moves))
+    assert [move.end for move in moves] == ["landed"] * count
+    assert world.where("crowd") == ["waits"] * 50
+    assert world.kubelets.rejected == []
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
+    with services(lab) as running:
+        yield running
+
+
+async def victims(world: World, stack: Running, name: str, least: int, **more: Any) -> Any:
+    """Three pods of a gang on `source`, and a target for one."""
+    await world.node("source", gpus=3)
+    await gang(world, name, least, **more)
+    await world.workload("deployments", name, 3, of(name), 0.2)
+    found = await world.running(name, 3)
+    await world.cordon("source")
+    await world.node("target", gpus=1)
+    await known(stack, found)
+    return found
+
+
+async def test_the_services_move_a_pod_that_its_gang_can_spare(world: World, stack: Running) -> None:
+    first, *_ = await victims(world, stack, "spare", 2)
+    over = await ended(stack, await migrate(stack, first, "target"))
+    assert over["step"] == "landed", over
+    assert world.where("spare") == ["source", "source", "target"]
+    assert json.loads(await asyncio.to_thread(stack.restow, "get", "podgroups", "-A", "--output", "json"))["items"]
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "mode", "reason"),
+    [
+        ("least", 3, "Pod", "2 other members of PodGroup work/scheduling.k8s.io:least are ready; its minCount is 3"),
+        ("together", 1, "PodGroup", "PodGroup work/scheduling.k8s.io:together is disrupted as a whole or not at all (disruptionMode)"),
+    ],
+)
+async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupted_as_a_whole(
+    world: World, stack: Running, name: str, least: int, mode: str, reason: str
+) -> None:
+    first, *_ = await victims(world, stack, name, least, disruptionMode=mode)
+    with pytest.raises(AssertionError) as refusal:
+        await migrate(stack, first, "target")
+    assert reason in " ".join(str(refusal.value).split())
+    assert world.where(name) == ["source"] * 3
