@@ -12,6 +12,7 @@ RUN python -m venv --without-pip /opt/restow \
       --no-deps --require-hashes --only-binary=:all: -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY deploy/crds deploy/crds
+COPY deploy/beside deploy/beside
 COPY deploy/nats/permissions.conf deploy/nats/permissions.conf
 COPY libs libs
 COPY services services

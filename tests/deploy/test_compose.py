@@ -12,6 +12,8 @@ import pytest
 import yaml
 from deploy.test_kustomize import known_env, users
 
+from restow.cli.demo import beside
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE = yaml.safe_load(TEXT)
@@ -180,7 +182,7 @@ def test_the_build_sees_only_what_it_needs():
     rows = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rows
     allowed = {row[1:] for row in rows if row.startswith("!")}
-    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services", "deploy/crds", "deploy/nats/permissions.conf"}
+    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services", "deploy/beside", "deploy/crds", "deploy/nats/permissions.conf"}
     for row in stages()[0]:
         if row.startswith("COPY"):
             assert set(row.split()[1:-1]) <= allowed
@@ -193,3 +195,4 @@ def test_the_wheel_has_what_an_embedded_stack_needs(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"restow/cli/crds/{file.relative_to(ROOT / 'deploy' / 'crds')}" for file in (ROOT / "deploy" / "crds").rglob("*.yaml")} <= names
     assert "restow/cli/nats/permissions.conf" in names
+    assert {f"restow/cli/beside/{file.name}" for file in beside.objects()} <= names

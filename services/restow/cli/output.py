@@ -55,6 +55,7 @@ _BEYOND = "\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _STEERING = f"\x00-\x08\x0b-\x1f{_BEYOND}"
 _OURS = re.compile(rf"(\x1b\[(?:0|1|2|3[0-7])m|\x1b\[K|\r)|[{_STEERING}]")
 """What this program says to a terminal, or a character that nobody else may."""
+_ANYBODYS = re.compile(f"[{_STEERING}]")
 _IN_JSON = re.compile(f"[{_BEYOND}]")
 """What JSON leaves as it is."""
 
@@ -63,15 +64,20 @@ class Harmless:
     """Standard output through which nothing gets that steers a terminal, but for colours and the like of our own."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self.stream = stream
 
     def write(self, text: str) -> int:
-        terminal = self._stream.isatty()
-        self._stream.write(_OURS.sub(lambda found: found[0] if found[1] and terminal else "?", text))
+        terminal = self.stream.isatty()
+        self.stream.write(_OURS.sub(lambda found: found[0] if found[1] and terminal else "?", text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
+
+
+def still(text: str) -> str:
+    """`text` in its lines, without what steers a terminal."""
+    return _ANYBODYS.sub("?", text)
 
 
 @contextlib.contextmanager

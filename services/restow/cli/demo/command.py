@@ -16,13 +16,14 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from restow.cli.demo import check, generate, trace
+from restow.cli.demo import beside, check, generate, trace
+from restow.cli.demo.beside import Beside
 from restow.cli.demo.chaos import Chaos
 from restow.cli.demo.feed import AHEAD, KEEP_UP, Api, ApiFailed, Feed, create_nodes
 from restow.cli.demo.observer import Observer
 from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
-from restow.cli.demo.scenario import Scenario, steps
+from restow.cli.demo.scenario import NAMESPACE, Scenario, steps
 from restow.cli.embedded import configs
 from restow.cli.embedded.stack import Stack, StackError, StackRefused
 from restow.cli.failures import UNUSABLE, Failure
@@ -57,6 +58,7 @@ CHAOS_FILL = 8
 @click.option("--defragment", default=45, show_default=True, help="defragmentThresholds: nodes above it receive pods.")
 @click.option("--protection", default=99, show_default=True, help="protectionThresholds: nodes stay below it.")
 @click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Maximum number of plans.")
+@click.option("--beside", "scheduler", type=click.Choice(beside.SCHEDULERS), help="The pods belong to this scheduler, and Restow moves them beside it (docs/beside.md).")
 @click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Keep killing random services with SIGKILL while the demo runs; every promise must still hold.")
 @click.option("--chaos-every", default=0.7, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between kills, on average.")
 @click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), metavar="SERVICE", help=f"Kill only this service (may be repeated): {', '.join(SERVICES)}.")
@@ -79,8 +81,9 @@ def demo(**options) -> None:
         folder = options["trace_folder"]
         if folder is not None:
             scenario = trace.load(folder, options["pods"])
+            scenario = beside.with_whole_gpus(scenario) if options["scheduler"] else scenario
         else:
-            scenario = generate.generate(options["nodes"], options["seed"])
+            scenario = generate.generate(options["nodes"], options["seed"], shares=not options["scheduler"])
     except trace.TraceError as error:
         raise Failure(str(error), UNUSABLE) from None
     try:
@@ -146,21 +149,25 @@ def _deepest(error: BaseException) -> BaseException:
 
 async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos | None) -> Outcome:
     gpus = scenario.gpu_milli // 1000
-    console.print(f"[bold]Restow demo[/]: {scenario.name}, {len(scenario.nodes)} nodes, {gpus} GPUs, {len(scenario.workloads)} workloads")
+    scheduler = options["scheduler"]
+    title = f"Restow demo beside {scheduler}" if scheduler else "Restow demo"
+    console.print(f"[bold]{title}[/]: {scenario.name}, {len(scenario.nodes)} nodes, {gpus} GPUs, {len(scenario.workloads)} workloads")
     phases = Phases(console)
-    outcome = Outcome(scenario.name, len(scenario.nodes), seconds=phases.seconds)
+    outcome = Outcome(scenario.name, len(scenario.nodes), seconds=phases.seconds, beside=Beside(scheduler) if scheduler else None)
     folder = options["data"] / "demo"
     waves = 50 if chaos is None else 1 + len(scenario.nodes) // CHAOS_PER_MIGRATION
     policy = configs.policy(
         resource=scenario.resource,
         low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves
     )
+    policy += f"  beside: [{scheduler}]\n" if scheduler else ""
     speed = 1.0 if chaos is None else CHAOS_KUBELET
-    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), keep=True, kubelet_speed=speed)
+    objects = beside.objects() if scheduler else []
+    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), objects=objects, keep=True, kubelet_speed=speed)
     try:
         async with phases.phase("start", "starting broker, API, services", lambda: f"{len(stack.children) + 1} processes"):
             await stack.start()
-        async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
+        async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster, foreign=bool(scheduler)) as observer:
             work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer, chaos), name="demo")
             assert stack.failed is not None
             ends: list[asyncio.Future[Any]] = [work, stack.failed]
@@ -189,7 +196,7 @@ async def _play(
     chaos: Chaos | None,
 ) -> None:
     patience = 1.0 if chaos is None else CHAOS_PATIENCE
-    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5), KEEP_UP * patience)
+    feed = Feed(api, observer, options["scheduler"] or "restow", AHEAD if chaos is None else max(8, len(scenario.nodes) // 5), KEEP_UP * patience)
 
     def breaking(phase: str, progress: Callable[[], float]):
         return nullcontext() if chaos is None else chaos.during(phase, stack, observer, progress)
@@ -205,33 +212,34 @@ async def _play(
     def filling() -> str:
         return (
             f"{feed.arrived} arrived, {feed.finished} finished, {observer.running()} running, "
-            f"{len(observer.state.parked)} waiting, {'GPUs' if scenario.gpu_milli else 'cpu'} {observer.allocation(scenario.resource)} %"
+            f"{observer.waiting()} waiting, {'GPUs' if scenario.gpu_milli else 'cpu'} {observer.allocation(scenario.resource)} %"
         )
 
     async with phases.phase("fill", "workloads arrive and finish", filling), breaking("fill", lambda: (feed.arrived + feed.finished) / len(play)):
         await feed.play(play, 0.0 if chaos is None else CHAOS_FILL * chaos.every / len(play))
         expected = len(feed.alive)
-        await observer.until(
-            "the cluster to settle", lambda: observer.settled() and len(observer.state.pods) == expected, 120 * patience
-        )
+        await _settle(api, observer, outcome, 120 * patience, lambda: len(observer.state.pods) == expected)
     outcome.arrived, outcome.finished = feed.arrived, feed.finished
     before = await check.look(api)
-    outcome.before, outcome.waited = observer.packing(), len(observer.state.parked)
+    outcome.before, outcome.waited = observer.packing(), observer.waiting()
 
     def defragmenting() -> str:
         counts = observer.migrations()
         now = observer.packing()
+        stand = f", {len(observer.state.stand_ins)} placeholders" if outcome.beside is not None and observer.state.stand_ins else ""
         return (
             f"round {outcome.rounds}: {counts[Step.LANDED]} landed of {outcome.planned}, "
-            f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free nodes"
+            f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free nodes{stand}"
         )
 
     async with phases.phase("defragment", "reserve, evict, land", defragmenting), breaking("defragment", moved):
         for _ in range(options["rounds"]):
             if not await _round(stack, observer, outcome):
                 break
-        await observer.until("the cluster to settle", observer.settled, 120 * patience)
+        await _settle(api, observer, outcome, 120 * patience, lambda: True)
         await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60 * patience)
+        if outcome.beside is not None:
+            await outcome.beside.leave(api, patience)
     if chaos is not None:
         outcome.chaos = chaos.as_json()
     counts = observer.migrations()
@@ -239,11 +247,22 @@ async def _play(
     outcome.rolled_back = counts[Step.FAILED] + counts[Step.NOT_RECREATED]
     outcome.after = observer.packing()
     after = await check.look(api)
-    outcome.running, outcome.waiting = len(after.running), len(observer.state.parked)
+    outcome.running, outcome.waiting = len(after.running), observer.waiting()
     outcome.moved = check.moved(before, after)
     outcome.lost = check.lost(before, after, feed.alive)
     outcome.rejected = list(after.rejected)
     outcome.leaked = list(after.reservations) + [f"{uid}/{slot}" for held in observer.state.held_on.values() for uid, slot in held]
+
+
+async def _settle(api: Api, observer: Observer, outcome: Outcome, seconds: float, more: Callable[[], bool]) -> None:
+    """Nobody is on the way any more. What another scheduler has not looked at yet, only the API can say."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        left = max(deadline - asyncio.get_running_loop().time(), 0.0)
+        await observer.until("the cluster to settle", lambda: observer.settled() and more(), left)
+        if outcome.beside is None or await beside.all_tried(api, NAMESPACE):
+            return
+        await asyncio.sleep(0.05)
 
 
 async def _round(stack: Stack, observer: Observer, outcome: Outcome) -> bool:
@@ -310,6 +329,8 @@ def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:
     outcome.events = report.events
     outcome.skipped, outcome.void = sum(report.skipped.values()), sum(report.void.values())
     outcome.log = str(file)
+    if outcome.beside is not None:
+        outcome.beside.read(open_path(file))
     if report.problems:
         outcome.broken.append(f"the log breaks {report.problems} of its rules: {report.found[0].what}")
 

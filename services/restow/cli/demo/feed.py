@@ -78,10 +78,10 @@ async def create_nodes(api: Api, scenario: Scenario) -> None:
 
 
 class Feed:
-    """`arrived` and `finished` count what was asked of the API so far; `alive` are the workloads that should run."""
+    """Its pods are placed by `scheduler`. `arrived` and `finished` count what was asked of the API so far; `alive` are the workloads that should run."""
 
-    def __init__(self, api: Api, observer: Observer, ahead: int = AHEAD, keep_up: float = KEEP_UP) -> None:
-        self._api, self._observer, self._ahead, self._keep_up = api, observer, ahead, keep_up
+    def __init__(self, api: Api, observer: Observer, scheduler: str, ahead: int = AHEAD, keep_up: float = KEEP_UP) -> None:
+        self._api, self._observer, self._scheduler, self._ahead, self._keep_up = api, observer, scheduler, ahead, keep_up
         self.arrived = 0
         self.finished = 0
         self.alive: set[str] = set()
@@ -101,7 +101,7 @@ class Feed:
                 await slots.acquire()
                 name = step.workload.name
                 if step.arrive:
-                    call = self._api.create(base, replica_set(step.workload))
+                    call = self._api.create(base, replica_set(step.workload, self._scheduler))
                     self.arrived += 1
                     self.alive.add(name)
                     made[name] = group.create_task(_one(call, slots, None))

@@ -52,16 +52,18 @@ POD_SHAPES = (
 """((cpu milli, memory MiB, GPUs, milli of each), number of pods)."""
 
 
-def generate(nodes: int = 120, seed: int = 42) -> Scenario:
-    """`nodes` nodes and pods that ask for 130 % of their GPUs; lifetimes are drawn at random. Equal seeds, equal play."""
+def generate(nodes: int = 120, seed: int = 42, *, shares: bool = True) -> Scenario:
+    """`nodes` nodes and pods that ask for 130 % of their GPUs; lifetimes are drawn at random. Equal seeds, equal play. `shares`: whether some ask for
+    a part of a GPU."""
     rng = random.Random(seed)
     shapes = _proportional(nodes)
+    wanted = [(shape, count) for shape, count in POD_SHAPES if shares or shape[3] in (0, 1000)]
     cluster = tuple(DemoNode(f"node-{i:04d}", c, m * MIB, g, model) for i, (c, m, g, model) in enumerate(shapes))
     total = sum(n.gpus for n in cluster) * 1000
     workloads: list[Workload] = []
     asked = 0
     while asked * 100 < 130 * total:
-        (cpu, memory, gpus, milli) = rng.choices([s for s, _ in POD_SHAPES], [n for _, n in POD_SHAPES])[0]
+        (cpu, memory, gpus, milli) = rng.choices([s for s, _ in wanted], [n for _, n in wanted])[0]
         now = len(workloads)
         workloads.append(
             Workload(f"job-{now:05d}", cpu, memory * MIB, gpus, milli, (), now, now + int(rng.expovariate(1 / (nodes * 5))))

@@ -16,8 +16,9 @@ from restow.runtime.follower import Follower
 class Observer:
     """`async with Observer(nats, cluster)`: follows the log; `until` waits for what it shows."""
 
-    def __init__(self, nats: str, cluster: str) -> None:
-        self._nats, self._cluster = nats, cluster
+    def __init__(self, nats: str, cluster: str, *, foreign: bool = False) -> None:
+        """`foreign`: the pods of the demo are another scheduler's."""
+        self._nats, self._cluster, self._foreign = nats, cluster, foreign
         self.state = ClusterState()
         self._changed = asyncio.Event()
 
@@ -60,14 +61,20 @@ class Observer:
         """Pods that the session has not decided on yet."""
         return len(self.state.queue)
 
+    def waiting(self) -> int:
+        """Pods that no node has capacity for, as far as their scheduler has looked at them."""
+        return sum(pod.fact.namespace == NAMESPACE and not pod.live.node for pod in self.state.pods.values()) if self._foreign else len(self.state.parked)
+
     def settled(self) -> bool:
-        """Nobody is on the way: every pod of ours runs and is ready, or waits because nothing fits."""
+        """Nobody is on the way: every pod of the demo runs and is ready, or waits because nothing fits. Of pods of another scheduler each that has no
+        node is taken to wait."""
         state = self.state
         if state.queue or state.active or state.backlog:
             return False
         for uid, pod in state.pods.items():
             live = pod.live
-            if pod.fact.namespace == NAMESPACE and not live.ready and uid not in state.parked:
+            waits = not live.node if self._foreign else uid in state.parked
+            if pod.fact.namespace == NAMESPACE and not live.ready and not waits:
                 return False
             if live.deleting:
                 return False

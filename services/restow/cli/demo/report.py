@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from restow.cli.demo.beside import Beside
 from restow.contracts.values import Packing
 from restow.domain.node_table import WHOLE
 
@@ -40,6 +41,7 @@ class Outcome:
     log: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     chaos: dict[str, Any] | None = None
+    beside: Beside | None = None
     broken: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
@@ -54,6 +56,8 @@ class Outcome:
             self.broken.append(f"only {self.identical} of {self.decisions} decisions re-decided identically")
         if not self.landed:
             self.broken.append("no migration landed: the cluster was not fragmented, or nothing could move")
+        if self.beside is not None and self.beside.left:
+            self.broken.append(f"{len(self.beside.left)} things left behind: {', '.join(self.beside.left[:5])}")
         if self.before and self.after and self.after.free_nodes < self.before.free_nodes:
             self.broken.append("fewer free nodes after defragmentation than before")
 
@@ -62,6 +66,10 @@ class Outcome:
         for key in ("before", "after"):
             packing = getattr(self, key)
             values[key] = None if packing is None else msgspec.to_builtins(packing)
+        if self.beside is None:
+            del values["beside"]
+        else:
+            values["beside"] = self.beside.as_json()
         return values
 
 
@@ -116,9 +124,16 @@ def show(console: Console, outcome: Outcome) -> None:
     facts.add_column(justify="right")
     facts.add_column()
     facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
+    if (beside := outcome.beside) is not None:
+        facts.add_row("held by a placeholder", f"{beside.held} of {outcome.planned}", f"{beside.placeholders} placeholders, {beside.stolen} stolen")
+        facts.add_row("landed elsewhere", str(beside.elsewhere))
+        facts.add_row("evicted → bound", f"{beside.p50} ms", f"p50; the longest {max(beside.bound, default=0)} ms")
     facts.add_row("pods running", str(outcome.running), f"on {outcome.nodes} nodes")
     facts.add_row("pods lost", str(len(outcome.lost)), bad if outcome.lost else good)
     facts.add_row("holds leaked", str(len(outcome.leaked)), bad if outcome.leaked else good)
+    if beside is not None:
+        facts.add_row("placeholders, gates, entries left", str(len(beside.left)), bad if beside.left else good)
+        facts.add_row("priority classes kept for later", str(len(beside.classes)), ", ".join(beside.classes))
     facts.add_row("pods refused by a kubelet", str(len(outcome.rejected)), bad if outcome.rejected else good)
     facts.add_row(
         "decisions re-decided identically",

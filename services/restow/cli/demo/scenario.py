@@ -101,7 +101,7 @@ def steps(scenario: Scenario, fill: int, drain: int) -> Iterator[Step]:
 NAMESPACE = "demo"
 
 
-def replica_set(workload: Workload) -> dict[str, Any]:
+def replica_set(workload: Workload, scheduler: str) -> dict[str, Any]:
     """The ReplicaSet of one replica that stands for a workload of the trace: what is evicted comes back, as in a cluster."""
     requests = {"cpu": f"{workload.cpu}m", "memory": str(workload.memory)}
     extended: dict[str, str] = {}
@@ -111,7 +111,7 @@ def replica_set(workload: Workload) -> dict[str, Any]:
         extended = {"alibabacloud.com/gpu-milli": str(workload.milli), "alibabacloud.com/gpu-count": str(workload.gpus)}
     labels = {"app": workload.name}
     spec: dict[str, Any] = {
-        "schedulerName": "restow",
+        "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 5,
         "containers": [
             {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests | extended, "limits": extended}}
