@@ -398,3 +398,20 @@ def test_a_time_that_its_zone_or_rounding_leads_out_of_the_calendar_is_its_last_
     at = millis(datetime.fromisoformat(said))
     assert times.rfc3339(at) == kept
     assert times.seconds(at) == kept[:19] + "Z"
+
+
+def test_a_pods_gates_are_named_and_ours_alone_is_told_apart():
+    def gated(*names):
+        fact = pod_fact(d.PODS.object(json.dumps({"metadata": {"name": "p", "uid": "p"}, "spec": {"schedulingGates": [{"name": n} for n in names]}}).encode()))[2]
+        return fact.gated, fact.landing, fact.gates
+
+    assert gated() == (False, False, ())
+    assert gated("restow.dev/landing") == (True, True, ("restow.dev/landing",))
+    assert gated("kueue.x-k8s.io/admission", "restow.dev/landing") == (True, False, ("kueue.x-k8s.io/admission", "restow.dev/landing"))
+
+
+def test_the_group_of_a_pod_is_that_of_its_own_field_before_any_annotation():
+    annotations = {"scheduling.k8s.io/group-name": "volcanos", "kueue.x-k8s.io/retriable-in-group": "false", "x": "y"}
+    body = {"metadata": {"name": "p", "uid": "p", "annotations": annotations}, "spec": {"schedulingGroup": {"podGroupName": "train"}}}
+    said = pod_fact(d.PODS.object(json.dumps(body).encode()))[2].annotations
+    assert said == {"scheduling.k8s.io/group-name": "scheduling.k8s.io:train", "kueue.x-k8s.io/retriable-in-group": "false"}

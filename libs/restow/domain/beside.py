@@ -10,15 +10,15 @@ placeholder is deleted, and the gate removed. Whoever else is gated is let go at
 A placeholder is the body of its slot: what it takes is charged once, as held.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
-from restow.contracts.ids import MigrationId, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG
-from restow.domain.records import FINAL, Slot, SlotPhase
+from restow.domain.records import FINAL, Migration, Slot, SlotPhase
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import NOT_CHOSEN, SCHEDULER
@@ -147,15 +147,24 @@ def _is_awaited(state: Maps, pod: PodUid) -> bool:
 # -- who is waited for ------------------------------------------------------------------------------------------------------
 
 
-def expected(state: Maps, pods: dict[PodUid, None]) -> set[PodUid]:
-    """Of these gated pods those that a migration waits for: each waits for one, the first that may follow its pod."""
+MayRun = Callable[[Maps, PodObserved, NodeName], bool]
+"""Whether a pod may run on a node by the node's own rules (`restow.domain.session.beside`)."""
+
+
+def expected(state: Maps, pods: dict[PodUid, None], may_run: MayRun) -> set[PodUid]:
+    """Of these gated pods those that a migration waits for: each waits for one, the first that may follow its pod and may run on its target. (Others may
+    have bound it to other nodes since it was made, as Kueue does.)"""
     found: set[PodUid] = set()
     for id in _waiting(state):
         migration = state.migrations[id]
-        one = next((uid for uid in pods if uid not in found and state.may_follow(state.pods[uid].fact, migration)), None)  # type: ignore[attr-defined]
+        one = next((uid for uid in pods if uid not in found and _may_land(state, state.pods[uid].fact, migration, may_run)), None)
         if one is not None:
             found.add(one)
     return found
+
+
+def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:
+    return state.may_follow(pod, migration) and may_run(state, pod, migration.move.target)  # type: ignore[attr-defined]
 
 
 def _waiting(state: Maps) -> Iterator[MigrationId]:
@@ -174,7 +183,7 @@ def astray(state: Maps) -> list[PodUid]:
 # -- what is owed ------------------------------------------------------------------------------------------------------------
 
 
-def pending(state: Maps, touched: Touched | None) -> Iterator[Effect]:
+def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[Effect]:
     reservations = state.slots.keys() if touched is None else touched.reservations
     for uid in reservations:
         for name in state.slots.get(uid, ()):
@@ -191,13 +200,13 @@ def pending(state: Maps, touched: Touched | None) -> Iterator[Effect]:
         if is_to_land(state, pod):
             yield Land(pod, state.placed[pod].node)
     if state.gated:
-        wanted = expected(state, state.gated)
+        wanted = expected(state, state.gated, may_run)
         for pod in state.gated:
             if pod not in wanted:
                 yield LetGo(pod)
 
 
-def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo) -> bool:
+def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo, may_run: MayRun) -> bool:
     match effect:
         case CreatePlaceholder(reservation=uid, slot=name):
             return lacks_placeholder(state, (uid, name))
@@ -206,7 +215,7 @@ def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | Let
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and pod not in expected(state, state.gated)
+            return pod in state.gated and pod not in expected(state, state.gated, may_run)
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:

@@ -6,6 +6,7 @@ nothing is held (`restow descheduler run --once`) goes by upstream's rules, and 
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain import kueue
 from restow.domain.groups import group_of
 from restow.domain.pod_controllers import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
 from restow.domain.protection import asked_to_stay
@@ -13,6 +14,7 @@ from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
 from restow.domain.verdicts import (
     DO_NOT_DISRUPT,
+    KUEUE,
     NOT_MOVABLE,
     OTHER_TEMPLATE,
     RETRIES,
@@ -34,9 +36,13 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
     said = movable(state, pod)
     if said == "false":
         return f"{NOT_MOVABLE}: {SENTENCES[NOT_MOVABLE]}"
-    if pod.owner is None or said == "true":
+    if pod.owner is None:
         return ""
     known = known_owner(pod)
+    if why := _of_kueue(state, pod, known, said == "true"):
+        return why
+    if said == "true":
+        return ""
     if _kind(pod) in state.migration_config.movable_owners:
         return ""
     if known is None:
@@ -67,6 +73,17 @@ def _of_group(state: ClusterState, pod: PodObserved) -> str:
     if known.invalid and not state.ours(pod):
         return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {known.invalid}"
     return ""
+
+
+def _of_kueue(state: ClusterState, pod: PodObserved, known: Owner | None, is_asked: bool) -> str:
+    """What no word helps against, and what is left to who says that it is movable."""
+    assert pod.owner is not None, "it has an owner"
+    siblings = (state.pods[uid].fact for uid in state.owned[pod.owner.uid])
+    if why := kueue.ends_with(pod, siblings, known is not None and known.again == "always"):
+        return f"{KUEUE}: {why}"
+    if is_asked or not kueue.is_workload(pod):
+        return ""
+    return f'{KUEUE}: its successor would wait for its admission anew, and others may be admitted first; allowed: {MOVABLE}: "true" on the pod'
 
 
 def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:

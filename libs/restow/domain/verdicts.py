@@ -30,7 +30,7 @@ NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources",
 
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
 DO_NOT_DISRUPT, NOT_MOVABLE, UNKNOWN_OWNER, RETRIES, OTHER_TEMPLATE = "DoNotDisrupt", "NotMovable", "UnknownOwner", "Retries", "OtherTemplate"
-TOGETHER = "Together"
+TOGETHER, KUEUE = "Together", "Kueue"
 
 _OF_FILTERS = {
     "NoEviction": "its annotation asks for it, and noEvictionPolicy is Mandatory",
@@ -54,6 +54,7 @@ _OF_MOVES = {
     UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
     OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
     TOGETHER: "its PodGroup is disrupted as a whole or not at all (disruptionMode)",
+    KUEUE: "Kueue would end more than the pod, delete its successor, or let it wait behind others",
     RETRIES: "its Job would fail by it, or have no retry left for itself",
     MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
     GANG_MINIMUM: "too few other members of its PodGroup are ready",

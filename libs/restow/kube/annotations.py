@@ -8,6 +8,7 @@ from restow.contracts.ids import Int
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION, UPSTREAM
+from restow.domain.kueue import RETRIABLE
 from restow.domain.protection import DISRUPTION_ANNOTATIONS
 from restow.domain.quantity import QuantityError, units
 
@@ -44,6 +45,7 @@ KEPT = frozenset(
         COOLDOWN_TIME,
         RESERVATION_AFFINITY,
         EXACT_MATCH,
+        RETRIABLE,
         *WAITING_TIMES,
         *DISRUPTION_ANNOTATIONS,
     }

@@ -103,6 +103,7 @@ def pod_fact(
     said, named = kept(annotations), spec.scheduling_group
     if named is not None and named.pod_group_name:
         said = grouped(said, named.pod_group_name)
+    gates = tuple(gate.name for gate in spec.scheduling_gates) if spec.scheduling_gates else ()
     owner = controller(meta)
     plain = (told or tell(pod)).plain or NOTHING
     fact = e.PodObserved(
@@ -116,7 +117,7 @@ def pod_fact(
         owner=owner,
         claims=shaped.claims,
         pinned_node=NodeName(shaped.pinned),
-        gated=bool(spec.scheduling_gates),
+        gated=bool(gates),
         static=MIRROR in annotations
         or annotations.get(CONFIG_SOURCE, "api") != "api"
         or (owner is not None and owner.kind == "Node"),
@@ -134,7 +135,8 @@ def pod_fact(
         sandboxless=plain.sandboxless,
         waiting=plain.waiting,
         well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
-        landing=[gate.name for gate in spec.scheduling_gates or ()] == [GATE],
+        landing=gates == (GATE,),
+        gates=gates,
     )
     return shape, id, fact
 

@@ -78,7 +78,8 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
         case "finished":
             return [live.phase + (f": {live.reason}" if live.reason else "")]
         case "gated":
-            return ["waits for its scheduling gates to be removed"]
+            gates = state.pods[verdict.pod].fact.gates
+            return [f"waits for its scheduling gates to be removed{': ' * bool(gates)}{', '.join(gates)}"]
         case "foreign":
             return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].fact.shape].scheduler}): Restow never touches it"]
     return [verdict.status]

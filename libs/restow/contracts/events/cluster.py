@@ -70,8 +70,8 @@ class ShapeDeclared(Event, tag="cluster.shape_declared"):
 class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or whose description has changed. It has `labels`, the annotations that some rule
     reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
-    controller; `owners` are all other owner references. `landing`: the only gate that keeps it from its scheduler is Restow's
-    (`restow.dev/landing`). Fields that `PodChanged` also has are its moving part."""
+    controller; `owners` are all other owner references. `gates`: its scheduling gates; none in older logs. `landing`: the only
+    one is Restow's (`restow.dev/landing`). Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid
     namespace: str
@@ -100,6 +100,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     waiting: str = ""
     well: tuple[Int, ...] = ()
     landing: bool = False
+    gates: tuple[str, ...] = ()
 
     def moving(self) -> "PodChanged":
         """Its moving part."""

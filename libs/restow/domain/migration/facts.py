@@ -239,6 +239,9 @@ SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old
 SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no successor yet", lambda case: case.slot_void)
 SUCCESSOR_WENT = Fact("a successor has another node, and none waits for one; its time to land is up, or no other pod can come",
                       lambda case: case.went_elsewhere)
+SUCCESSOR_GATED = Fact("its time to land is up, and a scheduling gate of somebody else keeps a successor that waits",
+                       lambda case: case.late_successor and (gates := successor.gates_of_others(case.state, case.late_successor)) and (
+                           NOT_ADMITTED, f"{case.name_of(case.late_successor)} is kept by the scheduling gate {gates}"))
 SUCCESSOR_KEPT_OUT = Fact("its time to land is up, and rules about other pods keep a successor that waits from the slot",
                           lambda case: case.late_successor and case.others.keep_out(case.migration) and (
                               COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the slot that is held on {case.move.target}"))

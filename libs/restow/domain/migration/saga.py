@@ -169,6 +169,7 @@ SAGA: dict[Stage, Rows] = {
     Stage.EVICTED: (
         *LOST,
         (f.SUCCESSOR_WENT, Then.FAILED),
+        (f.SUCCESSOR_GATED, Then.FAILED),
         (f.SUCCESSOR_KEPT_OUT, Then.FAILED),
         (f.SUCCESSOR_TURNED_AWAY, Then.FAILED),
         (f.SUCCESSOR_WAITS, Then.FAILED),

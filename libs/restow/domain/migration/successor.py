@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from restow.contracts.ids import PodUid
+from restow.domain.beside import GATE
 from restow.domain.pod_controllers import known_owner
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
@@ -18,6 +19,11 @@ def waiting(state: ClusterState, migration: Migration) -> PodUid | None:
     """A pod that may follow it and waits for a node: the first one."""
     found = [uid for uid in followers(state, migration) if state.node_of(uid) is None and uid not in state.successors]
     return min(found, key=state.order_of, default=None)
+
+
+def gates_of_others(state: ClusterState, uid: PodUid) -> str:
+    """The scheduling gates of a pod that are not ours to remove."""
+    return ", ".join(gate for gate in state.pods[uid].fact.gates if gate != GATE)
 
 
 def elsewhere(state: ClusterState, migration: Migration) -> PodUid | None:

@@ -1,8 +1,12 @@
 """What a session does for pods that another scheduler binds (`restow.domain.beside`): it hands held slots over to those that only our gate
 keeps from that scheduler, and nothing else."""
 
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import NodeName
+from restow.domain.predicates import switches, why_not
 from restow.domain.session.jobs import single
 from restow.domain.session.session import Session
+from restow.domain.state_maps import Maps
 
 
 def land(session: Session) -> None:
@@ -14,3 +18,9 @@ def land(session: Session) -> None:
         pod = state.pods[uid].fact
         if session.offers.left_to(pod):
             session.hand_over(single(state, pod), pod)
+
+
+def may_run(state: Maps, pod: PodObserved, node: NodeName) -> bool:
+    """By the node's labels and taints; what becomes of a move whose target is gone is the move's to say."""
+    known = state.nodes.get(node)
+    return known is None or not why_not(state.shapes[pod.shape], known, switches(state))  # type: ignore[arg-type]

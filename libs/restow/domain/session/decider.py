@@ -21,7 +21,7 @@ from restow.domain.effects import (
 )
 from restow.domain.memo import kept
 from restow.domain.session import opening, statuses
-from restow.domain.session.beside import land
+from restow.domain.session.beside import land, may_run
 from restow.domain.session.hold_releases import rejections, releases
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.reasons import condition_message, say_who_waits, still_says
@@ -103,7 +103,7 @@ class SessionDecider:
                 effects.append(EvictVictim(pod))
         effects += statuses.pending(state, touched)
         if state.placeholders or state.gated or state.to_land or state.migration_config.beside:
-            effects += beside.pending(state, touched)
+            effects += beside.pending(state, touched, may_run)
         return effects
 
     def owed(self, state: ClusterState, effect: Effect) -> bool:
@@ -120,7 +120,7 @@ class SessionDecider:
             case EvictVictim(pod=pod):
                 return pod in state.victims_of
             case CreatePlaceholder() | DeletePlaceholder() | Land() | LetGo():
-                return beside.owed(state, effect)
+                return beside.owed(state, effect, may_run)
         return statuses.owed(state, effect)
 
 
