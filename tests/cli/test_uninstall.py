@@ -164,3 +164,16 @@ def test_broken_off_anywhere_it_can_be_run_again(api, restow, monkeypatch):
             break
     assert objects(api) - before == {("/api/v1/pods", "default", "waits")}
     assert not api.call("GET", f"{PODS}/waits")["spec"].get("schedulingGates")
+
+
+def test_nodes_keep_nothing_of_what_restow_has_set_and_everything_else(api, restow):
+    theirs = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true", "note": "x"}
+    ours = {"karpenter.sh/do-not-disrupt": "true", "restow.dev/protected": "log-1 karpenter.sh/do-not-disrupt", "restow.dev/cordoned": "log-2 p"}
+    create(api, "/api/v1/nodes", "Node", "n", {"unschedulable": True}, annotations=theirs | ours)
+    create(api, "/api/v1/nodes", "Node", "drained", {"unschedulable": True})
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert result.exit_code == 0, result.said
+    there = {one["metadata"]["name"]: one for one in api.call("GET", "/api/v1/nodes")["items"]}
+    assert there["n"]["metadata"]["annotations"] == theirs
+    assert not there["n"]["spec"].get("unschedulable")
+    assert there["drained"]["spec"]["unschedulable"], "somebody else's"

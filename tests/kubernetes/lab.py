@@ -111,6 +111,11 @@ class Lab:
             f"--config={Path(__file__).with_name('kwok.yaml')}", f"--server-address=127.0.0.1:{free_port()}",
         )  # fmt: skip
 
+    def start_karpenter(self, types: Path) -> None:
+        """With its kwok provider; `types`: what nodes it may make. Logs to `karpenter`."""
+        args = ("--disable-leader-election", "--instance-types-file-path", str(types), "--metrics-port", str(free_port()), "--health-probe-port", str(free_port()))
+        self._spawn("karpenter", "karpenter", *args, KUBECONFIG=str(self.work / "kubeconfig"), SYSTEM_NAMESPACE="default")
+
     def stop(self, name: str, *, hard: bool = False) -> None:
         child = self._running.pop(name)
         (child.kill if hard else child.terminate)()
@@ -152,9 +157,9 @@ class Lab:
     def log(self, name: str) -> str:
         return (self.work / f"{name}.log").read_text(errors="replace")
 
-    def _spawn(self, name: str, program: str, *args: str) -> None:
+    def _spawn(self, name: str, program: str, *args: str, **env: str) -> None:
         with (self.work / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen([str(self.assets / program), *args], stdout=log, stderr=log)
+            self._running[name] = subprocess.Popen([str(self.assets / program), *args], stdout=log, stderr=log, env=os.environ | env)
 
     def _await(self, name: str, url: str, target: Target) -> None:
         deadline = time.monotonic() + UP

@@ -54,6 +54,12 @@ class World:
 
     async def wipe(self) -> None:
         """Everything of a test goes."""
+        await self.wipe_pods()
+        for path in (f"/api/v1/namespaces/{NS}/persistentvolumeclaims", "/api/v1/persistentvolumes", "/api/v1/nodes", "/apis/restow.dev/v1/landings"):
+            await self.api.call("DELETE", path)
+        self.kubelets.rejected.clear()
+
+    async def wipe_pods(self) -> None:
         for path in (
             *(f"{APPS}/{kind}" for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")),
             f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", f"/api/v1/namespaces/{NS}/resourcequotas",
@@ -68,9 +74,6 @@ class World:
             await asyncio.sleep(0.05)
         else:
             raise AssertionError(f"pods that do not go: {[path_of(pod) for pod in left]}")
-        for path in (f"/api/v1/namespaces/{NS}/persistentvolumeclaims", "/api/v1/persistentvolumes", "/api/v1/nodes", "/apis/restow.dev/v1/landings"):
-            await self.api.call("DELETE", path)
-        self.kubelets.rejected.clear()
 
     async def node(self, name: str, *, gpus: int = 8, zone: str = "z0", labels: Obj | None = None, **spec: Any) -> None:
         marks = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone, **(labels or {})}

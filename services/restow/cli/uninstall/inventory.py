@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
+from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE, NAMESPACES
 from restow.domain.other_schedulers import LOG
+from restow.kube import wire
 from restow.kube.annotations import ABORTED, ABORTED_UNTIL, MIGRATION
 from restow.kube.beside import TOUCHED
+from restow.kube.node_marks import change
 
 Object = Mapping[str, Any]
 
@@ -89,6 +94,7 @@ def _names_log(item: Object) -> bool:
 
 
 PODS = _core("Pod")
+NODES = _core("Node")
 DEFINITIONS = _of("apiextensions.k8s.io", "CustomResourceDefinition", lambda item: applied(item) or item["spec"]["group"] == GROUP)
 
 BEFORE: tuple[Stage, ...] = (
@@ -116,8 +122,8 @@ AFTER: tuple[Stage, ...] = (
     Stage(
         "nothing is guarded",
         (
-            _admission("ValidatingAdmissionPolicyBinding", "restow-guard", "restow-holds-ports"),
-            _admission("ValidatingAdmissionPolicy", "restow-guard", "restow-holds-ports"),
+            _admission("ValidatingAdmissionPolicyBinding", "restow-guard", "restow-guard-nodes", "restow-holds-ports"),
+            _admission("ValidatingAdmissionPolicy", "restow-guard", "restow-guard-nodes", "restow-holds-ports"),
         ),
     ),
     Stage(
@@ -146,3 +152,17 @@ def marks(pod: Object) -> list[str]:
     """Annotations that Restow has left on somebody's pod. What its user has written stays."""
     known = _notes(pod)
     return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED) if name in known and (name != MIGRATION or known[name] == ABORTED)]
+
+
+def unmarked(node: Object) -> dict[str, Any]:
+    """The patch that takes away what Restow, of whatever log, has set on a node; empty where there is nothing."""
+    there = msgspec.convert({"metadata": {"annotations": dict(_notes(node))}, "spec": {"unschedulable": node["spec"].get("unschedulable")}}, wire.Node)
+    annotations: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
+    for log in {_notes(node)[mark].partition(" ")[0] for mark in (PROTECTED, CORDONED) if _notes(node).get(mark)}:
+        said = change(there, log, protect=False, plan="")
+        annotations |= said["metadata"]["annotations"]
+        spec |= said.get("spec", {})
+    if not annotations:
+        return {}
+    return {"metadata": {"annotations": annotations, "resourceVersion": node["metadata"]["resourceVersion"]}} | ({"spec": spec} if spec else {})

@@ -13,6 +13,7 @@ from restow.cli.uninstall.inventory import (
     AFTER,
     BEFORE,
     DEFINITIONS,
+    NODES,
     PODS,
     Kind,
     Object,
@@ -21,6 +22,7 @@ from restow.cli.uninstall.inventory import (
     gated,
     labels,
     marks,
+    unmarked,
 )
 from restow.domain.beside import GATE
 from restow.domain.other_schedulers import LOG
@@ -67,6 +69,7 @@ class Removal:
         for stage in BEFORE:
             await self._stage(stage)
         await self._ungate()
+        await self._unmark_nodes()
         for stage in AFTER:
             await self._stage(stage)
         await self._define()
@@ -131,6 +134,21 @@ class Removal:
             patch["metadata"]["annotations"] = dict.fromkeys(left)
         if not self._dry:
             await self._unless_gone(self._client.patch(_path(PODS.path, meta), patch, "strategic"))
+
+    async def _unmark_nodes(self) -> None:
+        """What services have set for autoscalers to see, and what else they have cordoned. A node may change between reading and writing."""
+        waited = 0.0
+        while found := [(node, patch) async for node in self._listed(NODES.path) if (patch := unmarked(node))]:
+            for node, patch in found:
+                self._say(_said("unmark", NODES, node, ", ".join(patch["metadata"]["annotations"])))
+                if not self._dry:
+                    await self._unless_gone(self._client.patch(_path(NODES.path, node["metadata"]), patch))
+            if self._dry:
+                return
+            if waited >= PATIENCE:
+                raise Stuck(f"nodes keep their marks: {', '.join(node['metadata']['name'] for node, _ in found[:5])}")
+            await self._sleep(LOOK)
+            waited += LOOK
 
     # -- definitions -----------------------------------------------------------------------------------------------------
 
