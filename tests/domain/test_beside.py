@@ -318,7 +318,7 @@ def test_people_are_told_who_holds_the_slot_what_is_gated_and_who_is_not_bound_y
     stands(state)
     said = beside_lines(state, state.migrations["x-1"])
     assert said[0] == "placeholder restow-holds/h holds its slot on b"
-    assert said[1].startswith(f"what controller {OWNER.uid} makes until ")
+    assert said[1].startswith(f"what {OWNER.kind} {OWNER.name} makes until ")
     evicts(advance(state))
     terminate(state, "p")
     advance(state)

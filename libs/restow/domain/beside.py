@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG
@@ -29,15 +30,15 @@ NAMESPACES = ("restow-holds", "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
 """Annotation of a placeholder: `<Reservation's uid>/<slot>`."""
-PLACEHOLDER = "Placeholder"
+PLACEHOLDER = verdicts.PLACEHOLDER
 """Why a slot waits: its placeholder does not run yet."""
-STOLEN = "HoldStolen"
+STOLEN = verdicts.STOLEN
 """Why a slot is lost: its placeholder was preempted, refused by its kubelet, or deleted by somebody."""
 PATIENCE = 10_000
 """Milliseconds, from its hand-over on, for which others on its node wait for a pod that its scheduler may bind: it binds within one, or not at all."""
-GONE = "SlotGone"
+GONE = verdicts.SLOT_GONE
 """Why a pod is not waited for any more that a slot was handed over to: its scheduler did not bind it there."""
-REFUSED = "PlaceholderRefused"
+REFUSED = verdicts.PLACEHOLDER_REFUSED
 """Why a slot is lost: the API will not make its placeholder."""
 
 

@@ -136,6 +136,29 @@ RETURNED = {
 }
 """Why a node that a plan was to empty, or has emptied, is anybody's again, by id."""
 
+PLACING, PLACEHOLDER, OPENING, HELD, AWAITED = "Placing", "Placeholder", "Opening", "Held", "Awaited"
+LANDING, ONE_AT_A_TIME, UNGATED, BOUND = "Landing", "OneAtATime", "Ungated", "Bound"
+BESIDE = {
+    PLACING: "its slot has no node yet",
+    PLACEHOLDER: "its placeholder does not run on the node yet",
+    OPENING: "its placeholder holds the slot; the API does not gate its successor yet",
+    HELD: "its placeholder holds the slot, and the API gates its successor",
+    AWAITED: "it was evicted, and its successor has not come yet",
+    ONE_AT_A_TIME: "its successor is gated: on each node one pod lands at a time, and another one is before it",
+    LANDING: "its successor is nominated for the node, its placeholder is deleted, and the gate is removed",
+    UNGATED: "its successor has no gate any more, and its scheduler has not bound it yet",
+    BOUND: "its successor is bound, and not ready yet",
+}
+"""How far a move of another scheduler's pod is, by id."""
+
+STOLEN, PLACEHOLDER_REFUSED, SLOT_GONE = "HoldStolen", "PlaceholderRefused", "SlotGone"
+TAKEN_BACK = {
+    STOLEN: "its placeholder was preempted, rejected by its kubelet, or deleted by somebody else",
+    PLACEHOLDER_REFUSED: "the API does not take its placeholder",
+    SLOT_GONE: "its move is over, and its scheduler has not bound the pod to that node",
+}
+"""Why a session takes back what it has decided for another scheduler's pod, by id."""
+
 CANCELLED = {
     "PodGone": "the pod that waits for capacity is gone",
     "PodPlaced": "the pod that waits for capacity has found a node",
@@ -149,6 +172,12 @@ CANCELLED = {
 def ended(id: str) -> tuple[str, str]:
     """A reason about which there is no more to say."""
     return id, ENDED[id]
+
+
+def explained(reason: str) -> str:
+    """A reason of a slot or a placement, with its sentence where that says more."""
+    text = TAKEN_BACK.get(reason) or (BESIDE[PLACEHOLDER] if reason == PLACEHOLDER else "")
+    return f"{reason}: {text}" if text else reason
 
 
 class Stay(msgspec.Struct, frozen=True):

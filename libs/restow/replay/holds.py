@@ -9,6 +9,7 @@ import msgspec
 
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, LabelSelector, ObjectRef, OwnerRule, ReservationSpec
+from restow.domain.beside import stands
 from restow.domain.duration import format_milliseconds
 from restow.domain.records import ON_NODE, Allocation, Items, Reservation, Slot, SlotPhase
 from restow.domain.resources import PODS
@@ -33,7 +34,8 @@ class User(msgspec.Struct, frozen=True):
 class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One slot. `total` is what it is for, `held` what is held for owners now, `allocated` what they use, or used it up, `missing` what it waits
     for on its node and `users` the largest of those who have that. `asked` is the size that a later
-    generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up; `gone`: and is not there any more."""
+    generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up; `gone`: and is not there any more. `placeholder`: the pod that holds
+    it for another scheduler to see, and whether it runs there."""
 
     name: str
     phase: str
@@ -50,6 +52,7 @@ class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     users: tuple[User, ...] = ()
     gone: bool = False
+    placeholder: str = ""
 
 
 class AllocatedPod(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,7 +122,16 @@ def _view(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) 
         slot.message,
         tuple(_users(state, slot.node, missing, (uid, name))) if missing else (),
         bool(slot.pod) and slot.pod not in state.pods,
+        _placeholder(state, uid, name, slot) if on_node else "",
     )
+
+
+def _placeholder(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> str:
+    """`restow-holds/hold-1 runs`; empty where the slot needs none, or has none yet."""
+    body = state.stand_ins.get((uid, name))
+    if body is None:
+        return ""
+    return f"{pod_name(state, body)} {'runs' if stands(state.live_of(body), slot) else 'does not run yet'}"
 
 
 def amounts(found: Iterable[SlotView]) -> tuple[Amounts, Amounts]:

@@ -13,6 +13,7 @@ from restow.domain.migration.demand import paused_until
 from restow.domain.migration.deschedule import PLANNER
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState
+from restow.replay.beside import controller_name
 
 
 def move_lines(state: ClusterState, uid: PodUid, migrations: Iterable[str]) -> list[str]:
@@ -62,7 +63,7 @@ def beside_lines(state: ClusterState, record: Migration) -> list[str]:
             waits = "" if stands(state.live_of(uid), slot) else ", which does not run there"
             found.append(f"placeholder {_name(state, uid)} holds its slot on {slot.node}{waits}")
     if (landing := state.landings.get(record.id)) is not None:
-        found.append(f"what controller {landing.controller} makes until {rfc3339(landing.until)} is gated")
+        found.append(f"what {controller_name(state, record.id)} makes until {rfc3339(landing.until)} is gated: Landing {state.log} lists it")
     if record.successor in state.to_land:
         found.append(f"its successor has not been bound yet by {_scheduler(state, record.successor)}")
     return found

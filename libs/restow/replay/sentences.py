@@ -12,6 +12,7 @@ from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.pod_controllers import MOVABLE
+from restow.domain.verdicts import explained
 
 Names = Mapping[str, str]
 
@@ -125,13 +126,13 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ReservationObserved: _reservation,
     e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
     e.PodPlaced: lambda v, n: f"{_named(n, v.pod)} is placed {_on(v.node, v.devices)}",
-    e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {v.reason}",
+    e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {explained(v.reason)}",
     e.HoldPlaced: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} {'waits for its capacity' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
     e.HoldReady: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} has all its capacity and is held",
     e.HoldBorrowed: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} waits: {_named(n, v.pod)}, which ignores Reservations, has borrowed its capacity",
     e.HoldResized: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is resized on its node",
     e.HandedOver: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
-    e.HoldReleased: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
+    e.HoldReleased: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is released: {explained(v.reason)}",
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
     e.TaskUnreserved: lambda v, n: f"nothing is reserved for {_named(n, v.pod)} any more: {v.reason}",
     e.Withheld: _withheld,

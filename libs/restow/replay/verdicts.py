@@ -28,7 +28,8 @@ from restow.domain.session.verdict import (
     explain_slots,
 )
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import ENDED
+from restow.domain.verdicts import BESIDE, ENDED, PLACEHOLDER, explained
+from restow.replay.beside import beside_view
 from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
 from restow.replay.moves import beside_lines, demand_line, move_lines, purpose, stranger_lines
 from restow.replay.sentences import devices_text
@@ -242,15 +243,18 @@ def slot_line(slot: SlotView) -> str:
     match slot.phase:
         case SlotPhase.HELD:
             allocated = f", {amounts_text(slot.allocated)} of it used" if slot.allocated else ""
-            return f"slot {slot.name}: held {where}{allocated}"
+            body = f", by placeholder {slot.placeholder.partition(' ')[0]}" if slot.placeholder else ""
+            return f"slot {slot.name}: held {where}{allocated}{body}"
         case SlotPhase.WAITING:
+            if slot.reason == PLACEHOLDER:
+                return f"slot {slot.name}: waits {where}: {BESIDE[PLACEHOLDER]}" + (f" ({slot.placeholder})" if slot.placeholder else "")
             why = f" ({slot.reason})" if slot.reason else ""
             has = f", has {amounts_text(slot.held)}" if slot.held else ""
             return f"slot {slot.name}: waits {where} for {amounts_text(slot.missing) or 'its capacity'}{why}{has}"
         case SlotPhase.USED:
             return f"slot {slot.name}: {'was used' if slot.gone else 'used'} by {slot.pod} {where}"
         case SlotPhase.FAILED:
-            return f"slot {slot.name}: ended: {slot.reason}"
+            return f"slot {slot.name}: ended: {explained(slot.reason)}"
     return f"slot {slot.name}: has no node yet"
 
 
@@ -283,6 +287,8 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(f"has until {rfc3339(migration.until(state, record))}")
     if record.successor:
         say(f"its successor is {_pod_name(state, record.successor)}")
+    if (beside := beside_view(state, record)) is not None and beside.message:
+        say(f"{beside.stage}: {beside.message}")
     answer.verdict += beside_lines(state, record)
 
 

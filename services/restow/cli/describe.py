@@ -145,17 +145,27 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequ
 
 def _row(slot: SlotView) -> tuple[str, ...]:
     from restow.cli.amounts import listed, pairs
+    from restow.domain.verdicts import explained
 
     on_node = slot.phase in ("Available", "Waiting", "Succeeded") or bool(slot.allocated)
     has = f"has {listed(slot.held)}, " if slot.held else ""
     what = {
-        "Available": f"is to become {listed(slot.asked)}" if slot.asked else "",
-        "Waiting": f"{has}waits for {listed(slot.missing)}" + (f" ({slot.reason})" if slot.reason else ""),
+        "Available": f"is to become {listed(slot.asked)}" if slot.asked else f"placeholder {slot.placeholder}" if slot.placeholder else "",
+        "Waiting": _waits(slot, has),
         "Succeeded": f"used by {slot.pod}",
-        "Failed": slot.reason,
+        "Failed": explained(slot.reason),
     }.get(slot.phase, slot.message)
     amounts = pairs(slot.allocated, slot.total) if on_node else listed(slot.total)
     return slot.name, slot.phase, slot.node or "-", amounts, _concrete(slot.devices, slot.cores), what
+
+
+def _waits(slot: SlotView, has: str) -> str:
+    from restow.cli.amounts import listed
+    from restow.domain.verdicts import BESIDE, PLACEHOLDER
+
+    if slot.reason == PLACEHOLDER:
+        return f"placeholder {slot.placeholder}" if slot.placeholder else BESIDE[PLACEHOLDER]
+    return f"{has}waits for {listed(slot.missing)}" + (f" ({slot.reason})" if slot.reason else "")
 
 
 def _missing(slot: SlotView) -> None:

@@ -65,6 +65,7 @@ def _slot(state: ClusterState, uid: ReservationUid, view: holds.SlotView) -> dic
         "missing": view.missing,
         "pod": slot.pod,
         "pods": list(state.slot_users.get((uid, SlotName(view.name)), ())),
+        "placeholder": view.placeholder,
         "reason": view.reason,
         "reasons": slot.reasons,
     }

@@ -23,6 +23,7 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.session.reasons import pod_sentence
 from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
+from restow.replay.beside import beside_view
 from restow.replay.sentences import devices_text
 
 Rows = list[dict[str, Any]]
@@ -125,6 +126,7 @@ def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
                 "successor": record.successor,
                 "reason": record.reason,
                 "message": record.message,
+                "beside": msgspec.to_builtins(beside_view(state, record)),
             }
         )
     plans = {str(plan): at for at, plan in enumerate(state.plans)}
@@ -287,7 +289,18 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
 
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], m["since"][:19], m["reason"] or "-")
+    beside = (m["beside"] or {}).get("stage", "-")
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, m["since"][:19], m["reason"] or "-")
+
+
+def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
+    beside = m["beside"] or {}
+    placeholder = beside.get("placeholder", "-") + ("" if beside.get("runs") or not beside.get("placeholder") else " (does not run yet)")
+    gated = f"{beside['controller']} until {beside['gatedUntil'][:19]}" if beside.get("controller") else "-"
+    successor = beside.get("successor", "-") + (f" on {beside['bound']}" if beside.get("bound") else "")
+    told = (m["message"] or beside.get("message", "")) or "-"
+    parts = (beside.get("scheduler", "-"), placeholder, gated, successor, beside.get("stage", "-"))
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], *parts, m["since"][:19], m["reason"] or "-", told)
 
 
 def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
@@ -341,7 +354,7 @@ COLUMNS: dict[str, Columns] = {
         ("WHY",),
     ),
     "migrations": (
-        ("ID", "STEP", "POD", "SOURCE", "TARGET", "SINCE", "REASON"),
+        ("ID", "STEP", "POD", "SOURCE", "TARGET", "BESIDE", "SINCE", "REASON"),
         _migration_row,
         (),
         ("REASON",),
@@ -360,8 +373,20 @@ WIDE: dict[str, Columns] = {
         ("HELD/USED/ALL", "CPU", "MEMORY", "GPU"),
         (),
     ),
+    "migrations": (
+        (
+            "ID", "STEP", "POD", "SOURCE", "TARGET", "SCHEDULER", "PLACEHOLDER", "GATED", "SUCCESSOR", "BESIDE", "SINCE", "REASON", "MESSAGE",
+        ),
+        _wide_migration_row,
+        (),
+        (),
+    ),
 }  # fmt: skip
 """Views that have more to show with -o wide; nothing of that is cut."""
 
-OPTIONAL = {"reservations": ("GPU", "MIGRATION", "REASON"), "plans": ("WHY",)}
+OPTIONAL = {
+    "reservations": ("GPU", "MIGRATION", "REASON"),
+    "plans": ("WHY",),
+    "migrations": ("SCHEDULER", "PLACEHOLDER", "GATED", "SUCCESSOR", "BESIDE"),
+}
 """Columns that are left out where no row has anything there."""

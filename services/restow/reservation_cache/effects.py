@@ -14,6 +14,7 @@ from restow.domain.records import PhaseSince, ReservationPhase
 from restow.domain.reservation.decider import told_by_us
 from restow.domain.state import ClusterState
 from restow.domain.statuses.reservation_status import status
+from restow.domain.verdicts import PLACEHOLDER
 from restow.kube import effects as k
 from restow.kube import reservation_objects
 from restow.kube.event_recorder import Notice, Regarding
@@ -92,5 +93,7 @@ def notice_of(since: PhaseSince) -> tuple[str, str, bool]:
     """Reason, sentence, and whether it is bad, of the Event that tells this phase."""
     pending = since.phase is ReservationPhase.PENDING and since.reason
     bad = since.phase in (ReservationPhase.FAILED, ReservationPhase.WAITING) or bool(pending)
+    # A placeholder takes a moment to start: that it does is nothing to worry about.
+    bad = bad and since.reason != PLACEHOLDER
     reason = "" if since.reason == HELD else since.reason
     return str(reason or since.phase), since.message or f"the Reservation is {since.phase}", bad

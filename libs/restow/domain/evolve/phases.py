@@ -14,6 +14,7 @@ from restow.contracts.ids import ReservationUid
 from restow.domain.records import PhaseSince, Reservation, SlotPhase, Tally
 from restow.domain.records import ReservationPhase as P
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import BESIDE, PLACEHOLDER
 
 Said = tuple[P, str, str]
 """Phase, reason (one CamelCase word) and message (a sentence)."""
@@ -173,7 +174,7 @@ def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str,
     """Reason and message of one that waits for capacity on its nodes: why the first of its slots does."""
     first = next(slot for slot in state.slots[record.fact.reservation].values() if slot.phase is SlotPhase.WAITING)
     if tally.total == 1:
-        return first.reason, "it waits for capacity on its node"
+        return first.reason, BESIDE[PLACEHOLDER] if first.reason == PLACEHOLDER else "it waits for capacity on its node"
     wait = "waits for capacity on its node" if tally.waiting == 1 else "wait for capacity on their nodes"
     return first.reason, f"{tally.waiting} of {tally.total} slots {wait}"
 
