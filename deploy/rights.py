@@ -28,6 +28,8 @@ class Rule(NamedTuple):
     group: str
     resources: str
     verbs: str
+    name: str = ""
+    """Of the one object that it is about, in whatever namespace."""
 
 
 EVENTS = Rule("Events that people see with kubectl describe.", "events.k8s.io", "events", "get create patch")
@@ -105,6 +107,7 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
     "scheduler-session": (
         Rule("The gate of a successor; the guard (guard.yaml) lets nothing else of it be changed.", "", "pods", "patch"),
         Rule("Classes of placeholders, with the priority of the pods that they hold for.", "scheduling.k8s.io", "priorityclasses", "create"),
+        Rule("Which kube-scheduler leads: a new one does not know the guards' nominations until they are touched.", "coordination.k8s.io", "leases", "get", "kube-scheduler"),
     ),
     "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
     "garbage-collector": (
@@ -154,7 +157,7 @@ def _added(kind: str, rules: dict[str, tuple[Rule, ...]], namespace: str = "", w
     return [
         part
         for service, its in rules.items()
-        for part in _role(kind, f"restow-{service}-{what}", f"restow-{service}", its, ("",) * len(its), namespace)
+        for part in _role(kind, f"restow-{service}-{what}", f"restow-{service}", its, tuple(rule.name for rule in its), namespace)
     ]
 
 

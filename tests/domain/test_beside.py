@@ -74,12 +74,20 @@ def opened(state) -> None:
             run(state, decider, c.ReportLanding(NOW, effect.migration, effect.controller, effect.until))
 
 
+def guard(state, uid: str = "g", id: str = "x-1", node: str = "a", **more) -> e.PodObserved:
+    """What the session makes for the old node of a migration."""
+    said = {"namespace": "restow-holds", "labels": {"restow.dev/log": state.log}, "annotations": {beside.SLOT: f"guard/{id}"}}
+    return pod(uid, "s", gated=True, nominated=node, **said | more)
+
+
 def evicted(state):
-    """As far as the eviction: the slot is held, the pod terminates."""
+    """As far as the eviction: the slot is held, the old node is kept for the move, the pod terminates."""
     holding(state)
     opened(state)
     stands(state)
     assert evicts(advance(state)) == ["x-1"]
+    then(state, guard(state))
+    assert Evict("x-1") in owed(state)
     terminate(state, "p")
     advance(state)
     return state
@@ -118,7 +126,12 @@ def test_nobody_is_evicted_before_the_placeholder_runs_and_the_api_gates_what_it
     assert evicts(advance(state)) == []
     opened(state)
     assert evicts(advance(state)) == ["x-1"]
-    assert owed(state) == [Evict("x-1")]
+    assert owed(state) == []
+    assert session_owes(state) == [CreatePlaceholder("guard", "x-1")]
+    then(state, guard(state, node=""))
+    assert (owed(state), session_owes(state)) == ([], [CreatePlaceholder("guard", "x-1")]), "until it is nominated it keeps nothing"
+    then(state, guard(state))
+    assert (owed(state), session_owes(state)) == ([Evict("x-1")], [])
 
 
 def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
@@ -132,13 +145,15 @@ def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
     run(state, decider, c.ReportLanding(NOW, "x-1"))
     # The effect: nominated, the placeholder deleted, the gate removed; then its scheduler binds it.
     then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
-    assert session_owes(state) == []
+    assert [effect for effect in session_owes(state) if effect != DeletePlaceholder("g")] == []
     assert state.gated == {}
     assert list(state.to_land) == ["p2"]
     then(state, changed("p2", node="b"), e.PodGone("p"), changed("p2", node="b", phase="Running", ready=True))
     advance(state)
     assert step(state, "x-1") is Step.LANDED
     assert (free(state, "a"), free(state, "b")) == (4_000, 1_000)
+    assert session_owes(state) == [DeletePlaceholder("g")]
+    then(state, e.PodGone("g"))
     assert (state.placeholders, state.stand_ins, state.to_land, state.landings) == ({}, {}, {}, {})
 
 
@@ -165,13 +180,14 @@ def test_a_stolen_placeholder_before_the_eviction_rolls_the_move_back():
     then(state, changed("h", node="b", phase="Running", deleting=NOW))
     session_answers(state)
     assert slot(state).reason == beside.STOLEN
-    assert failed(advance(state)) == {"x-1": "HoldLost"}
+    assert failed(advance(state)) == {"x-1": beside.STOLEN}
+    assert state.refused["p"].reason == beside.STOLEN, "it is left alone for a while"
     assert state.pods["p"].live.deleting == 0
 
 
-def test_a_stolen_placeholder_after_the_eviction_lets_the_successor_compete_as_usual():
+def test_a_stolen_placeholder_after_the_eviction_lets_the_successor_compete_as_usual_where_its_old_node_is_lost_too():
     state = evicted(world())
-    then(state, e.PodGone("h"))
+    then(state, e.PodGone("h"), node("a", cpu=4_000, unschedulable=True))
     session_answers(state)
     successor(state)
     advance(state)
@@ -185,7 +201,7 @@ def test_a_placeholder_that_its_kubelet_rejects_ends_the_move():
     state = holding(world())
     then(state, placeholder(state), changed("h", node="b", phase="Failed", reason="OutOfcpu"))
     session_answers(state)
-    assert failed(advance(state)) == {"x-1": "HoldLost"}
+    assert failed(advance(state)) == {"x-1": beside.STOLEN}
 
 
 def test_one_that_the_api_refuses_too_and_its_words_are_kept():

@@ -29,8 +29,12 @@ def running_stack(lab: Lab, kubelets: object) -> Iterator[Running]:
 
 @pytest.fixture(autouse=True)
 async def nothing_is_left(world: World, stack: Running) -> Any:
-    """After each test: no placeholder, no gate, no entry, no Reservation."""
     yield
+    await left_over(world)
+
+
+async def left_over(world: World) -> None:
+    """After each test: no placeholder, no gate, no entry, no Reservation."""
     await world.until(lambda: not world.placeholders(), "no placeholder is left", LONG)
     await world.until(lambda: "gated" not in [where for app in apps(world) for where in world.where(app)], "no gate is left", LONG)
     await ends(world, "no entry is left", entries)
@@ -200,7 +204,7 @@ async def test_a_hold_that_is_stolen_before_the_eviction_leaves_the_pod_where_it
     assert held["metadata"]["name"] in await asyncio.to_thread(stack.restow, "why", f"migration/{move}")
     await world.api.ok("DELETE", path_of(held), {"gracePeriodSeconds": 0})
     one = await ended(stack, move)
-    assert (one["step"], one["reason"]) == ("failed", "HoldLost")
+    assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
     assert world.where("victim") == ["source"]
     assert (victim["metadata"]["uid"], "ending") not in world.at
 

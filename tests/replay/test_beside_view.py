@@ -8,6 +8,7 @@ from domain.saga import OWNER, advance, create, evicts, move, plan, terminate
 from domain.test_beside import (
     STOCK,
     evicted,
+    guard,
     holding,
     opened,
     placeholder,
@@ -52,13 +53,15 @@ def test_a_move_says_how_far_it_is():
     (slot,) = slot_views(state, "hold-x-1")
     assert slot.placeholder == "restow-holds/h runs"
     assert evicts(advance(state)) == ["x-1"]
+    then(state, guard(state))
+    assert seen(state).guard == "restow-holds/g"
     terminate(state, "p")
     advance(state)
     assert seen(state).stage == "Awaited"
     then(state, pod("p2", "s", owner=OWNER, gated=True, landing=True))
     session_answers(state)
     assert (seen(state).stage, seen(state).successor) == ("Landing", "default/p2")
-    then(state, pod("p2", "s", owner=OWNER))
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
     assert seen(state).stage == "Ungated"
     then(state, changed("p2", node="b"))
     assert (seen(state).stage, seen(state).bound) == ("Bound", "b")

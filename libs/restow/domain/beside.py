@@ -8,18 +8,22 @@ handed the slot over to it. Then the successor is nominated for the node, which 
 placeholder is deleted, and the gate removed. Whoever else is gated is let go at once.
 
 A placeholder is the body of its slot: what it takes is charged once, as held.
+
+The pod's old node has a *guard* meanwhile: a second placeholder that is never bound, nominated for that node before the eviction. So its scheduler
+lets nobody of equal or lower priority have what the pod leaves until the move is over, and where the move turns back, the guard is the body of its
+slot there. To our session, which does not mind nominations of others, that capacity is free until then.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
-from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG
-from restow.domain.records import FINAL, Migration, Slot, SlotPhase
+from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import NOT_CHOSEN, SCHEDULER
@@ -29,7 +33,11 @@ GATE = "restow.dev/landing"
 NAMESPACES = ("restow-holds", "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
-"""Annotation of a placeholder: `<Reservation's uid>/<slot>`."""
+"""Annotation of a placeholder: `<Reservation's uid>/<slot>`; of a guard `guard/<migration>`."""
+VIRTUAL = "restow.dev/hold"
+"""The scheduling gate of a placeholder that is never bound."""
+GUARD = ReservationUid("guard")
+"""Guards are known like placeholders of slots, by this and their migration; no object has such a uid."""
 PLACEHOLDER = verdicts.PLACEHOLDER
 """Why a slot waits: its placeholder does not run yet."""
 STOLEN = verdicts.STOLEN
@@ -69,6 +77,11 @@ def named_slot(state: Maps, pod: PodObserved) -> SlotKey | None:
     return (ReservationUid(reservation), SlotName(slot)) if slash else None
 
 
+def guard_of(id: MigrationId) -> SlotKey:
+    """What the guard of a migration's old node is known by."""
+    return (GUARD, SlotName(id))
+
+
 def needs_placeholder(state: Maps, key: SlotKey, slot: Slot) -> bool:
     """Whether the slot is a migration's, of a pod that another scheduler places."""
     record = state.reservations.get(key[0])
@@ -82,8 +95,23 @@ def is_embodied(state: Maps, key: SlotKey, slot: Slot) -> bool:
     """Whether nothing but its capacity keeps a slot waiting."""
     if not needs_placeholder(state, key, slot):
         return True
+    if (migration := _turned_back(state, key[0])) is not None:
+        return guards(state, migration)
     pod = state.stand_ins.get(key)
     return pod is not None and stands(state.live_of(pod), slot)
+
+
+def _turned_back(state: Maps, reservation: ReservationUid) -> Migration | None:
+    """The migration whose slot on its old node this holds: its guard is the body."""
+    record = state.reservations.get(reservation)
+    migration = state.migrations.get(record.fact.migration) if record is not None else None  # type: ignore[call-overload]
+    return migration if migration is not None and migration.back and migration.reservation == reservation else None
+
+
+def body_of(state: Maps, key: SlotKey) -> PodUid | None:
+    """The placeholder that stands in a slot."""
+    migration = _turned_back(state, key[0])
+    return state.stand_ins.get(key if migration is None else guard_of(migration.id))
 
 
 def stands(live: PodChanged | None, slot: Slot) -> bool:
@@ -110,31 +138,34 @@ def is_body(state: Maps, pod: PodUid) -> bool:
 
 
 def lacks_placeholder(state: Maps, key: SlotKey) -> bool:
-    """Whether a slot is on a node, and nobody stands in it."""
+    """Whether a slot is on a node, and nobody stands in it; or whether a guard is to be made, or nominated."""
+    if key[0] == GUARD:
+        return lacks_guard(state, state.migrations.get(MigrationId(key[1])))
     slot = state.slots.get(key[0], {}).get(key[1])
     if slot is None or key not in state.held_on.get(slot.node, ()) or key in state.to_release or key in state.stand_ins:
         return False
-    return slot.capacity.complete and needs_placeholder(state, key, slot)
+    return slot.capacity.complete and needs_placeholder(state, key, slot) and _turned_back(state, key[0]) is None
 
 
 def is_idle(state: Maps, pod: PodUid) -> bool:
-    """Whether a placeholder is of no use any more. Of a slot that was handed over it is deleted by `Land`, unless the successor has lost its gate, or is
-    gone."""
+    """Whether a placeholder is of no use any more. Of a slot that was handed over it is deleted by `Land`, unless the successor is gone."""
     key, live = state.placeholders.get(pod), state.live_of(pod)
     if key is None or live is None or live.deleting:
         return False
+    if key[0] == GUARD:
+        return state.stand_ins.get(key) != pod or not may_guard(state, state.migrations.get(MigrationId(key[1])))
     slot = state.slots.get(key[0], {}).get(key[1])
     if slot is None or state.stand_ins.get(key) != pod:
         return True
     if slot.phase is SlotPhase.USED:
-        return slot.pod not in state.to_land or not state.pods[slot.pod].fact.landing
+        return slot.pod not in state.to_land
     return key not in state.held_on.get(slot.node, ())
 
 
 def is_to_land(state: Maps, pod: PodUid) -> bool:
-    """Whether a slot was handed over to a pod that still has our gate, and it is its turn: one after the other on each node, until it is bound. A
-    nomination is charged beside the placeholder that it replaces, so that another one, let go meanwhile, would not fit."""
-    if pod not in state.to_land or not state.pods[pod].fact.landing:
+    """Whether a slot was handed over to a pod that still has our gate, or has its placeholder beside it, and it is its turn: one after the other on each
+    node, until it is bound. A nomination is charged beside the placeholder that it replaces, so that another one, let go meanwhile, would not fit."""
+    if pod not in state.to_land or not _is_kept(state, pod):
         return False
     node = state.placed[pod].node
     return pod == next(one for one in state.to_land if state.placed[one].node == node and _is_awaited(state, one))
@@ -142,7 +173,84 @@ def is_to_land(state: Maps, pod: PodUid) -> bool:
 
 def _is_awaited(state: Maps, pod: PodUid) -> bool:
     """Whether the next one on its node waits for it: while it has our gate, and, once its scheduler may bind it, for the moment that this takes."""
-    return state.pods[pod].fact.landing or state.time < state.placed[pod].at + PATIENCE
+    return _is_kept(state, pod) or state.time < state.placed[pod].at + PATIENCE
+
+
+def _is_kept(state: Maps, pod: PodUid) -> bool:
+    """Whether something of ours keeps a pod from the node that was handed over to it."""
+    if state.pods[pod].fact.landing:
+        return True
+    body = placeholder_of(state, pod)
+    return body is not None and not has_fallen(state.live_of(body))
+
+
+# -- guards ------------------------------------------------------------------------------------------------------------------
+
+
+_LEAVES = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
+
+
+def may_guard(state: Maps, migration: Migration | None) -> bool:
+    """Whether its old node may be kept for it: from the decision to evict on, for while its pod is there, too, the scheduler counts both. Once a slot was
+    handed over, not from the successor itself: who is let go and not bound where the slot was may need what the guard keeps."""
+    if migration is None or migration.step not in _LEAVES or not migration.move.target or not is_beside(state, migration.shape):
+        return False
+    successor = migration.successor
+    if not successor:
+        return migration.move.source in state.nodes
+    is_on_its_way = successor in state.to_land and _is_kept(state, successor)
+    return is_on_its_way or (not migration.back and successor not in state.to_land)
+
+
+def lacks_guard(state: Maps, migration: Migration | None) -> bool:
+    """Whether a guard is to be made or nominated: until a slot is handed over."""
+    return migration is not None and not migration.successor and may_guard(state, migration) and not guards(state, migration)
+
+
+def guards(state: Maps, migration: Migration) -> bool:
+    """Whether its old node is kept for it: there is a guard, and that is nominated."""
+    pod = state.stand_ins.get(guard_of(migration.id))
+    return pod is not None and not has_fallen(state.live_of(pod)) and state.pods[pod].fact.nominated == migration.move.source
+
+
+def nominated(state: Maps) -> list[PodUid]:
+    """Guards that keep a node, as far as their schedulers know of their nominations."""
+    return [pod for key, pod in state.stand_ins.items() if key[0] == GUARD and pod in state.pods and state.pods[pod].fact.nominated]
+
+
+def is_kept_from(state: Maps, reservation: ReservationUid) -> bool:
+    """Whether who turns back would not fit on its old node, for another pod of that node is to leave, and is still there beside its guard."""
+    migration = _turned_back(state, reservation)
+    if migration is None:
+        return False
+    others = (state.migrations[id] for id in state.active if id != migration.id)
+    return any(
+        other.move.source == migration.move.source and (charge := state.charges.get(other.move.pod)) is not None
+        and charge.node == other.move.source and guard_of(other.id) in state.stand_ins
+        for other in others
+    )  # fmt: skip
+
+
+def steps_aside_at(state: Maps, pod: PodUid) -> Millis:
+    """When a guard that is idle may be deleted: its pod's successor, let go a moment ago, may be about to be bound where its slot was."""
+    key = state.placeholders[pod]
+    migration = state.migrations.get(MigrationId(key[1])) if key[0] == GUARD else None
+    if migration is None or migration.step in FINAL or migration.back or migration.successor not in state.to_land:
+        return Millis(0)
+    return Millis(state.placed[migration.successor].at + PATIENCE)
+
+
+def meets_guard(state: Maps, migration: Migration, others: Iterable[Migration]) -> bool:
+    """Whether, if it began now, a guard would be nominated for a node where a placeholder is to be, its own or that of one of these: the scheduler
+    counts both, and what is handed over there would not fit."""
+    if not is_beside(state, migration.shape):
+        return False
+    move = migration.move
+    return any(
+        is_beside(state, other.shape) and other.id != migration.id and (other.move.source == move.target or other.move.target == move.source)
+        for other in others
+        if other.move.target
+    )
 
 
 # -- who is waited for ------------------------------------------------------------------------------------------------------
@@ -190,7 +298,10 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[E
         for name in state.slots.get(uid, ()):
             if lacks_placeholder(state, (uid, name)):
                 yield CreatePlaceholder(uid, name)
-    slots = [key for key in state.stand_ins if touched is None or key[0] in touched.reservations]
+    for id in state.active if touched is None else touched.migrations:
+        if lacks_guard(state, state.migrations.get(id)):
+            yield CreatePlaceholder(*guard_of(id))
+    slots = [key for key in state.stand_ins if touched is None or key[0] in touched.reservations or (key[0] == GUARD and key[1] in touched.migrations)]
     pods: dict[PodUid, None] = dict.fromkeys(state.placeholders if touched is None else touched.pods)
     pods |= dict.fromkeys(state.stand_ins[key] for key in slots)
     for pod in pods:
@@ -203,7 +314,7 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[E
     if state.gated:
         wanted = expected(state, state.gated, may_run)
         for pod in state.gated:
-            if pod not in wanted:
+            if pod not in wanted and state.pods[pod].fact.landing:
                 yield LetGo(pod)
 
 
@@ -216,16 +327,22 @@ def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | Let
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and pod not in expected(state, state.gated, may_run)
+            return pod in state.gated and state.pods[pod].fact.landing and pod not in expected(state, state.gated, may_run)
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:
     """Of the slot that was handed over to this pod."""
     hold = state.placed[pod].hold if pod in state.placed else None
-    return state.stand_ins.get(hold) if hold is not None else None
+    return body_of(state, hold) if hold is not None else None
 
 
 def lost_to(state: Maps, reservation: ReservationUid, slot: str, reason: str) -> tuple[e.Event, ...]:
-    """The API refuses its placeholder."""
-    key = (reservation, slot)
-    return (e.HoldReleased(*key, f"{REFUSED}: {reason}"),) if lacks_placeholder(state, key) else ()  # type: ignore[arg-type]
+    """The API refuses its placeholder, or the guard of its pod's old node: then nobody is evicted, so its slot is of no use."""
+    key = (reservation, SlotName(slot))
+    if not lacks_placeholder(state, key):
+        return ()
+    if reservation != GUARD:
+        return (e.HoldReleased(*key, f"{REFUSED}: {reason}"),)
+    held = state.migrations[MigrationId(slot)].reservation
+    names = [name for name in state.slots.get(held, ()) if (held, name) not in state.to_release]
+    return tuple(e.HoldReleased(held, name, f"{REFUSED}: {reason}") for name in names)

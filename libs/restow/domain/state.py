@@ -50,8 +50,12 @@ class ClusterState(Charges):
             and live.phase == "Pending"
             and not live.deleting
             and pod not in self.placed
-            and (not known.fact.gated if self.ours(known.fact) else known.fact.landing)
+            and (not known.fact.gated if self.ours(known.fact) else known.fact.landing or self._follows_ungated(known.fact))
         )
+
+    def _follows_ungated(self, pod: PodObserved) -> bool:
+        """Whether a slot may be left to a pod of another scheduler that the API has not gated: its policy is away. It may come too late."""
+        return bool(self.armed) and not pod.gated and self.lineage(pod) in self.armed
 
     def requeue(self, pod: PodUid) -> None:
         """Put a pod into the session's queue, or take it out, as facts and intents say."""
@@ -74,7 +78,7 @@ class ClusterState(Charges):
     def _regate(self, pod: PodUid, awaits: bool) -> None:
         """One of another scheduler: whether it waits for a slot, or a slot was handed over to it and it is not bound."""
         known = self.pods.get(pod)
-        ours_to_land = pod in self.to_land or (known is not None and known.fact.landing)
+        ours_to_land = pod in self.to_land or pod in self.gated
         if awaits and pod not in self.gated:
             self.put(self.gated, pod, None)
             self.capacity_epoch += 1  # a slot may wait for it, or it is let go

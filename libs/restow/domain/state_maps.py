@@ -235,7 +235,7 @@ class Maps:
     stand_ins: dict[tuple[ReservationUid, SlotName], PodUid] = stored(dict)
     """The same by slot: the first where there are several."""
     gated: dict[PodUid, None] = stored(dict)
-    """Pods of other schedulers that only our gate keeps from them, and to which no slot was handed over, in order."""
+    """Pods of other schedulers that only our gate keeps from them, or that may follow one that was moved, and to which no slot was handed over, in order."""
     to_land: dict[PodUid, None] = stored(dict)
     """Pods of other schedulers to which a slot was handed over, and which are not bound."""
 

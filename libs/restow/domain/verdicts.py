@@ -106,6 +106,7 @@ ENDED = _OF_MOVES | {
     "HoldTimeout": "its target was not held in time",
     "HoldFailed": "its Reservation failed, was deleted, or is not what was planned",
     "HoldLost": "its slot was lost",
+    "HoldStolen": "the placeholder that held its slot for another scheduler was preempted, rejected or deleted",
     "HoldTaken": "a pod took its slot before the eviction",
     "Company": "rules about other pods would keep a successor from its slot",
     "RateLimit": "as many pods as may be were evicted within a minute",

@@ -54,6 +54,8 @@ KEPT_OF_GROUP = frozenset(
     {TARGET_RESERVATION, RESERVEABLE, MAXIMUM_RUNTIME, PREEMPTABLE, COOLDOWN_TIME, *WAITING_TIMES}
 )
 KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/")
+TOUCHED = "restow.dev/touched"
+"""Says nothing, and is not kept: it is changed so that a scheduler sees the pod."""
 
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 """Read into the shape, where the pod's QoS class gives it CPUs of its own."""
@@ -76,7 +78,7 @@ def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
     """The annotations that go into the log."""
     if not annotations:
         return {}
-    return {k: v for k, v in annotations.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+    return {k: v for k, v in annotations.items() if (k in KEPT or k.startswith(KEPT_PREFIXES)) and k != TOUCHED}
 
 
 def grouped(annotations: dict[str, str], pod_group: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from restow.domain.beside import SLOT
 from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube import wire, wire_objects
+from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, read
 from restow.kube.placeholder import (
@@ -31,12 +32,11 @@ from restow.kube.placeholder import (
 )
 from restow.kube.reservation_objects import Created, CreateOutcome, DeleteOutcome
 
-TOUCHED = "restow.dev/touched"
-"""Annotation that says nothing: it is changed so that the scheduler sees the pod."""
 SETTLED = 0.05
 """Seconds between a placeholder's end and the end of the gate. kube-scheduler hears of both by ways of its own: where it looked at the pod first, that did
 not fit, and its nomination was gone (2 of about 220 on a busy machine without a pause, none of 100 with 20 ms)."""
 LANDINGS = "/apis/restow.dev/v1/landings"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
 _OVER = ("Succeeded", "Failed")
 
@@ -222,6 +222,14 @@ class Beside(Effects):
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
         return _done(await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}}))
 
+    async def scheduler(self) -> str:
+        """Which kube-scheduler leads, by its Lease; empty where that cannot be read, or nobody elects one."""
+        try:
+            lease = _lease.decode(await self._client.get(LEASE))
+        except (ApiStatus, msgspec.DecodeError):
+            return ""
+        return lease.spec.holderIdentity if lease.spec is not None and lease.spec.holderIdentity else ""
+
     async def _patched(self, pod: PodRef, change: dict[str, Any], subresource: str = "") -> wire.Pod | Gone | Refused | Failed:
         """The pod as it is then. Its uid is the precondition."""
         patch = change | {"metadata": {"uid": pod.uid} | change.get("metadata", {})}
@@ -239,7 +247,18 @@ class Beside(Effects):
         return await self._bounded(attempt)
 
 
+class _Lease(msgspec.Struct):
+    """Its holder is all that is read."""
+
+    spec: "_LeaseSpec | None" = None
+
+
+class _LeaseSpec(msgspec.Struct):
+    holderIdentity: str | None = None
+
+
 _pod = msgspec.json.Decoder(wire.Pod)
+_lease = msgspec.json.Decoder(_Lease)
 _CLASSES: d.Collection[wire_objects.Named] = d.Collection(
     d.PRIORITY_CLASSES.name, d.PRIORITY_CLASSES.kind, d.PRIORITY_CLASSES.path, wire_objects.Named
 )

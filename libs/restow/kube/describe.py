@@ -13,7 +13,7 @@ from restow.contracts import values as v
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.autoscalers import CORDONED, PROTECTED
-from restow.domain.beside import GATE
+from restow.domain.beside import GATE, VIRTUAL
 from restow.domain.pod_controllers import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import (
@@ -136,6 +136,7 @@ def pod_fact(
         waiting=plain.waiting,
         well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
         landing=gates == (GATE,),
+        nominated=NodeName(status.nominated_node_name if gates == (VIRTUAL,) else ""),
         gates=gates,
     )
     return shape, id, fact

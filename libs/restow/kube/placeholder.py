@@ -15,8 +15,8 @@ from types import MappingProxyType
 import msgspec
 
 from restow.contracts import values as v
-from restow.contracts.ids import Millis
-from restow.domain.beside import NAMESPACES, SLOT
+from restow.contracts.ids import MigrationId, Millis
+from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
 from restow.domain.other_schedulers import LOG
 from restow.domain.selectors import selects
@@ -43,8 +43,6 @@ from restow.kube.pod_template import (
 
 NAMESPACE, WITH_HOST_PORTS = NAMESPACES
 """Pod Security's `restricted` refuses host ports."""
-GATE = "restow.dev/hold"
-"""The scheduling gate of one that is never bound."""
 IMAGE = "registry.k8s.io/pause:3.10"
 MOST_PRIORITY = 10**9
 """Of a PriorityClass that is not the cluster's own. Pods above it cannot be held for."""
@@ -157,7 +155,9 @@ class ClassMetadata(Json, frozen=True):
 
 
 def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
-    """Of a migration's slot. None where the pod to be moved is gone: then there is nobody to hold for."""
+    """Of a migration's slot, or the guard of its pod's old node. None where the pod to be moved is gone: then there is nobody to hold for."""
+    if key[0] == GUARD:
+        return _guard(state, key)
     reservation, name = key
     slot = state.slots[reservation][name]
     migration = state.migrations[state.reservations[reservation].fact.migration]  # type: ignore[index]
@@ -172,6 +172,18 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | Non
         lifetime=max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000,
     )  # fmt: skip
     return placeholder(state.shapes[slot.shape], hold)
+
+
+def _guard(state: ClusterState, key: SlotKey) -> Placeholder | None:
+    """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked."""
+    migration = state.migrations[MigrationId(key[1])]
+    pod = state.fact_of(migration.move.pod)
+    if pod is None:
+        return None
+    hold = Hold(
+        log=state.log, slot="/".join(key), node=migration.move.source, namespace=pod.namespace, labels=pod.labels, migration=migration.id, virtual=True,
+    )  # fmt: skip
+    return placeholder(state.shapes[migration.shape], hold)
 
 
 def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
@@ -192,7 +204,7 @@ def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
             node_selector=shape.node_selector,
             affinity=_affinity(shape, hold),
             tolerations=tolerations(shape),
-            scheduling_gates=(Gate(GATE),) if hold.virtual else (),
+            scheduling_gates=(Gate(VIRTUAL),) if hold.virtual else (),
             active_deadline_seconds=hold.lifetime or None,
         ),
     )

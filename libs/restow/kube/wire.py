@@ -250,6 +250,7 @@ class ContainerStatus(Wire):
 class PodStatus(Wire):
     phase: str = ""
     reason: str = ""
+    nominated_node_name: str = ""
     start_time: datetime | None = None
     conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None

@@ -7,7 +7,7 @@ import msgspec
 from restow.contracts.ids import MigrationId
 from restow.contracts.times import rfc3339
 from restow.domain import verdicts as v
-from restow.domain.beside import is_to_land, stands
+from restow.domain.beside import body_of, guard_of, guards, is_to_land, stands
 from restow.domain.migration import gating
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.slots import SlotKey
@@ -17,7 +17,7 @@ from restow.replay.holds import pod_name
 
 class BesideView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """`stage` is an id of `verdicts.BESIDE`, empty for a move that has not begun or is over, and `message` its sentence. `placeholder` and `successor` are
-    `namespace/name`; `node` is where the placeholder is or is to be, `runs`: it occupies it. New pods of `controller` (`Kind name`, or its uid) get the
+    `namespace/name`; `node` is where the placeholder is or is to be, `runs`: it occupies it. `guard` keeps the old node. New pods of `controller` (`Kind name`, or its uid) get the
     gate until `gated_until`, for `landing`, the Landing object, lists it; empty where it does not. `bound`: the node of the successor."""
 
     scheduler: str
@@ -26,6 +26,7 @@ class BesideView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     placeholder: str = ""
     node: str = ""
     runs: bool = False
+    guard: str = ""
     landing: str = ""
     controller: str = ""
     gated_until: str = ""
@@ -39,7 +40,8 @@ def beside_view(state: ClusterState, migration: Migration) -> BesideView | None:
     if scheduler in state.session_config.scheduler_names or not migration.move.target:
         return None
     key = slot_of(state, migration)
-    body = state.stand_ins.get(key) if key is not None else None
+    body = body_of(state, key) if key is not None else None
+    guard = state.stand_ins.get(guard_of(migration.id))
     slot = state.slots[key[0]][key[1]] if key is not None else None
     listed = state.landings.get(migration.id)
     stage = _stage(state, migration, key)
@@ -50,6 +52,7 @@ def beside_view(state: ClusterState, migration: Migration) -> BesideView | None:
         message=v.BESIDE.get(stage, ""),
         placeholder=pod_name(state, body) if body is not None else "",
         node=slot.node if body is not None and slot is not None else "",
+        guard=pod_name(state, guard) if guard is not None and guards(state, migration) else "",
         runs=body is not None and slot is not None and stands(state.live_of(body), slot),
         landing=state.log if listed is not None else "",
         controller=controller_name(state, migration.id) if listed is not None else "",

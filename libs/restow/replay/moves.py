@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
 from restow.contracts.times import rfc3339, seconds
-from restow.domain.beside import stands
+from restow.domain.beside import GUARD, guard_of, guards, stands
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.migration.demand import paused_until
@@ -62,6 +62,9 @@ def beside_lines(state: ClusterState, record: Migration) -> list[str]:
         if key[0] == record.reservation and slot is not None:
             waits = "" if stands(state.live_of(uid), slot) else ", which does not run there"
             found.append(f"placeholder {_name(state, uid)} holds its slot on {slot.node}{waits}")
+    if (guard := state.stand_ins.get(guard_of(record.id))) is not None:
+        waits = "" if guards(state, record) else ", once it is nominated there"
+        found.append(f"placeholder {_name(state, guard)} keeps {record.move.source} for it{waits}")
     if (landing := state.landings.get(record.id)) is not None:
         found.append(f"what {controller_name(state, record.id)} makes until {rfc3339(landing.until)} is gated: Landing {state.log} lists it")
     if record.successor in state.to_land:
@@ -72,10 +75,12 @@ def beside_lines(state: ClusterState, record: Migration) -> list[str]:
 def stranger_lines(state: ClusterState, uid: PodUid) -> list[str]:
     """Of a pod of another scheduler: what it has to do with moves."""
     if (key := state.placeholders.get(uid)) is not None:
+        if key[0] == GUARD:
+            return [f"a placeholder that is never bound: it keeps the old node of migration {key[1]} for {_scheduler(state, uid)} to see"]
         record = state.reservations.get(key[0])
         whose = f" of migration {record.fact.migration}" if record is not None and record.fact.migration else ", which is known no more"
         return [f"a placeholder: it holds slot {key[1]}{whose} for {_scheduler(state, uid)} to see"]
-    if uid in state.gated:
+    if uid in state.gated and state.pods[uid].fact.landing:
         return ["only Restow's gate keeps it from its scheduler: it gets the slot of the pod that it follows, or is let go"]
     if uid in state.to_land:
         return [f"a slot on {state.placed[uid].node} was handed over to it; {_scheduler(state, uid)} has not bound it yet"]

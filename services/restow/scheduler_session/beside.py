@@ -2,7 +2,8 @@
 
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
-from restow.domain.beside import placeholder_of
+from restow.contracts.ids import MigrationId
+from restow.domain.beside import GUARD, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
@@ -10,8 +11,11 @@ from restow.kube.beside import Beside
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import of_slot
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Report, later
+from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
+
+LOOK = 0.25
+"""Seconds until it is asked again whether a guard is to step aside: mostly its pod's successor is bound by then."""
 
 
 class BesideEffects:
@@ -25,7 +29,12 @@ class BesideEffects:
         manifest = of_slot(state, (effect.reservation, effect.slot), now)
         if manifest is None:
             return Done()
-        match await self._kube.occupy(manifest, state.shapes[state.slots[effect.reservation][effect.slot].shape].priority, state.log):
+        if effect.reservation == GUARD:
+            migration = state.migrations[MigrationId(effect.slot)]
+            made = self._kube.guard(manifest, state.shapes[migration.shape].priority, state.log, migration.move.source)
+        else:
+            made = self._kube.occupy(manifest, state.shapes[state.slots[effect.reservation][effect.slot].shape].priority, state.log)
+        match await made:
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip()
                 return Report(c.RefusePlaceholder(self._context.clock.now(), effect.reservation, effect.slot, why))
@@ -34,6 +43,8 @@ class BesideEffects:
         return Done()
 
     async def vacate(self, effect: DeletePlaceholder, state: ClusterState) -> Answer:
+        if (early := steps_aside_at(state, effect.pod) - self._context.clock.now()) > 0:
+            return Wait(min(early / 1000, LOOK))
         outcome = await self._kube.vacate(_ref(state.pods[effect.pod].fact))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 

@@ -71,7 +71,8 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or whose description has changed. It has `labels`, the annotations that some rule
     reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
     controller; `owners` are all other owner references. `gates`: its scheduling gates; none in older logs. `landing`: the only
-    one is Restow's (`restow.dev/landing`). Fields that `PodChanged` also has are its moving part."""
+    one is Restow's (`restow.dev/landing`). `nominated`: of a placeholder that is never bound, the node that it is nominated for.
+    Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid
     namespace: str
@@ -101,6 +102,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     well: tuple[Int, ...] = ()
     landing: bool = False
     gates: tuple[str, ...] = ()
+    nominated: NodeName = NodeName("")
 
     def moving(self) -> "PodChanged":
         """Its moving part."""

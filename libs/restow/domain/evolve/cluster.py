@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import PodUid, ShapeId
+from restow.contracts.ids import MigrationId, PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import groups, node_devices
-from restow.domain.beside import STOLEN, has_fallen, named_slot
+from restow.domain.beside import GUARD, STOLEN, has_fallen, named_slot
 from restow.domain.evolve import bounces, demand_slots
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
@@ -152,6 +152,9 @@ def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) 
 def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None:
     """A slot is ready once its placeholder runs on its node, and lost with it."""
     key = state.placeholders[uid]
+    if key[0] == GUARD:
+        _guard(state, MigrationId(key[1]))
+        return
     slot = state.slots.get(key[0], {}).get(key[1])
     if slot is None or key not in state.held_on.get(slot.node, ()) or state.stand_ins.get(key) != uid:
         return
@@ -163,6 +166,17 @@ def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None
             rephase(state, key[0])
     elif slot.phase is SlotPhase.WAITING:
         state.note_waiting(key, slot)
+
+
+def _guard(state: ClusterState, id: MigrationId) -> None:
+    """Whether the old node of a move is kept for it is another thing now, and with it whether its slot there is ready."""
+    state.touched.migrations[id] = None
+    migration = state.migrations.get(id)
+    if migration is None or not migration.back:
+        return
+    for name, slot in state.slots.get(migration.reservation, {}).items():
+        if slot.phase is SlotPhase.WAITING:
+            state.note_waiting((migration.reservation, name), slot)
 
 
 def pod_troubled(state: ClusterState, event: e.PodTroubled) -> None:

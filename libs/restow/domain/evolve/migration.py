@@ -17,7 +17,7 @@ from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
-REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "NotGated"})
+REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "HoldStolen", "NotGated"})
 """Why the API did not let a move happen: nothing in the state says that it would the next time."""
 BACK_OFF, LONGEST = 600_000, 86_400_000
 """Milliseconds that such a pod is left alone: at first, doubled each time, and at most."""

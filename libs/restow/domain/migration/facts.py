@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId, Millis, PodUid
-from restow.domain.beside import is_beside
+from restow.domain.beside import guards, is_beside
 from restow.domain.migration import demand_slots, gating, holds, plan_order, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
@@ -109,7 +109,7 @@ class Case:
 
     @property
     def hold_lost(self) -> Reason:
-        return "HoldLost", f"the hold on {self.move.target} was lost before the pod was evicted"
+        return holds.disembodied(self.state, self.migration) or ("HoldLost", f"the hold on {self.move.target} was lost before the pod was evicted")
 
     @cached_property
     def slot_void(self) -> Reason | None:
@@ -126,8 +126,8 @@ class Case:
     def may_return(self) -> bool:
         """Whether its old node is of any use to a successor."""
         late = self.now >= lands_until(self.state, self.migration)
-        if is_beside(self.state, self.migration.shape):
-            # Nothing guards the old node for a pod that another scheduler places: it is that scheduler's again, at once.
+        if is_beside(self.state, self.migration.shape) and not guards(self.state, self.migration):
+            # Without its guard the old node is its scheduler's again, at once.
             return False
         return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
 
@@ -316,13 +316,15 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
         return False
     if victim.is_only_evicted(migration):
         return victim.unfit_to_evict(state, migration) is None
+    if is_beside(state, migration.shape) and not guards(state, migration):
+        return False
     return may_evict(state, migration) and victim.unfit(state, migration) is None and holds.failure(state, migration) is None
 
 
 def may_come(case: Case) -> bool:
     """Whether it waits for no other move, and no capacity. One whose node is emptied as a whole waits for the holds of others."""
     state, migration, whole = case.state, case.migration, case.limits.whole
-    if whole.binds(migration) and not whole.all_hold(migration):
+    if (whole.binds(migration) and not whole.all_hold(migration)) or case.limits.meets_guard(migration):
         return False
     return bool(case.move.pod) and plan_order.is_turn(state, migration, case.now) and demand_slots.ready(state, migration)
 

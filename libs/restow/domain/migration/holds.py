@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.autoscalers import cordoned_for, is_going
-from restow.domain.beside import STOLEN
+from restow.domain.beside import REFUSED, STOLEN
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -59,13 +59,23 @@ def failure(state: ClusterState, migration: Migration) -> Reason | None:
     if record is None or record.gone or record.fact.deleting or record.collected:
         return "HoldFailed", "its Reservation was deleted"
     phase = state.phases.get(migration.reservation)
-    if any(slot.reason == STOLEN or state.to_release.get((migration.reservation, name)) == STOLEN for name, slot in slots_of(state, migration)):
-        return "HoldLost", f"its placeholder on {migration.move.target} was preempted, rejected or deleted"
+    if why := disembodied(state, migration):
+        return why
     if phase is not None and phase.phase is ReservationPhase.FAILED:
         return "HoldFailed", f"its Reservation failed: {phase.reason} {phase.message}".rstrip()
     for name, slot in slots_of(state, migration):
         if why := _of_slot(state, migration, name, slot):
             return why
+    return None
+
+
+def disembodied(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why its slot is lost, where that is for a placeholder: of a pod of another scheduler."""
+    for name, slot in slots_of(state, migration):
+        if slot.reason == STOLEN or state.to_release.get((migration.reservation, name)) == STOLEN:
+            return STOLEN, f"its placeholder on {migration.move.target} was preempted, rejected or deleted"
+        if slot.reason.startswith(REFUSED):
+            return "HoldFailed", slot.reason
     return None
 
 
@@ -94,7 +104,7 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
 def void(state: ClusterState, migration: Migration) -> Reason | None:
     """Why no successor can land on the target any more."""
     if not is_open(state, migration):
-        return "HoldLost", f"the hold on {migration.move.target} was lost before a successor took it"
+        return disembodied(state, migration) or ("HoldLost", f"the hold on {migration.move.target} was lost before a successor took it")
     return lost(state, migration)
 
 

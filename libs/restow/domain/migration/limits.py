@@ -10,6 +10,7 @@ while it is evicted, but takes nothing from its gang: it was not among the ready
 from collections import defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
+from restow.domain import beside
 from restow.domain.disruption import Spare
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
@@ -121,6 +122,10 @@ class Limits:
         """How many may still begin."""
         return self._config.concurrent - len(self._active)
 
+    def meets_guard(self, migration: Migration) -> bool:
+        """Whether it waits for one that is under way, so that no guard of an old node and no placeholder are on the same node."""
+        return bool(self._config.beside) and beside.meets_guard(self._state, migration, self._active.values())
+
     # -- before it begins --------------------------------------------------------------------------------------------
 
     def must_wait(self, migration: Migration, now: Millis) -> bool:
@@ -160,7 +165,7 @@ class Limits:
         key = migration.plan, migration.move.source
         if key not in self._begun:
             first = self.whole.first(migration)
-            fits = not is_full and (not self._active or len(first) <= self.free)
+            fits = not is_full and (not self._active or len(first) <= self.free) and not any(map(self.meets_guard, first))
             self._begun[key] = fits or any(one.step is not Step.PLANNED for one in first)
         return self._begun[key]
 

@@ -3,6 +3,7 @@ keeps from that scheduler, and nothing else."""
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName
+from restow.domain.beside import is_kept_from
 from restow.domain.predicates import switches, why_not
 from restow.domain.session.jobs import single
 from restow.domain.session.session import Session
@@ -16,7 +17,7 @@ def land(session: Session) -> None:
         return
     for uid in sorted(state.gated, key=state.order_of):
         pod = state.pods[uid].fact
-        if session.offers.left_to(pod):
+        if (left := session.offers.holds_left(pod)) and not is_kept_from(state, left[0]):
             session.hand_over(single(state, pod), pod)
 
 

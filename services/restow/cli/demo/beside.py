@@ -87,7 +87,8 @@ class Beside:
                     case e.HoldReleased(reason=reason):
                         self.stolen += reason == STOLEN
                     case e.PodObserved() | e.PodChanged():
-                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES:
+                        # Guards of old nodes, which are never bound, hold no slot.
+                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES and not event.gated:
                             bodies.add(event.pod)
                         if event.deleting:
                             ending.setdefault(event.pod, record.time)

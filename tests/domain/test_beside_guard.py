@@ -1,0 +1,400 @@
+"""The guard of the source beside another scheduler, and what is answered to each event of a move there (shared/BESIDE.md, "Event → answer")."""
+
+import pytest
+from domain.build import NOW, changed, configured, node, pod, run, shape, then
+from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
+from domain.test_beside import (
+    evicted,
+    free,
+    guard,
+    holding,
+    opened,
+    placeholder,
+    session_answers,
+    session_owes,
+    slot,
+    stands,
+    successor,
+    world,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import beside, config, session, snapshot
+from restow.domain.effects import (
+    CloseLanding,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    DeleteReservation,
+    Evict,
+    Land,
+    LetGo,
+    OpenLanding,
+)
+from restow.domain.migration import successor as successors
+from restow.domain.records import SlotPhase, Step
+
+LATE = 10 * config.MigrationConfig().land_deadline
+
+
+def stolen(state, after: int = 0) -> None:
+    """A pod of higher priority takes the placeholder's place."""
+    then(state, e.PodGone("h"))
+    session_answers(state, after)
+
+
+def turned_back(state):
+    """Evicted, the hold is stolen, the successor is gated: the session knows the slot on the old node."""
+    stolen(evicted(state))
+    successor(state)
+    advance(state)
+    assert step(state, "x-1") is Step.EVICTED
+    assert state.migrations["x-1"].back
+    create(state, "x-1")
+    session_answers(state)
+    return state
+
+
+def ends(state, after: int = 0) -> None:
+    """Everything that is owed at the end is done: the world answers, and nothing is left."""
+    for _ in range(10):
+        session_answers(state, after)
+        effects = [*owed(state), *session_owes(state)]
+        for effect in effects:
+            match effect:
+                case DeletePlaceholder(pod=uid):
+                    then(state, e.PodGone(uid))
+                case DeleteReservation(reservation=uid):
+                    then(state, e.ReservationGone(uid))
+                case CloseLanding(migration=id):
+                    run(state, decider, c.ReportLanding(NOW + after, id))
+                case LetGo(pod=uid):
+                    then(state, pod(uid, "s", owner=OWNER))
+        then(state, *(e.PodGone(uid) for uid in list(state.placeholders) if state.pods[uid].live.deleting))
+        if not effects:
+            break
+    assert not any(isinstance(effect, CreatePlaceholder | OpenLanding | Land) for effect in effects), effects
+    assert (state.placeholders, state.stand_ins, state.landings, state.gated) == ({}, {}, {}, {})
+    assert state.slots == {} or all(found.phase not in (SlotPhase.HELD, SlotPhase.WAITING) for known in state.slots.values() for found in known.values())
+
+
+# -- the guard -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_guard_is_made_when_the_eviction_is_decided_and_the_eviction_waits_for_it():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    assert CreatePlaceholder("guard", "x-1") not in session_owes(state), "while the pod is there its scheduler counts both"
+    evicts(advance(state))
+    assert (owed(state), session_owes(state)) == ([], [CreatePlaceholder("guard", "x-1")])
+    then(state, guard(state))
+    assert (owed(state), session_owes(state)) == ([Evict("x-1")], [])
+
+
+def test_the_guard_is_charged_to_nobody():
+    state = evicted(world())
+    assert free(state, "a") == 1_000
+    then(state, e.PodGone("p"))
+    assert free(state, "a") == 4_000
+
+
+def test_a_guard_whose_nomination_was_taken_is_nominated_again_and_nobody_is_evicted_meanwhile():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    evicts(advance(state))
+    then(state, guard(state), guard(state, node=""))
+    assert (owed(state), session_owes(state)) == ([], [CreatePlaceholder("guard", "x-1")])
+
+
+def test_a_guard_that_somebody_deleted_is_made_again():
+    state = evicted(world())
+    then(state, e.PodGone("g"))
+    assert session_owes(state) == [CreatePlaceholder("guard", "x-1")]
+    then(state, guard(state, "g2"))
+    assert session_owes(state) == []
+
+
+def test_a_guard_that_the_api_refuses_ends_the_move_before_the_eviction():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    evicts(advance(state))
+    run(state, session.decider, c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy"))
+    assert slot(state).reason == "PlaceholderRefused: 403 Forbidden by policy"
+    advance(state)
+    run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
+    assert step(state, "x-1") is Step.FAILED
+    assert "403 Forbidden by policy" in state.migrations["x-1"].message
+    ends(state)
+
+
+def test_the_guard_stays_until_the_successor_has_landed():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("p"))
+    assert DeletePlaceholder("g") not in session_owes(state)
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER), changed("p2", node="b"))
+    assert session_owes(state) == []
+    then(state, changed("p2", node="b", phase="Running", ready=True))
+    advance(state)
+    assert step(state, "x-1") is Step.LANDED
+    assert session_owes(state) == [DeletePlaceholder("g")]
+    ends(state)
+
+
+def test_the_guard_steps_aside_for_a_successor_that_was_let_go_and_is_not_bound():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("p"), e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    assert DeletePlaceholder("g") in session_owes(state)
+    assert beside.steps_aside_at(state, "g") == NOW + beside.PATIENCE
+    then(state, e.PodGone("g"))
+    assert session_owes(state) == [], "it is not made again"
+
+
+def test_a_guard_of_a_move_that_nobody_knows_is_deleted():
+    state = world()
+    then(state, guard(state, id="old-1"))
+    assert session_owes(snapshot.load(snapshot.dump(state))) == [DeletePlaceholder("g")]
+
+
+# -- one node is not source and target at once -----------------------------------------------------------------------------
+
+
+def two(first, second):
+    """Two moves of two plans; q is on b."""
+    state = world(node("c", cpu=8_000), pod("q", "s", node="b", owner=OWNER), node("b", cpu=8_000))
+    then(state, plan("x", first), plan("y", second))
+    advance(state)
+    return state
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    (move("x-1"), move("y-1", "q", "b", "c")), (move("x-1", "q", "b", "c"), move("y-1")),
+], ids=["its old node is another's target", "its target is another's old node"])  # fmt: skip
+def test_a_move_waits_for_another_one_whose_guard_would_be_where_a_placeholder_is(first, second):
+    state = two(first, second)
+    assert (step(state, "x-1"), step(state, "y-1")) == (Step.HOLDING, Step.PLANNED)
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    assert step(state, "y-1") is Step.HOLDING
+
+
+def test_moves_off_one_node_do_not_wait_for_each_other():
+    state = world(node("c", cpu=4_000), node("a", cpu=8_000), pod("q", "s", node="a", owner=OWNER))
+    then(state, plan("x", move("x-1")), plan("y", move("y-1", "q", "a", "c")))
+    advance(state)
+    assert (step(state, "x-1"), step(state, "y-1")) == (Step.HOLDING, Step.HOLDING)
+
+
+def test_pods_of_ours_do_not_wait_for_guards():
+    conf = config.MigrationConfig(max_unavailable=0, evictions_per_minute=0)
+    state = two(move("x-1"), move("y-1", "q", "b", "c"))
+    then(state, configured("migration", conf))
+    advance(state)
+    assert step(state, "y-1") is not Step.PLANNED
+
+
+# -- event → answer --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_that_its_scheduler_cannot_bind_rolls_back_when_its_time_is_up():
+    state = holding(world())
+    then(state, placeholder(state))
+    late = config.MigrationConfig().hold_deadline
+    assert failed(advance(state, late)) == {"x-1": "HoldTimeout"}
+    assert state.pods["p"].live.deleting == 0
+    ends(state, late)
+
+
+@pytest.mark.parametrize("how", [e.PodGone("h"), changed("h", node="b", phase="Running", deleting=NOW), changed("h", node="b", phase="Failed")],
+                         ids=["deleted", "preempted", "rejected"])  # fmt: skip
+def test_a_hold_that_goes_before_the_eviction_rolls_back(how):
+    state = holding(world())
+    opened(state)
+    stands(state)
+    then(state, how)
+    session_answers(state)
+    assert failed(advance(state)) == {"x-1": beside.STOLEN}
+    assert state.pods["p"].live.deleting == 0
+    ends(state)
+
+
+def test_a_hold_that_goes_when_the_eviction_was_decided_rolls_back_by_the_mark():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    evicts(advance(state))
+    then(state, guard(state))
+    stolen(state)
+    assert Evict("x-1") not in owed(state)
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.Aborting, beside.STOLEN)
+    run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, beside.STOLEN)
+    ends(state)
+
+
+def test_a_hold_that_goes_after_the_eviction_sends_the_successor_back_once_the_pod_is_gone():
+    state = turned_back(world())
+    assert state.migrations["x-1"].reason == beside.STOLEN
+    back = state.migrations["x-1"].reservation
+    (one,) = state.slots[back].values()
+    assert one.phase is SlotPhase.WAITING
+    assert [effect for effect in session_owes(state) if isinstance(effect, LetGo | CreatePlaceholder | Land)] == []
+    then(state, e.PodGone("p"))
+    session_answers(state)
+    assert state.migrations["x-1"].successor == "p2"
+    assert Land("p2", "a") in session_owes(state)
+    assert beside.placeholder_of(state, "p2") == "g", "who is handed over instead is the guard"
+    then(state, e.PodGone("g"), pod("p2", "s", owner=OWNER), changed("p2", node="a"), changed("p2", node="a", phase="Running", ready=True))
+    advance(state)
+    record = state.migrations["x-1"]
+    assert (record.step, record.reason, "is back on a" in record.message) == (Step.FAILED, beside.STOLEN, True)
+    ends(state)
+
+
+def test_where_the_successor_comes_after_the_pod_has_gone_it_returns_too():
+    state = evicted(world())
+    stolen(state)
+    then(state, e.PodGone("p"))
+    advance(state)
+    assert successors.pattern(state, state.migrations["x-1"]) is None
+    successor(state)
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)
+
+
+def test_who_turns_back_waits_while_another_pod_of_its_node_is_to_leave_and_still_there():
+    state = world(node("c", cpu=4_000), node("a", cpu=8_000), pod("q", "s", node="a", owner=OWNER))
+    then(state, plan("y", move("y-1", "q", "a", "c")))
+    advance(state)
+    create(state, "y-1")
+    session_answers(state)
+    opened(state)
+    then(state, placeholder(state, "y-1", "h2"), changed("h2", node="c"), changed("h2", node="c", phase="Running", ready=True))
+    session_answers(state)
+    assert evicts(advance(state)) == ["y-1"]
+    then(state, guard(state, "g2", "y-1"))
+    turned_back(state)
+    then(state, e.PodGone("p"))
+    session_answers(state)
+    assert state.migrations["x-1"].successor == ""
+    terminate(state, "q")
+    then(state, e.PodGone("q"))
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)
+
+
+def test_an_eviction_that_a_budget_refuses_is_rolled_back():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    evicts(advance(state))
+    then(state, guard(state))
+    late = config.MigrationConfig().budget_patience
+    run(state, decider, c.ReportEviction(NOW + late, "x-1", "Budget", "429"))
+    run(state, decider, c.ReportEviction(NOW + late, "x-1", "Aborted"))
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "Budget")
+    ends(state, late)
+
+
+@pytest.mark.parametrize("lost", [node("b", cpu=4_000, unschedulable=True), e.NodeGone("b")], ids=["cordoned", "deleted"])
+def test_a_target_that_is_lost_before_the_eviction_rolls_back(lost):
+    state = holding(world())
+    opened(state)
+    stands(state)
+    then(state, lost)
+    session_answers(state)
+    assert set(failed(advance(state))) == {"x-1"}
+    if isinstance(lost, e.NodeGone):
+        then(state, e.PodGone("h"))
+    ends(state)
+
+
+@pytest.mark.parametrize("lost", [node("b", cpu=4_000, unschedulable=True), e.NodeGone("b")], ids=["cordoned", "deleted"])
+def test_a_target_that_is_lost_after_the_eviction_sends_the_successor_back(lost):
+    state = evicted(world())
+    then(state, lost)
+    session_answers(state)
+    successor(state)
+    advance(state)
+    assert state.migrations["x-1"].back
+    create(state, "x-1")
+    then(state, e.PodGone("p"))
+    session_answers(state)
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)
+
+
+def test_a_successor_that_was_not_gated_and_is_bound_elsewhere_ends_the_move():
+    state = evicted(world(node("c", cpu=4_000)))
+    then(state, pod("p2", "s", owner=OWNER), changed("p2", node="c"), e.PodGone("p"), changed("p2", node="c", phase="Running", ready=True))
+    session_answers(state, LATE)
+    assert failed(advance(state, LATE)) == {"x-1": "Elsewhere"}
+    ends(state, LATE)
+
+
+def test_two_moves_of_one_controller_get_one_successor_each_and_a_third_pod_is_let_go():
+    state = evicted(world(node("c", cpu=4_000), node("a", cpu=8_000)))
+    then(state, pod("q", "s", node="a", owner=OWNER), plan("y", move("y-1", "q", "a", "c")))
+    advance(state)
+    create(state, "y-1")
+    session_answers(state)
+    opened(state)
+    then(state, placeholder(state, "y-1", "h2"), changed("h2", node="c"), changed("h2", node="c", phase="Running", ready=True))
+    session_answers(state)
+    assert evicts(advance(state)) == ["y-1"]
+    then(state, guard(state, "g2", "y-1"))
+    terminate(state, "q")
+    advance(state)
+    for uid in ("p2", "q2", "r2"):
+        successor(state, uid)
+    effects = session_owes(state)
+    assert {effect for effect in effects if isinstance(effect, Land | LetGo)} == {Land("p2", "b"), Land("q2", "c"), LetGo("r2")}
+
+
+def test_one_that_asks_for_more_is_no_successor_and_let_go():
+    state = evicted(world())
+    then(state, e.ShapeDeclared("m", shape("m", cpu=3_500, scheduler="default-scheduler").spec))
+    then(state, pod("p2", "m", owner=OWNER, gated=True, landing=True))
+    session_answers(state)
+    assert LetGo("p2") in session_owes(state)
+    then(state, e.PodGone("p"))
+    advance(state, LATE)
+    assert step(state, "x-1") in (Step.FAILED, Step.NOT_RECREATED)
+    ends(state, LATE)
+
+
+def test_after_a_restart_in_the_middle_the_same_is_owed():
+    state = turned_back(world())
+    again = snapshot.load(snapshot.dump(state))
+    assert session_owes(again) == session_owes(state)
+    assert owed(again) == owed(state)
+    then(again, e.PodGone("p"))
+    session_answers(again)
+    assert Land("p2", "a") in session_owes(again)
+
+
+def test_a_successor_that_the_api_did_not_gate_gets_its_slot_all_the_same():
+    state = evicted(world())
+    then(state, pod("p2", "s", owner=OWNER))
+    session_answers(state)
+    assert session_owes(state) == [Land("p2", "b")]
+    then(state, e.PodGone("p"), e.PodGone("h"), changed("p2", node="b"), changed("p2", node="b", phase="Running", ready=True))
+    assert session_owes(state) == []
+    advance(state)
+    assert step(state, "x-1") is Step.LANDED
+    ends(state)
+
+
+def test_whoever_else_was_not_gated_is_its_schedulers_and_nothing_is_owed_for_it():
+    state = evicted(world())
+    successor(state)
+    then(state, pod("p3", "s", owner=OWNER))
+    assert session_answers(state) == []
+    assert session_owes(state) == [Land("p2", "b")]

@@ -1,0 +1,253 @@
+"""What the whole of Restow answers to what happens in the middle of a move beside the stock scheduler. Its old node is kept for a pod until it has
+landed, and is the way back (shared/BESIDE.md, "Event → answer")."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e.stack import Running
+from kubernetes.lab import DEPLOY, Lab
+from kubernetes.services import DESCHEDULER, SESSION, kill, migrate, services
+from kubernetes.test_beside_services import budget, crowd, ended, known, left_over, not_gated, stand
+from kubernetes.world import APPS, HIGH, World, path_of, pod_spec
+from kubesim.conformance.harness import MERGE
+
+from restow.domain.beside import SLOT
+from restow.kube.annotations import TOUCHED
+from restow.kube.beside import Beside
+
+TERM = 2.0
+"""Seconds that a pod takes to end, so that something may happen meanwhile."""
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(lab: Lab, kubelets: object) -> Iterator[Running]:
+    with services(lab) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left(world: World, stack: Running) -> Any:
+    yield
+    await left_over(world)
+
+
+async def ready(world: World, stack: Running, kind: str = "deployments", term: float = TERM) -> Any:
+    """A pod that fills `source`, and `target` with room for one; equal pods wait for either once there is a hold. A StatefulSet's successor comes
+    when the pod has gone."""
+    await world.node("source", gpus=1)
+    await world.workload(kind, "victim", 1, pod_spec(), term, **({"serviceName": "victim"} if kind == "statefulsets" else {}))
+    (victim,) = await world.running("victim")
+    await budget(world, 0)
+    await world.node("target", gpus=1)
+    await known(stack, [victim])
+    return victim
+
+
+async def begun(world: World, stack: Running, kind: str = "deployments", term: float = TERM) -> tuple[Any, str, Any]:
+    """The pod, its move, and what holds its slot; the eviction waits for a budget."""
+    victim = await ready(world, stack, kind, term)
+    move = await migrate(stack, victim, "target")
+    (held,) = await stand(world, 1)
+    await crowd(world)
+    await world.until(lambda: guards(world), "the source is kept")
+    return victim, move, held
+
+
+def guards(world: World) -> list[Any]:
+    """Placeholders that are nominated for the source."""
+    found = [pod for pod in world.placeholders() if pod["metadata"].get("annotations", {}).get(SLOT, "").startswith("guard/")]
+    return [pod for pod in found if pod["status"].get("nominatedNodeName") == "source"]
+
+
+async def ending(world: World, victim: Any) -> None:
+    await budget(world, 1)
+    await world.until(lambda: (victim["metadata"]["uid"], "ending") in world.at, "it is evicted", 30)
+
+
+async def steal(world: World, held: Any) -> None:
+    """By a pod of higher priority."""
+    await world.pod("high", pod_spec(priority=HIGH, nodeSelector={"kubernetes.io/hostname": "target"}))
+    await world.until(lambda: (held["metadata"]["uid"], "gone") in world.at, "the hold is taken")
+
+
+def counted(stack: Running, reason: str) -> float:
+    """Migrations that ended so, as Prometheus is told."""
+    request = urllib.request.Request(f"{stack.service_url(DESCHEDULER)}/metrics", headers=stack.authorization)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("restow_migrations_ended_total") and f'reason="{reason}"' in line)
+
+
+async def test_the_source_is_not_refilled_before_the_pod_has_landed_and_given_away_then(world: World, stack: Running) -> None:
+    victim, move, _ = await begun(world, stack)
+    refilled: list[str] = []
+
+    def told(kind: str, pod: Any) -> None:
+        if guards(world) and "source" in world.where("crowd"):
+            refilled.append(pod["metadata"]["name"])
+
+    world.told.append(told)
+    await ending(world, victim)
+    one = await ended(stack, move)
+    assert one["step"] == "landed", one
+    assert world.where("victim") == ["target"]
+    assert refilled == []
+    await world.until(lambda: "source" in world.where("crowd"), "what is free is given away at the end")
+    assert world.kubelets.rejected == []
+
+
+async def test_a_hold_that_a_higher_priority_takes_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running) -> None:
+    before = counted(stack, "HoldStolen")
+    victim, move, held = await begun(world, stack)
+    await steal(world, held)
+    one = await ended(stack, move)
+    assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
+    assert world.where("victim") == ["source"]
+    assert (victim["metadata"]["uid"], "ending") not in world.at
+    assert "HoldStolen" in await asyncio.to_thread(stack.restow, "why", f"migration/{move}")
+    assert counted(stack, "HoldStolen") == before + 1
+
+
+@pytest.mark.parametrize("kind", ["statefulsets", "deployments"])
+async def test_a_hold_that_a_higher_priority_takes_after_the_eviction_sends_the_pod_back(world: World, stack: Running, kind: str) -> None:
+    """A Deployment's successor may have been handed its slot before the theft: then it competes as any other, and is the first of those that wait."""
+    victim, move, held = await begun(world, stack, kind)
+    await ending(world, victim)
+    await steal(world, held)
+    one = await ended(stack, move)
+    if kind == "statefulsets":
+        assert (one["step"], one["reason"]) == ("failed", "HoldStolen"), one
+        assert world.where("victim") == ["source"]
+        assert world.where("crowd") == ["waits"] * 50
+    else:
+        assert one["step"] in ("failed", "landed"), one
+    assert world.kubelets.rejected == []
+
+
+@pytest.mark.parametrize("lost", ["cordoned", "deleted"])
+async def test_a_target_that_is_lost_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running, lost: str) -> None:
+    victim, move, _ = await begun(world, stack)
+    await lose(world, lost)
+    one = await ended(stack, move)
+    assert one["step"] == "failed", one
+    assert world.where("victim") == ["source"]
+    assert (victim["metadata"]["uid"], "ending") not in world.at
+
+
+@pytest.mark.parametrize("lost", ["cordoned", "deleted"])
+async def test_a_target_that_is_lost_after_the_eviction_sends_the_pod_back(world: World, stack: Running, lost: str) -> None:
+    victim, move, _ = await begun(world, stack, "statefulsets")
+    await ending(world, victim)
+    await lose(world, lost)
+    one = await ended(stack, move)
+    assert one["step"] == "failed", one
+    assert world.where("victim") == ["source"]
+    assert world.where("crowd") == ["waits"] * 50
+
+
+async def lose(world: World, how: str) -> None:
+    if how == "cordoned":
+        await world.cordon("target")
+        return
+    await world.api.ok("DELETE", "/api/v1/nodes/target")
+    for pod in [one for one in world.pods.values() if one["spec"].get("nodeName") == "target"]:
+        # The controller that would do it does not run here.
+        await world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
+
+
+async def test_a_successor_that_the_api_did_not_gate_runs_and_nothing_keeps_it_waiting(
+    world: World, stack: Running, lab: Lab, descheduler: Beside
+) -> None:
+    victim, move, _ = await begun(world, stack, "statefulsets")
+    await ending(world, victim)
+    lab.kubectl("delete", "-f", str(DEPLOY / "beside" / "landing.yaml"))
+    try:
+        await not_gated(descheduler, victim)
+        one = await ended(stack, move)
+    finally:
+        lab.kubectl("apply", "-k", str(DEPLOY / "beside"))
+    assert one["step"] in ("landed", "failed"), one
+    assert world.where("victim") in (["target"], ["source"])
+
+
+async def test_pods_that_come_by_a_scale_up_meanwhile_are_let_go(world: World, stack: Running) -> None:
+    victim, move, _ = await begun(world, stack)
+    await ending(world, victim)
+    await world.api.ok("PATCH", f"{APPS}/deployments/victim", {"spec": {"replicas": 3}}, media=MERGE)
+    one = await ended(stack, move)
+    assert one["step"] == "landed", one
+    where = await world.until(lambda: [where for where in [world.where("victim")] if len(where) == 3 and "gated" not in where], "nobody is gated")
+    assert where[0].count("target") == 1, where
+
+
+async def test_a_rollout_meanwhile_replaces_what_has_landed(world: World, stack: Running) -> None:
+    victim, move, _ = await begun(world, stack)
+    await ending(world, victim)
+    template = {"template": {"metadata": {"labels": {"app": "victim", "rollout": "2"}}}, "strategy": {"type": "Recreate", "rollingUpdate": None}}
+    await world.api.ok("PATCH", f"{APPS}/deployments/victim", {"spec": template}, media=MERGE)
+    one = await ended(stack, move)
+    assert one["step"] in ("landed", "failed"), one
+    await world.until(lambda: [p for p in world.of("victim") if p["metadata"]["labels"].get("rollout")], "the new one comes", 30)
+
+
+async def test_a_scheduler_that_was_restarted_lets_nobody_have_the_source_once_the_guard_was_touched(world: World, stack: Running, lab: Lab) -> None:
+    victim, move, _ = await begun(world, stack, "statefulsets")
+    lab.stop("scheduler")
+    (guard,) = guards(world)
+    was = guard["metadata"]["annotations"].get(TOUCHED, "0")
+    lab.start_scheduler()
+    await world.until(lambda: int(guards(world)[0]["metadata"]["annotations"].get(TOUCHED, "0")) > int(was), "the guard is touched", 30)
+    await ending(world, victim)
+    refilled: list[str] = []
+    world.told.append(lambda kind, pod: refilled.extend(["source"] * ("source" in world.where("crowd") and bool(guards(world)))))
+    one = await ended(stack, move)
+    assert one["step"] == "landed", one
+    assert refilled == []
+
+
+STEPS = ("placeholder", "held", "guarded", "ending", "gated", "landing")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("service", [SESSION, DESCHEDULER, "cluster_watcher", "reservation_cache"])
+async def test_a_service_that_is_killed_anywhere_in_between_lands_the_pod_when_it_is_back(world: World, stack: Running, service: str, step: str) -> None:
+    victim = await ready(world, stack, term=0.5)
+    killed: list[str] = []
+
+    def told(kind: str, pod: Any) -> None:
+        if not killed and _reached(world, victim, step):
+            killed.append(service)
+            kill(stack, service)
+
+    world.told.append(told)
+    move = await migrate(stack, victim, "target")
+    await stand(world, 1)
+    await crowd(world)
+    await budget(world, 1)
+    one = await ended(stack, move)
+    assert killed
+    assert one["step"] == "landed", one
+    assert world.where("victim") == ["target"]
+    assert world.kubelets.rejected == []
+
+
+def _reached(world: World, victim: Any, step: str) -> bool:
+    new = [pod for pod in world.of("victim") if pod["metadata"]["uid"] != victim["metadata"]["uid"]]
+    match step:
+        case "placeholder":
+            return bool(world.placeholders())
+        case "held":
+            return any(pod["status"].get("phase") == "Running" for pod in world.placeholders())
+        case "guarded":
+            return bool(guards(world))
+        case "ending":
+            return (victim["metadata"]["uid"], "ending") in world.at
+        case "gated":
+            return any(pod["spec"].get("schedulingGates") for pod in new)
+        case _:
+            return any(pod["status"].get("nominatedNodeName") for pod in new)
