@@ -107,7 +107,7 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
     "scheduler-session": (
         Rule("The gate of a successor; the guard (guard.yaml) lets nothing else of it be changed.", "", "pods", "patch"),
         Rule("Classes of placeholders, with the priority of the pods that they hold for.", "scheduling.k8s.io", "priorityclasses", "create"),
-        Rule("Which kube-scheduler leads: a new one does not know the guards' nominations until they are touched.", "coordination.k8s.io", "leases", "get", "kube-scheduler"),
+        Rule("Which kube-scheduler leads: a new one does not know the guards' nominations until they are touched, and is asked anew whether it honours any.", "coordination.k8s.io", "leases", "get", "kube-scheduler"),
     ),
     "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
     "garbage-collector": (
@@ -117,7 +117,7 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
 }
 """What they may do beside another scheduler, in the whole cluster."""
 HOLDS: dict[str, tuple[Rule, ...]] = {
-    "scheduler-session": (Rule("Placeholders, and the two pods of the start-up check.", "", "pods", "get create delete"),),
+    "scheduler-session": (Rule("Placeholders, and the two pods of the start-up check.", "", "pods", "get list create delete"),),
     "descheduler": (Rule("Whether a pod would get the gate: dry runs.", "", "pods", "create"),),
     "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "delete"),),
 }

@@ -29,7 +29,7 @@ def world(*more: e.Event, schedulers=(STOCK,)):
     """Nodes a and b; p of another scheduler runs on a."""
     conf = config.MigrationConfig(max_unavailable=0, evictions_per_minute=0, beside=schedulers)
     return given(
-        configured("migration", conf), node("a", cpu=4_000), node("b", cpu=4_000), shape("s", cpu=3_000, scheduler=STOCK),
+        configured("migration", conf), *(e.NominationsChecked(name, "honoured") for name in schedulers), node("a", cpu=4_000), node("b", cpu=4_000), shape("s", cpu=3_000, scheduler=STOCK),
         pod("p", node="a", owner=OWNER), *more,
     )  # fmt: skip
 

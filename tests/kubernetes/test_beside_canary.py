@@ -10,7 +10,8 @@ from kubernetes.moves import LOG
 from kubernetes.world import World, path_of, pod_spec
 from kubesim.conformance.harness import Target
 
-from restow.kube.canaries import honours_nominations
+from restow.kube import canary
+from restow.kube.canaries import honours_nominations, sweep
 from restow.kube.canary import Verdict
 from restow.kube.client import Client, ClientConfig, connect
 
@@ -65,3 +66,14 @@ async def test_a_scheduler_that_looks_at_bound_pods_alone_is_found_out(world: Wo
         verdict = await honours_nominations(client, "careless", "n", LOG, "t")
     assert verdict.said == "ignored"
     await asyncio.gather(*tasks)
+
+
+async def test_what_a_check_left_behind_whose_process_died_is_removed_and_another_logs_is_not(world: World, lab: Lab, accounts: dict[str, Target]) -> None:
+    await world.node("n")
+    async with await client_of(lab, accounts) as client:
+        for log in (LOG, "another"):
+            await client.create("/api/v1/namespaces/restow-holds/pods", canary.guest("default-scheduler", "n", log, f"dead-{log}"))
+        await sweep(client, LOG)
+        left = [pod["metadata"]["name"] for pod in (await world.api.ok("GET", "/api/v1/namespaces/restow-holds/pods"))["items"]]
+        await sweep(client, "another")
+    assert left == ["canary-guest-dead-another"]

@@ -157,6 +157,16 @@ class RefusePlaceholder(Command, tag="refuse_placeholder"):
     reason: str
 
 
+class ReportNominations(Command, tag="report_nominations"):
+    """What two canary pods have found out. See `events.NominationsChecked`."""
+
+    time: Millis
+    scheduler: str
+    said: str
+    why: str = ""
+    leader: str = ""
+
+
 class ReportSlot(Command, tag="report_slot"):
     """The Reservation `name` of a plan's capacity could not be created."""
 
@@ -227,6 +237,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportSlot,
     ReportLanding,
     RefusePlaceholder,
+    ReportNominations,
     ReportEviction,
     Collect,
     ReportSnapshot,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.domain import nomination_checks as checks
 from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.node_table import WHOLE
@@ -26,11 +27,11 @@ from restow.domain.other_schedulers import LOG
 from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
-from restow.domain.verdicts import NOT_CHOSEN, SCHEDULER
+from restow.domain.verdicts import NOT_CHECKED, NOT_CHOSEN, SCHEDULER
 
 GATE = "restow.dev/landing"
 """The scheduling gate that the admission policy sets."""
-NAMESPACES = ("restow-holds", "restow-holds-ports")
+NAMESPACES = (checks.HOLDS, "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
 """Annotation of a placeholder: `<Reservation's uid>/<slot>`; of a guard `guard/<migration>`."""
@@ -64,6 +65,8 @@ def another_scheduler(state: Maps, shape: ShapeId) -> str:
         return ""
     if known.scheduler not in state.migration_config.beside:
         return SCHEDULER
+    if checks.verdict(state, known.scheduler) == checks.UNKNOWN:
+        return NOT_CHECKED
     shares = known.devices is not None and known.devices.milli != WHOLE
     return NOT_CHOSEN if shares or known.cores is not None else ""
 
@@ -331,9 +334,10 @@ def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | Let
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:
-    """Of the slot that was handed over to this pod."""
+    """Of the slot that was handed over to this pod, where it is to be deleted for it."""
     hold = state.placed[pod].hold if pod in state.placed else None
-    return body_of(state, hold) if hold is not None else None
+    there = body_of(state, hold) if hold is not None else None
+    return None if there is None or checks.gives_way(state, there, pod) else there
 
 
 def lost_to(state: Maps, reservation: ReservationUid, slot: str, reason: str) -> tuple[e.Event, ...]:

@@ -317,6 +317,18 @@ class Emptied(Record):
     at: Millis = Millis(0)
 
 
+
+class NominationsChecked(Record):
+    """Whether a scheduler honours nominations by us (honoured, ignored, unknown), why that is not known or not known anew, who held its Lease
+    then, when it was asked last, and how often in a row that came to nothing."""
+
+    said: str
+    why: str
+    leader: str
+    at: Millis
+    failed: int
+
+
 def hold_names(id: MigrationId) -> tuple[str, str]:
     """Of the Reservations that hold its slot at the target, and at the source where it turns back."""
     return f"restow-{id}", f"restow-{id}-back"

@@ -50,6 +50,7 @@ from restow.domain.records import (
     LeftAlone,
     Migration,
     Nomination,
+    NominationsChecked,
     PhaseSince,
     Placement,
     Plan,
@@ -266,6 +267,8 @@ class Maps:
     """Moves for which the API gates what a controller makes."""
     emptied: dict[NodeName, Emptied] = stored(dict)
     """Nodes that a plan empties, or has emptied, for somebody to take away."""
+    nominations_checked: dict[str, NominationsChecked] = stored(dict)
+    """By scheduler that is not ours (`domain.nomination_checks`)."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""

@@ -18,6 +18,7 @@ CRITICAL = "Critical"
 SCHEDULER = "Scheduler"
 NOT_CHOSEN = "NotChosen"
 NOT_GATED = "NotGated"
+NOT_CHECKED = "NotChecked"
 NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
@@ -75,6 +76,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     CRITICAL: "its priority is system-critical",
     SCHEDULER: "another scheduler places it, which knows nothing of holds",
     NOT_CHOSEN: "another scheduler places it, which does not choose the part of a device, or the CPUs, that would be held for it",
+    NOT_CHECKED: "another scheduler places it, and whether that honours nominations is not known yet",
     NAMESPACE: "evictableNamespaces leaves its namespace out",
     LABELS: "labelSelector does not select it",
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",

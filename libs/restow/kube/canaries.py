@@ -3,13 +3,22 @@
 import asyncio
 from typing import Literal
 
+import msgspec
+
+from restow.domain.other_schedulers import LOG
 from restow.kube import canary, wire
 from restow.kube import decode as d
-from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import read
 from restow.kube.placeholder import NAMESPACE
 from restow.kube.retry import Sleep
 
+
+class _Pods(msgspec.Struct):
+    items: list[wire.Pod]
+
+
+_pods = msgspec.json.Decoder(_Pods)
 LOOK = 0.1
 """Seconds between two looks."""
 
@@ -42,6 +51,13 @@ async def honours_nominations(
             await _delete(client, pod)
 
 
+async def sweep(client: Client, log: str) -> None:
+    """Removes what an earlier check of this log has left behind: its process died. Raises ApiStatus."""
+    query = (("labelSelector", f"{canary.CANARY},{LOG}={log}"),)
+    for pod in answered(_pods, await client.get(path_of(d.PODS, NAMESPACE), query)).items:
+        await _remove(client, path_of(d.PODS, NAMESPACE, pod.metadata.name))
+
+
 async def _seen(client: Client, guest: canary.Pod, probe: canary.Pod, elapsed: float) -> canary.Seen:
     there, tried = await read(client, d.PODS, _path(guest)), await read(client, d.PODS, _path(probe))
     return canary.Seen(there is not None, _how(tried), elapsed)
@@ -57,9 +73,13 @@ def _how(pod: wire.Pod | None) -> Literal["absent", "new", "refused", "bound"]:
 
 
 async def _delete(client: Client, pod: canary.Pod) -> None:
+    await _remove(client, _path(pod))
+
+
+async def _remove(client: Client, path: str) -> None:
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     try:
-        await client.delete(_path(pod), options)
+        await client.delete(path, options)
     except ApiStatus as status:
         if status.code != 404:
             raise

@@ -18,6 +18,7 @@ from restow.contracts import values as v
 from restow.contracts.ids import MigrationId, Millis
 from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
+from restow.domain.nomination_checks import hold_priority
 from restow.domain.other_schedulers import LOG
 from restow.domain.selectors import selects
 from restow.domain.slots import SlotKey
@@ -56,7 +57,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 class Hold(msgspec.Struct, frozen=True):
     """What a placeholder is for. `slot`: any text that names the slot, once in the log. `namespace`, `labels`: the pod's. `shared`: topology
     keys of which source and target have the same value. `lifetime`: seconds after which its kubelet ends it, whatever became of us; 0: none.
-    A `virtual` one is gated, and never bound: it holds while it is nominated."""
+    `below`: its priority is one below the pod's, which is to preempt it. A `virtual` one is gated, and never bound: it holds while it is nominated."""
 
     log: str
     slot: str
@@ -66,6 +67,7 @@ class Hold(msgspec.Struct, frozen=True):
     migration: str = ""
     shared: frozenset[str] = frozenset()
     lifetime: int = 0
+    below: bool = False
     virtual: bool = False
     image: str = IMAGE
 
@@ -169,6 +171,7 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | Non
     hold = Hold(
         log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=pod.namespace, labels=pod.labels, migration=migration.id,
         shared=frozenset() if target is None else frozenset(label for label, value in target.labels.items() if here.get(label) == value),
+        below=hold_priority(state, slot.shape) < state.shapes[slot.shape].priority,
         lifetime=max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000,
     )  # fmt: skip
     return placeholder(state.shapes[slot.shape], hold)
@@ -195,7 +198,7 @@ def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
         metadata=Metadata(name_of(hold), namespace_of(shape), labels, _NOTES | {SLOT: hold.slot}),
         spec=Spec(
             scheduler_name=shape.scheduler,
-            priority_class_name=class_name(shape.priority),
+            priority_class_name=class_name(shape.priority - hold.below),
             containers=(idle_container(hold.image, quantities(shape.requests, shape.devices), ports(shape)),),
             security_context=restricted(),
             termination_grace_period_seconds=0,

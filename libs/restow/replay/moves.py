@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
 from restow.contracts.times import rfc3339, seconds
-from restow.domain.beside import GUARD, guard_of, guards, stands
+from restow.domain import nomination_checks
+from restow.domain.beside import GUARD, guard_of, guards, is_beside, stands
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.migration.demand import paused_until
@@ -67,6 +68,8 @@ def beside_lines(state: ClusterState, record: Migration) -> list[str]:
         found.append(f"placeholder {_name(state, guard)} keeps {record.move.source} for it{waits}")
     if (landing := state.landings.get(record.id)) is not None:
         found.append(f"what {controller_name(state, record.id)} makes until {rfc3339(landing.until)} is gated: Landing {state.log} lists it")
+    if is_beside(state, record.shape) and record.step not in FINAL:
+        found += filter(None, (nomination_checks.sentence(state, state.shapes[record.shape].scheduler),))
     if record.successor in state.to_land:
         found.append(f"its successor has not been bound yet by {_scheduler(state, record.successor)}")
     return found

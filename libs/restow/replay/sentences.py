@@ -178,6 +178,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.LandingClosed: lambda v, n: f"{v.migration}: what its controller makes is gated no more",
     e.NodeEmptied: lambda v, n: f"node {v.node} is emptied by plan {v.plan}: it may be taken away",
     e.NodeReturned: lambda v, n: f"node {v.node}, which plan {v.plan} was to empty, is anybody's again: {v.reason}",
+    e.NominationsChecked: lambda v, n: f"nominations to {v.scheduler}: {v.said}" + (f": {v.why}" if v.why else ""),
     e.Held: lambda v, n: f"{v.migration}: its landing slot is held",
     e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {seconds(v.deadline)}",
     e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {seconds(v.deadline)}",

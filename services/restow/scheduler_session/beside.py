@@ -5,6 +5,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
 from restow.domain.beside import GUARD, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo
+from restow.domain.nomination_checks import hold_priority
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.beside import Beside
@@ -33,7 +34,7 @@ class BesideEffects:
             migration = state.migrations[MigrationId(effect.slot)]
             made = self._kube.guard(manifest, state.shapes[migration.shape].priority, state.log, migration.move.source)
         else:
-            made = self._kube.occupy(manifest, state.shapes[state.slots[effect.reservation][effect.slot].shape].priority, state.log)
+            made = self._kube.occupy(manifest, hold_priority(state, state.slots[effect.reservation][effect.slot].shape), state.log)
         match await made:
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip()

@@ -188,3 +188,13 @@ class HoldUnfit(Event, tag="session.hold_unfit"):
     reasons: dict[str, Int]
     reason: str = ""
     message: str = ""
+
+
+class NominationsChecked(Event, tag="session.nominations_checked"):
+    """Whether a scheduler that is not ours keeps a node's capacity for a pod that was nominated to it by us. `said`: honoured, ignored, or
+    unknown and `why`: then what was known stays known. `leader`: who held its Lease then, empty where nobody says."""
+
+    scheduler: str
+    said: str
+    why: str = ""
+    leader: str = ""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import LATEST, MigrationId, Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
+from restow.domain import nomination_checks
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
 from restow.domain.beside import PLACEHOLDER, needs_placeholder
@@ -384,4 +385,5 @@ RULES: Rules = {
     e.TaskReserved: task_reserved,
     e.TaskUnreserved: task_unreserved,
     e.HoldUnfit: hold_unfit,
+    e.NominationsChecked: nomination_checks.checked,
 }

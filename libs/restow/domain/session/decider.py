@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
-from restow.domain import beside, volumes
+from restow.domain import beside, nomination_checks, volumes
 from restow.domain.binding import bind
 from restow.domain.effects import (
     Bind,
@@ -61,6 +61,8 @@ class SessionDecider:
                 return (e.PodReleased(pod, reason),)
             case c.RefusePlaceholder(reservation=reservation, slot=slot, reason=reason):
                 return beside.lost_to(state, reservation, slot, reason)
+            case c.ReportNominations():
+                return nomination_checks.decide(command)
             case c.RefusePreemption(pod=pod, reason=reason):
                 return refuse(state, pod, reason)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
