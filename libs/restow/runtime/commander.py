@@ -430,11 +430,13 @@ class Commander:
         batch[:] = accepted
 
     def _nothing(self, batch: Iterable[Waiting]) -> None:
-        """Nothing was decided: not tried again before the state changes or its deadline comes."""
-        now, state = self._clock.now(), self.follower.state
-        deadline = self.decider.deadline(state)
-        self._fruitless = state.seq
-        self._not_before = deadline if deadline is not None and deadline > now else Millis(now + AGAIN)
+        """Nothing was decided: what the state asks for is not tried again before it changes or its deadline comes. What was submitted says nothing of
+        what is due."""
+        if any(waiting.outcome is None for waiting in batch):
+            now, state = self._clock.now(), self.follower.state
+            deadline = self.decider.deadline(state)
+            self._fruitless = state.seq
+            self._not_before = deadline if deadline is not None and deadline > now else Millis(now + AGAIN)
         for waiting in batch:
             _end(waiting, Outcome(0))
 
@@ -553,7 +555,7 @@ class Commander:
             self._metrics.rejected.inc()
             self._log.error("the log cannot hold a decision", command=name_of(batch[0].command), reason=str(error))
             _fail(batch[0], Rejected(str(error)))
-            self._nothing(())
+            self._nothing(batch)
 
     async def to_tail(self) -> None:
         """Fold everything that is in the log now; wait for the log as long as it takes."""

@@ -187,6 +187,18 @@ async def test_an_empty_decision_is_not_tried_again_before_the_state_changes_or_
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_what_is_due_is_not_forgotten_for_a_command_that_leads_to_nothing():
+    """A second report of what is known already came with the fact for which a pod was to be placed: it waited for the next fact, or deadline."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        empty = []
+        rig.follower.listeners.append(lambda: empty or empty.append(rig.commander.submit(c.RefuseBind(NOW, "nobody", "n0", "late"))))
+        await facts(log, node("n0"), shape("s"), pod("p"))
+        assert (await soon(rig.bound.get())).pod == "p"
+        assert empty[0].result().seq == 0
+
+
 async def test_a_session_that_is_too_large_for_one_commit_is_decided_in_parts():
     log = memory()
     log.max_body = 2_000
