@@ -52,12 +52,15 @@ def test_every_metric_is_described():
     from restow.domain.state import ClusterState
     from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
+    from restow.scheduler_session.nomination_checks import NominationChecks
 
     metrics = Metrics(FAMILIES[0])
     gauges = {"leader", "ready", "log_sequence", "log_lag", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
+    session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=ClusterState(), health=SimpleNamespace(notes=[]))
+    sources = (*sources, *NominationChecks(session)._gauges())
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

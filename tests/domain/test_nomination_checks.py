@@ -9,7 +9,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import nomination_checks as checks
 from restow.domain import session
-from restow.domain.beside import another_scheduler, placeholder_of
+from restow.domain.beside import GUARD, another_scheduler, placeholder_of
 from restow.domain.effects import DeletePlaceholder, Land
 from restow.domain.other_schedulers import LOG
 from restow.domain.verdicts import NOT_CHECKED
@@ -77,7 +77,7 @@ def ignoring():
 
 def test_where_nominations_are_ignored_a_placeholder_has_a_priority_one_below():
     state = evicted(ignoring())
-    ((key, _),) = state.stand_ins.items()
+    key = next(key for key in state.stand_ins if key[0] != GUARD)
     state.log = "log"
     made = of_slot(state, key, NOW)
     assert made.spec.priority_class_name == "restow-hold-4"

@@ -91,7 +91,4 @@ class NominationChecks:
     def _gauges(self) -> Iterable[Labelled]:
         state = self._context.state
         rows = [((name,), float(rules.verdict(state, name) == rules.HONOURED)) for name in rules.schedulers(state)]
-        if rows:
-            yield Labelled("nominations_honoured", "1 where a scheduler beside ours honours nominations, as far as is known", ("scheduler",), rows)
-
-
+        yield Labelled("nominations_honoured", "1 where a scheduler beside ours honours nominations, as far as is known", ("scheduler",), rows)

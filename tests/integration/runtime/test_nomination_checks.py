@@ -135,4 +135,4 @@ async def test_where_nobody_is_beside_nothing_is_asked_or_said(monkeypatch):
     rig = Rig(monkeypatch)
     rig.task._context.state = given(node("a"), time=NOW)
     await rig.turns()
-    assert (rig.asked, [note() for note in rig.notes], [list(read()) for read in rig.gauges]) == ([], [""], [[]])
+    assert (rig.asked, [note() for note in rig.notes], [list(one.samples) for read in rig.gauges for one in read()]) == ([], [""], [[]])
