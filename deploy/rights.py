@@ -45,9 +45,9 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
         Rule("Volcano's groups and queues, where it is installed.", "scheduling.volcano.sh", "podgroups queues", READ),
         Rule("Groups of the API's own, where it serves them.", "scheduling.k8s.io", "podgroups", READ),
         Rule("NUMA zones and CPUs, where something publishes them.", "topology.node.k8s.io", "noderesourcetopologies", READ),
-        Rule("The ReplicaSet of a Deployment: a pod's real owner.", "apps", "replicasets", READ),
-        Rule("The Job of a CronJob.", "batch", "jobs", READ),
-        Rule("Volcano's Reservations.", "batch.volcano.sh", "reservations", READ),
+        Rule("The ReplicaSet of a Deployment: a pod's real owner. Whether one of them is being rolled out, paused or scaled down.", "apps", "replicasets deployments statefulsets", READ),
+        Rule("The Job of a CronJob; what a Job makes of an evicted pod, and whether it is suspended.", "batch", "jobs", READ),
+        Rule("Volcano's Reservations, and what its Jobs make of an evicted pod.", "batch.volcano.sh", "reservations jobs", READ),
         Rule("Koordinator's Reservations, and what it says of a node's devices.", "scheduling.koordinator.sh", "reservations devices", READ),
     ),
     "scheduler-session": (

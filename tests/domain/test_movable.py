@@ -18,6 +18,7 @@ from domain.build import (
 from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, step, world
 
 from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts.values import OwnerRef, Toleration
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
@@ -52,8 +53,11 @@ def word(state, uid="p") -> str:
         ("ReplicaSet", "apps/v1", {}, ""),
         ("ReplicationController", "v1", {}, ""),
         ("StatefulSet", "apps/v1", {}, ""),
+        ("StatefulSet", "apps.kruise.io/v1beta1", {}, ""),
         ("CloneSet", "apps.kruise.io/v1alpha1", {}, ""),
         ("RayCluster", "ray.io/v1", {"ray.io/node-type": "worker"}, ""),
+        ("RayCluster", "ray.io/v1", {"ray.io/node-type": "worker", "ray.io/worker-group-replica-index": "0"}, ""),
+        ("RayCluster", "ray.io/v1", {"ray.io/node-type": "worker", "ray.io/worker-group-replica-name": "tpu-af03d"}, "UnknownOwner"),
         ("RayCluster", "ray.io/v1", {"ray.io/node-type": "head"}, "UnknownOwner"),
         ("Job", "batch/v1", {}, "UnknownOwner"),
         ("Job", "batch.volcano.sh/v1alpha1", {}, "UnknownOwner"),
@@ -104,6 +108,53 @@ def test_who_asks_for_it_after_the_plan_stays_too(asked):
     advance(state)
     then(state, pod("p1", node="a", owner=OWNER, annotations=asked))
     assert failed(hold(state, M)) == {M: "DoNotDisrupt"}
+
+
+STARTED = NOW - 600_000
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ({"karpenter.sh/do-not-disrupt": "15m"}, "DoNotDisrupt"),
+        ({"karpenter.sh/do-not-disrupt": "5m"}, ""),
+        ({"karpenter.sh/do-not-disrupt": "10m"}, ""),
+        ({"karpenter.sh/do-not-disrupt": "-15m"}, ""),
+        ({"karpenter.sh/do-not-disrupt": "0s"}, ""),
+        ({"karpenter.sh/do-not-disrupt": "false"}, ""),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, ""),
+        ({"volcano.sh/cooldown-time": "600.1s"}, "DoNotDisrupt"),
+        ({"volcano.sh/cooldown-time": "600s"}, ""),
+        ({"volcano.sh/cooldown-time": "soon"}, ""),
+        ({"volcano.sh/preemptable": "false"}, "DoNotDisrupt"),
+        ({"volcano.sh/preemptable": "true"}, ""),
+    ],
+)
+def test_what_a_pod_asks_for_a_time_counts_from_its_start(said, verdict):
+    assert word(of("ReplicaSet", "apps/v1", annotations=said, started=STARTED)) == verdict
+
+
+@pytest.mark.parametrize("said", [{"volcano.sh/cooldown-time": "1h"}, {"volcano.sh/preemptable": "false"}])
+def test_volcano_reads_labels_too(said):
+    assert word(of("ReplicaSet", "apps/v1", labels=said, started=STARTED)) == "DoNotDisrupt"
+
+
+def test_a_pod_whose_start_is_not_known_yet_is_within_its_time():
+    assert word(of("ReplicaSet", "apps/v1", annotations={"karpenter.sh/do-not-disrupt": "1s"})) == "DoNotDisrupt"
+
+
+def test_nobody_leaves_a_node_that_is_not_to_be_disrupted():
+    state = then(of("ReplicaSet", "apps/v1"), node("a", do_not_disrupt=True))
+    assert unmovable(state, "p") == "DoNotDisrupt: its annotation karpenter.sh/do-not-disrupt: true, of its node"
+    assert "p" not in [m.pod for m in defragmentation.plan(state, ARGS, NOW, "x").moves]
+    assert word(then(state, node("a"))) == ""
+
+
+def test_no_plan_goes_to_a_node_that_volcano_gives_by_the_clock():
+    state = of("ReplicaSet", "apps/v1")
+    assert [m.target for m in defragmentation.plan(state, ARGS, NOW, "x").moves] == ["b"]
+    then(state, node("b", labels={"volcano.sh/revocable-zone": "rz1"}))
+    assert [m.target for m in defragmentation.plan(state, ARGS, NOW, "x").moves if m.pod == "p"] == []
 
 
 def test_asking_for_no_disruption_says_nothing_of_a_pod_that_has_failed():
@@ -179,6 +230,82 @@ def test_owners_are_named_by_kind_and_group(name):
 def test_each_owner_is_in_the_table_once():
     kinds = [(owner.kind, owner.group) for owner in OWNERS]
     assert len(kinds) == len(set(kinds))
+
+
+# -- whose controller is at work on its pods --------------------------------------------------------------------------------
+
+BUSY = ["rollout", "paused", "scaling_down", "suspended", "over", "deleting"]
+
+
+def deployment(busy=""):
+    return e.WorkloadObserved("uid-d", "Deployment", "default", "web", busy=busy)
+
+
+def replicaset(busy=""):
+    return e.WorkloadObserved("uid-o", "ReplicaSet", "default", "o", OwnerRef("Deployment", "web", "uid-d", "apps/v1"), busy=busy)
+
+
+@pytest.mark.parametrize("busy", BUSY)
+@pytest.mark.parametrize("annotations", [{}, YES])
+def test_a_pod_whose_controller_is_at_work_on_its_pods_stays_whatever_is_said_of_it(busy, annotations):
+    state = then(of("ReplicaSet", "apps/v1", annotations=annotations), replicaset(busy))
+    assert word(state) == "OwnerBusy"
+    assert "p" not in [m.pod for m in defragmentation.plan(state, ARGS, NOW, "x").moves]
+    with pytest.raises(Rejected, match=r"ReplicaSet o (is|has) "):
+        when(state, decider, c.MovePod(NOW, "m", "p"))
+
+
+def test_a_deployment_that_is_being_rolled_out_keeps_the_pods_of_its_replicasets():
+    state = then(of("ReplicaSet", "apps/v1"), replicaset(), deployment("rollout"))
+    assert unmovable(state, "p") == "OwnerBusy: Deployment web is being rolled out: who follows may be another one, or nobody"
+    assert word(load(dump(state))) == "OwnerBusy"
+    then(state, e.WorkloadGone("uid-d"))
+    assert word(state) == ""
+
+
+def test_a_rollout_that_begins_before_the_eviction_ends_the_move():
+    state = world(plan("x", move(M, "p1")))
+    advance(state)
+    then(state, e.WorkloadObserved(OWNER.uid, OWNER.kind, "default", OWNER.name, busy="scaling_down"))
+    assert failed(hold(state, M)) == {M: "OwnerBusy"}
+
+
+def test_a_rollout_that_begins_before_the_api_has_answered_stops_the_eviction():
+    state = world(plan("x", move(M, "p1")))
+    advance(state)
+    assert evicts(hold(state, M)) == [M]
+    then(state, e.WorkloadObserved(OWNER.uid, OWNER.kind, "default", OWNER.name, busy="rollout"))
+    assert not may_be_tried(state, state.migrations[M])
+    advance(state)
+    assert step(state, M) is Step.ABORTING
+
+
+def test_what_a_volcano_job_does_is_for_its_policies_to_say():
+    state = of("Job", "batch.volcano.sh/v1alpha1")
+    assert word(state) == "UnknownOwner"
+    then(state, job_of("o", "fatal", group="batch.volcano.sh"))
+    assert word(state) == "UnknownOwner"
+    then(state, job_of("o", "ignored", group="batch.volcano.sh"))
+    assert word(state) == ""
+
+
+LWS = {"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/worker-index": "1"}
+
+
+def test_a_leaderworkerset_is_named_as_itself_though_its_pods_are_statefulsets():
+    state = of("StatefulSet", "apps/v1", labels=LWS, conf={"movable_owners": ("StatefulSet.apps",)})
+    assert "LeaderWorkerSet.leaderworkerset.x-k8s.io in movableOwners" in unmovable(state, "p")
+    assert word(of("StatefulSet", "apps/v1", labels=LWS, conf={"movable_owners": ("LeaderWorkerSet.leaderworkerset.x-k8s.io",)})) == ""
+
+
+def test_a_worker_whose_group_was_made_anew_follows_the_one_of_its_name_though_its_statefulset_is_another():
+    """With the leader goes the StatefulSet of its workers."""
+    state = of("StatefulSet", "apps/v1", labels=LWS)
+    again = pod("p", uid="p-2", labels=LWS, owner=OwnerRef("StatefulSet", "o", "uid-o2", "apps/v1"))
+    other = pod("l-1-1", labels=LWS, owner=OwnerRef("StatefulSet", "o", "uid-o2", "apps/v1"))
+    then(state, again, other)
+    assert state.lineage(state.pods["p-2"].fact) == state.lineage(state.pods["p"].fact)
+    assert state.lineage(state.pods["l-1-1"].fact) != state.lineage(state.pods["p"].fact)
 
 
 # -- whose successor asks for something else ---------------------------------------------------------------------------------

@@ -321,7 +321,17 @@ class Puppet:
             for old in owned:
                 if old is not new:
                     await self._scale(path, old, 0)
+        status = {
+            "observedGeneration": found["metadata"]["generation"], "replicas": sum(map(self._alive, owned)), "updatedReplicas": self._alive(new),
+        }  # fmt: skip
+        if {name: (found.get("status") or {}).get(name, 0) for name in status} != status:
+            path = f"/apis/apps/v1/namespaces/{found['metadata']['namespace']}/deployments/{found['metadata']['name']}/status"
+            self._expect(await self._api.call("PATCH", path, {"status": status}, media=MERGE), 404)
         return False
+
+    def _alive(self, one: Obj) -> int:
+        """Pods of a ReplicaSet that are not on their way out."""
+        return sum(_controller(pod) == one["metadata"]["uid"] and not pod["metadata"].get("deletionTimestamp") for pod in self._seen[PODS].values())
 
     async def _scale(self, path: str, one: Obj, replicas: int) -> None:
         if one["spec"].get("replicas") != replicas:

@@ -17,7 +17,7 @@ from e2e.koordinator import (
 )
 from e2e.moving import Obj, moved, nothing_is_held, stays, workload
 from e2e.test_volumes import HOST, Storage, using
-from e2e.world import World, node_of
+from e2e.world import APPS, World, node_of
 
 
 async def target_of(world: World, pod: Obj) -> str:
@@ -227,4 +227,24 @@ async def test_a_share_of_a_gpu_moves_to_the_gpu_that_was_held_for_it(world: Wor
     (share,) = move["devices"]
     assert gpus_of(after) == {share["index"]: 50}
     assert set(gpus_of(after)).isdisjoint(gpus_of(other)), "60 and 50 percent are more than one"
+    await nothing_is_held(world)
+
+
+# -- controllers at work -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_of_a_deployment_stays_while_that_is_paused(world: World) -> None:
+    a = await world.node("a")
+    await world.replicaset("web", 1, "1", kind="Deployment")
+    (pod,) = await world.replicas("web", 1)
+    assert node_of(pod) == a
+    b = await world.node("b")
+    path = f"{APPS}/namespaces/{world.ns}/deployments/web"
+    await world.patch(path, {"spec": {"paused": True}})
+    await is_refused(world, pod, "Deployment web is paused")
+    await stays(world, pod)
+    await world.patch(path, {"spec": {"paused": False}})
+    await world.until("the log has seen that it goes on", lambda: _goes_to(world, pod, b))
+    await migrates(world, pod)
+    await moved(world, "web", pod, b)
     await nothing_is_held(world)

@@ -14,7 +14,7 @@ from restow.contracts import values as v
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import read_devices, write_devices
-from restow.kube.describe import millis, node_fact, pod_fact, workload_fact
+from restow.kube.describe import millis, node_fact, pod_fact
 from restow.kube.requests import FactError, effective
 from restow.kube.shapes import Shaper
 
@@ -334,55 +334,18 @@ def test_a_node_is_ready_only_when_it_says_so(status):
     assert not node_fact(wire.Node(wire.Meta(name="n"), status=msgspec.convert(status, wire.NodeStatus | None))).ready
 
 
-def test_a_workload_is_known_only_if_it_is_controlled():
-    meta = wire.Meta(name="web-1", namespace="shop", uid="r")
-    assert workload_fact(wire.Workload(meta), "ReplicaSet") is None
-    meta.owner_references = [wire.Owner("Deployment", "web", "d", "apps/v1", True)]
-    assert workload_fact(wire.Workload(meta), "ReplicaSet") == e.WorkloadObserved(
-        "r", "ReplicaSet", "shop", "web-1", v.OwnerRef("Deployment", "web", "d", "apps/v1")
-    )
-
-
-def job(spec=None, status=None, **meta):
-    body = {"metadata": {"name": "j", "namespace": "shop", "uid": "j", **meta}, "spec": spec or {}, "status": status or {}}
-    return workload_fact(d.JOBS.object(json.dumps(body).encode()), "Job")
-
-
-def rules(*said):
-    return {"podFailurePolicy": {"rules": list(said)}}
-
-
-DISRUPTED = [{"type": "DisruptionTarget"}]
-EXIT = {"operator": "In", "values": [42]}
-
-
 @pytest.mark.parametrize(
-    ("spec", "status", "evicted", "retries"),
+    ("annotations", "asked"),
     [
-        ({}, {}, "counted", 6),
-        ({"backoffLimit": 0}, {}, "counted", 0),
-        ({"backoffLimit": 3}, {"failed": 2}, "counted", 1),
-        ({"backoffLimit": 1}, {"failed": 4}, "counted", 0),
-        ({"backoffLimitPerIndex": 1}, {}, "unknown", 0),
-        ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "unknown", 0),
-        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
-        (rules({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}), {}, "counted", 6),
-        (rules({"action": "FailJob", "onPodConditions": DISRUPTED}), {}, "fatal", 0),
-        (rules({"action": "FailJob", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "unknown", 0),
-        (rules({"action": "Count", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "counted", 6),
-        (rules({"action": "Ignore", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
-        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}, {"action": "FailJob", "onExitCodes": EXIT}), {}, "ignored", 0),
-        (rules({"action": "Count", "onPodConditions": DISRUPTED}) | {"backoffLimit": 2}, {}, "counted", 2),
+        ({"karpenter.sh/do-not-disrupt": "true"}, True),
+        ({"karpenter.sh/do-not-disrupt": "5m"}, False),  # a duration counts on pods
+        ({"karpenter.sh/do-not-disrupt": "true", "restow.dev/protected": "log-1 karpenter.sh/do-not-disrupt"}, False),
+        ({"karpenter.sh/do-not-disrupt": "true", "restow.dev/protected": "log-1 cluster-autoscaler.kubernetes.io/scale-down-disabled"}, True),
+        ({}, False),
     ],
 )
-def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries):
-    fact = job(spec, status)
-    assert (fact.owner, fact.evicted, fact.retries) == (None, evicted, retries)
-
-
-def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
-    meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations={"restow.dev/movable": "false", "other": "x"})
-    assert workload_fact(wire.Workload(meta), "ReplicaSet") == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false")
+def test_a_node_says_whether_somebody_else_asks_to_leave_it_alone(annotations, asked):
+    assert node_fact(wire.Node(wire.Meta(name="n", annotations=annotations))).do_not_disrupt == asked
 
 
 def test_no_time_is_zero():

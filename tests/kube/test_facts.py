@@ -297,8 +297,8 @@ def test_another_machine_under_the_same_name_ends_the_first():
 
 def test_a_workload_is_told_while_it_is_controlled():
     meta = wire.Meta(name="w", uid="w", owner_references=[wire.Owner("Deployment", "d", "d", "apps/v1", True)])
-    orphan = wire.Workload(wire.Meta(name="w", uid="w"))
-    assert say(Fold(), d.REPLICASETS, Upsert(wire.Workload(meta)), Upsert(wire.Workload(meta)), Upsert(orphan)) == [
+    orphan = wire.ReplicaSet(wire.Meta(name="w", uid="w"))
+    assert say(Fold(), d.REPLICASETS, Upsert(wire.ReplicaSet(meta)), Upsert(wire.ReplicaSet(meta)), Upsert(orphan)) == [
         "workload_observed", "workload_gone",
     ]  # fmt: skip
 
@@ -332,7 +332,7 @@ def test_what_the_domain_has_folded_is_not_told_again():
                 batch.add(d.PODS, Upsert(pod(name, i)))
         batch.add(d.NODES, Upsert(a_node("node-000")))
         meta = wire.Meta(name="w", uid="w", owner_references=[wire.Owner("Deployment", "d", "d", "apps/v1", True)])
-        batch.add(d.REPLICASETS, Upsert(wire.Workload(meta)))
+        batch.add(d.REPLICASETS, Upsert(wire.ReplicaSet(meta)))
         for collection in (d.VOLCANO_RESERVATIONS, d.KOORDINATOR_RESERVATIONS):
             template = {"spec": {"containers": [{"name": "c"}]}}
             body = {"metadata": {"name": "r", "uid": f"r-{collection.name}"}, "spec": {"template": template}}

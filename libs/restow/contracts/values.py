@@ -241,6 +241,8 @@ class OwnerRef(Value):
 
 Evicted = Literal["", "counted", "ignored", "fatal", "unknown"]
 """What a Job makes of a pod that is evicted."""
+Busy = Literal["", "rollout", "paused", "scaling_down", "suspended", "over", "deleting"]
+"""What a controller does with its pods for which none of them is moved."""
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 

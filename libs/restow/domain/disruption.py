@@ -136,7 +136,7 @@ class Spare:
         known = self._missing.get(who)
         if known is None:
             state, missing, size = self._state, 0, 0
-            for owner in (who, *self._owned_by(who)):
+            for owner in (who, *self._owned_by(who), *state.of_family(who)):
                 for uid in state.owned.get(owner, ()):
                     live = state.pods[uid].live
                     if not live.deleting and live.phase not in OVER:

@@ -8,8 +8,16 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain import kueue
 from restow.domain.groups import group_of
-from restow.domain.pod_controllers import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
-from restow.domain.protection import asked_to_stay
+from restow.domain.pod_controllers import (
+    MOVABLE,
+    RAY_REPLICA,
+    RAY_TYPE,
+    Owner,
+    asks_same,
+    group_of_version,
+    known_owner,
+)
+from restow.domain.protection import asks_to_stay
 from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
 from restow.domain.verdicts import (
@@ -17,6 +25,7 @@ from restow.domain.verdicts import (
     KUEUE,
     NOT_MOVABLE,
     OTHER_TEMPLATE,
+    OWNER_BUSY,
     RETRIES,
     SENTENCES,
     TOGETHER,
@@ -31,11 +40,13 @@ OWN_RETRIES = 1
 def unmovable(state: ClusterState, uid: PodUid) -> str:
     """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay."""
     pod = state.pods[uid].fact
-    if stay := protected(pod) or _of_group(state, pod):
+    if stay := protected(state, uid) or _of_group(state, pod):
         return stay
     said = movable(state, pod)
     if said == "false":
         return f"{NOT_MOVABLE}: {SENTENCES[NOT_MOVABLE]}"
+    if why := _busy(state, uid, pod):
+        return why
     if pod.owner is None:
         return ""
     known = known_owner(pod)
@@ -55,8 +66,11 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
             return ""
         case "retries":
             return _of_job(state, uid, pod)
+        case "told":
+            job = state.workloads.get(pod.owner.uid)
+            return "" if job is not None and job.evicted == "ignored" else _asked(known, pod)
         case "worker":
-            return "" if pod.labels.get(RAY_TYPE) == "worker" else _asked(known, pod)
+            return "" if pod.labels.get(RAY_TYPE) == "worker" and RAY_REPLICA not in pod.labels else _asked(known, pod)
         case "asked":
             return _asked(known, pod)
 
@@ -86,6 +100,27 @@ def _of_kueue(state: ClusterState, pod: PodObserved, known: Owner | None, is_ask
     return f'{KUEUE}: its successor would wait for its admission anew, and others may be admitted first; allowed: {MOVABLE}: "true" on the pod'
 
 
+BUSY: dict[str, str] = {
+    "rollout": "is being rolled out: who follows may be another one, or nobody",
+    "paused": "is paused",
+    "scaling_down": "has more pods than it is to have: one that is evicted is not made again",
+    "suspended": "is suspended",
+    "over": "has ended, and makes no more pods",
+    "deleting": "is being deleted",
+}
+"""`WorkloadObserved.busy` in words."""
+
+
+def _busy(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
+    """Whether its controller, or who controls that, is at work on its pods. No word that a pod may be moved is about that."""
+    if pod.owner is None or state.pods[uid].live.phase in OVER:
+        return ""
+    known = state.workloads.get(pod.owner.uid)
+    if known is not None and not known.busy and known.owner is not None:
+        known = state.workloads.get(known.owner.uid)
+    return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}" if known is not None and known.busy else ""
+
+
 def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:
     """Whether its successor, which its controller makes from a template, asks for something else than it does (RULES G-12)."""
     assert pod.owner is not None, "it has a known owner"
@@ -100,9 +135,9 @@ def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: O
     return f"{OTHER_TEMPLATE}: {pod.owner.kind} {pod.owner.name} has made {state.pods[latest].fact.name} since, which asks for something else"
 
 
-def protected(pod: PodObserved) -> str:
+def protected(state: ClusterState, uid: PodUid) -> str:
     """Whether somebody asks not to disrupt it, which counts more than any word that it is movable (RULES G-11)."""
-    asked = asked_to_stay(pod)
+    asked = asks_to_stay(state, uid)
     return f"{DO_NOT_DISRUPT}: its annotation {asked}" if asked else ""
 
 
@@ -125,10 +160,11 @@ def _hint(pod: PodObserved) -> str:
 
 
 def _kind(pod: PodObserved) -> str:
-    """As in `movableOwners`: `Kind.group`."""
+    """As in `movableOwners`: `Kind.group`. Of one that is known by a label that one's, not the StatefulSet's that it made."""
     assert pod.owner is not None, "it has an owner"
-    group = group_of_version(pod.owner.api_version)
-    return f"{pod.owner.kind}.{group}" if group else pod.owner.kind
+    known = known_owner(pod)
+    kind, group = (pod.owner.kind, group_of_version(pod.owner.api_version)) if known is None else (known.kind, known.group)
+    return f"{kind}.{group}" if group else kind
 
 
 def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:

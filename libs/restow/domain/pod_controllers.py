@@ -8,9 +8,9 @@ from restow.contracts.events import PodObserved
 from restow.contracts.values import PodShape
 from restow.domain.groups import TASK_ANNOTATION
 
-Again = Literal["always", "name", "retries", "worker", "asked", "never"]
+Again = Literal["always", "name", "retries", "told", "worker", "asked", "never"]
 """What follows when a pod of it is evicted. `always`: another is made. `name`: one with the same name. `retries`: a Job's own rules say
-(`WorkloadObserved.retries`). `worker`: one is made but for the head. `asked`: what follows depends on things that are no facts here, so it is
+(`WorkloadObserved.retries`). `told`: one is made, unless its own policies answer an eviction otherwise (`WorkloadObserved.evicted`). `worker`: one is made but for the head, and for one of several hosts. `asked`: what follows depends on things that are no facts here, so it is
 moved only where somebody has said that it may be. `never`: it belongs to its node."""
 
 MOVABLE = "restow.dev/movable"
@@ -19,6 +19,8 @@ nothing is to move it."""
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 REPLICA_TYPE, REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 RAY_TYPE, RAY_GROUP = "ray.io/node-type", "ray.io/group"
+RAY_REPLICA, RAY_INDEX, RAY_HOST = "ray.io/worker-group-replica-name", "ray.io/worker-group-replica-index", "ray.io/replica-host-index"
+"""KubeRay 1.5 and newer. The first only where several hosts are one replica: KubeRay deletes them all when one is missing."""
 TASK_INDEX = "volcano.sh/task-index"
 JOBSET_JOB, JOBSET_INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
 LWS_GROUP, LWS_INDEX = "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"
@@ -35,26 +37,35 @@ class Owner(NamedTuple):
 
 
 KUBEFLOW = tuple(
-    Owner(kind, "kubeflow.org", "asked", "restartPolicy and backoffLimit decide whether the whole job fails", (REPLICA_TYPE, REPLICA_INDEX))
+    Owner(kind, "kubeflow.org", "asked", "a pod of `restartPolicy` OnFailure or Always is made again; with Never, or ExitCode and a code below 128, the job fails; others of it may fail with it", (REPLICA_TYPE, REPLICA_INDEX))
     for kind in ("MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob", "JAXJob")
 )
 OWNERS: tuple[Owner, ...] = (
     Owner("ReplicaSet", "apps", "always", "another pod is made as soon as one terminates"),
     Owner("ReplicationController", "", "always", "another pod is made as soon as one terminates"),
     Owner("CloneSet", "apps.kruise.io", "always", "another pod is made as soon as one terminates"),
-    Owner("StatefulSet", "apps", "name", "the pod of the same name is made when the old one is gone"),
+    Owner("StatefulSet", "apps", "name", "the pod of the same name, with its claims, is made when the old one is gone"),
+    Owner("StatefulSet", "apps.kruise.io", "name", "the pod of the same name, with its claims, is made when the old one is gone"),
     Owner("DaemonSet", "apps", "never", "the pod belongs to its node"),
     Owner(
         "Job", "batch", "retries",
-        "while its podFailurePolicy ignores DisruptionTarget, or its backoffLimit leaves a retry beside those that evictions take",
+        "while its `podFailurePolicy` ignores DisruptionTarget, or its `backoffLimit` leaves a retry beside those that evictions take; not with `backoffLimitPerIndex` or `managedBy`, which nobody has read",
         (JOBSET_JOB, JOBSET_INDEX, COMPLETION_INDEX),
     ),
-    Owner("RayCluster", "ray.io", "worker", "workers are made again; with its head the cluster's state is gone", (RAY_TYPE, RAY_GROUP)),
-    Owner("Job", "batch.volcano.sh", "asked", "its policies may answer PodEvicted with RestartJob or AbortJob", (TASK_ANNOTATION, TASK_INDEX)),
+    Owner(
+        "RayCluster", "ray.io", "worker",
+        "workers are made again, but for those of several hosts (`numOfHosts`), whose others go with them; with its head the cluster's state is gone",
+        (RAY_TYPE, RAY_GROUP, RAY_INDEX, RAY_HOST),
+    ),
+    Owner(
+        "Job", "batch.volcano.sh", "told",
+        "another pod is made, unless a policy answers `PodEvicted` or `*` with anything but SyncJob or RestartPod, such as RestartJob",
+        (TASK_ANNOTATION, TASK_INDEX),
+    ),
     *KUBEFLOW,
-    Owner("Workflow", "argoproj.io", "asked", "a step whose pod is deleted fails without a retryStrategy"),
+    Owner("Workflow", "argoproj.io", "asked", "a step whose pod is deleted fails, unless a `retryStrategy` is about errors and failures"),
     Owner("TaskRun", "tekton.dev", "asked", "it fails with its pod"),
-    Owner("VirtualMachineInstance", "kubevirt.io", "asked", "it is migrated live, or stops with its pod"),
+    Owner("VirtualMachineInstance", "kubevirt.io", "asked", "KubeVirt answers an eviction with a live migration of its own, which takes no slot, or the machine stops with its pod"),
     Owner("SparkApplication", "sparkoperator.k8s.io", "asked", "with its driver it fails"),
     Owner("Node", "", "never", "only the node's kubelet can end its pod"),
 )  # fmt: skip
@@ -64,6 +75,8 @@ GROUPED = Owner(
     (LWS_GROUP, LWS_INDEX),
 )  # fmt: skip
 """Known by a label, for its pods belong to StatefulSets."""
+FAMILY = "lws:"
+"""How a family's name begins; no uid does."""
 _BY_KIND = {(owner.kind, owner.group): owner for owner in OWNERS}
 _BY_NAME = {owner.kind: owner for owner in reversed(OWNERS)}
 """For facts of old logs, which do not say the apiVersion."""
@@ -72,7 +85,7 @@ _ROLES = tuple(dict.fromkeys(label for owner in (*OWNERS, GROUPED) for label in 
 
 
 AGAIN: dict[Again, str] = {
-    "always": "yes", "name": "yes", "retries": "it depends", "worker": "workers", "asked": "where they are said to be movable", "never": "never",
+    "always": "yes", "name": "yes", "retries": "it depends", "told": "it depends", "worker": "workers", "asked": "where they are said to be movable", "never": "never",
 }  # fmt: skip
 
 
@@ -108,6 +121,13 @@ def check_owners(names: tuple[str, ...]) -> None:
         kind, _, group = name.partition(".")
         if not kind[:1].isupper() or group != group.lower() or "/" in name or name in never:
             raise ValueError(f"movable_owners[{i}]: {name!r}; allowed: a kind with its API group, such as PyTorchJob.kubeflow.org; never {', '.join(sorted(never))}")
+
+
+def family_of(pod: PodObserved) -> str:
+    """What a LeaderWorkerSet's pods have in common, whichever StatefulSet each of them is of: a group that is made anew has other StatefulSets than
+    before. Empty of any other pod."""
+    name = pod.labels.get(LWS_NAME) if pod.labels else None
+    return f"{FAMILY}{pod.namespace}:{name}" if name else ""
 
 
 def role_of(pod: PodObserved) -> str:

@@ -5,8 +5,9 @@ the pod, that somebody asked not to disrupt it, and that its PodDisruptionBudget
 the last one; a decision that counts on it would wait for nothing.
 """
 
-from restow.contracts.events import BudgetObserved, PodObserved
+from restow.contracts.events import BudgetObserved, NodeObserved, PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.duration import DurationError, milliseconds
 from restow.domain.records import Step
 from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
@@ -17,6 +18,14 @@ SYSTEM_CRITICAL = 2_000_000_000
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 DISRUPTION_ANNOTATIONS = (SAFE_TO_EVICT, DO_NOT_DISRUPT)
+PREEMPTABLE = "volcano.sh/preemptable"
+COOLDOWN_TIME = "volcano.sh/cooldown-time"
+"""Of Volcano, annotations or labels: whether others may take what a pod has (where nothing is said, plugins decide), and for how long after its start
+nobody may."""
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+"""Of Volcano, a label of a node that is there for its pods at times only (plugin tdm)."""
+NO = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+"""What Go's ParseBool reads as false."""
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 """An annotation, whatever its value: a pod that others go before, or, where a policy says so, that stays."""
 
@@ -37,6 +46,35 @@ def asked_to_stay(pod: PodObserved) -> str:
             if pod.annotations.get(annotation) == value:
                 return f"{annotation}: {value}"
     return ""
+
+
+def asks_to_stay(state: ClusterState, uid: PodUid) -> str:
+    """The same for who would move it without need: what is asked for a time counts for that time, and what is asked of its node for all pods there."""
+    pod, live = state.pods[uid].fact, state.pods[uid].live
+    if said := asked_to_stay(pod):
+        return said
+    node = state.nodes.get(live.node) if live.node is not None else None
+    if node is not None and node.do_not_disrupt:
+        return f"{DO_NOT_DISRUPT}: true, of its node"
+    said_by = (pod.annotations.get(DO_NOT_DISRUPT, ""), pod.labels.get(COOLDOWN_TIME) or pod.annotations.get(COOLDOWN_TIME, ""))
+    for annotation, value in zip((DO_NOT_DISRUPT, COOLDOWN_TIME), said_by, strict=True):
+        if value and (lasts := _lasts(value)) > 0 and (not live.started or state.time < live.started + lasts):
+            return f"{annotation}: {value}, from its start on"
+    preemptable = pod.annotations.get(PREEMPTABLE) or pod.labels.get(PREEMPTABLE, "")
+    return f"{PREEMPTABLE}: {preemptable}" if preemptable in NO else ""
+
+
+def _lasts(value: str) -> int:
+    """Milliseconds; 0 of what is no duration, for that asks for nothing (Karpenter, Volcano)."""
+    try:
+        return milliseconds(value)
+    except DurationError:
+        return 0
+
+
+def is_revocable(node: NodeObserved) -> bool:
+    """Whether Volcano gives and takes it by the clock: no target is planned there."""
+    return bool(node.labels.get(REVOCABLE_ZONE))
 
 
 def is_evicted(state: ClusterState, uid: PodUid) -> bool:

@@ -13,7 +13,7 @@ from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
 from restow.domain.node_table import vector_of
-from restow.domain.pod_controllers import asks_same, role_of
+from restow.domain.pod_controllers import FAMILY, asks_same, family_of, role_of
 from restow.domain.record_trust import KINDS
 from restow.domain.records import Migration
 from restow.domain.slots import SlotKey
@@ -226,7 +226,7 @@ class ClusterState(Charges):
         if pod.owner is None:
             return ""
         if pod.owner.kind == "StatefulSet":
-            return f"{pod.owner.uid}/{pod.name}"
+            return f"{family_of(pod) or pod.owner.uid}/{pod.name}"
         above = self.above(pod.owner)
         top = pod.owner.uid if above is None else above.uid
         role = role_of(pod)
@@ -248,11 +248,17 @@ class ClusterState(Charges):
 
     def alive_under(self, top: str) -> Iterator[PodUid]:
         """Pods of this top controller, and of those that it controls, that neither terminate nor have ended. O(workloads)."""
-        owners = [top, *(uid for uid, known in self.workloads.items() if known.owner is not None and known.owner.uid == top)]
+        owners = [top, *(uid for uid, known in self.workloads.items() if known.owner is not None and known.owner.uid == top), *self.of_family(top)]
         for uid in (uid for owner in owners for uid in self.owned.get(owner, ())):
             live = self.pods[uid].live
             if not live.deleting and live.phase not in OVER:
                 yield uid
+
+    def of_family(self, top: str) -> list[str]:
+        """The StatefulSets of a LeaderWorkerSet, if `top` is one's. O(controllers)."""
+        if not top.startswith(FAMILY):
+            return []
+        return [uid for uid, pods in self.owned.items() if family_of(self.pods[next(iter(pods))].fact) == top]
 
     def counts(self) -> dict[str, int]:
         """Sizes, for logs and metrics."""

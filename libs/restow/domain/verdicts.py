@@ -32,6 +32,7 @@ NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources",
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
 DO_NOT_DISRUPT, NOT_MOVABLE, UNKNOWN_OWNER, RETRIES, OTHER_TEMPLATE = "DoNotDisrupt", "NotMovable", "UnknownOwner", "Retries", "OtherTemplate"
 TOGETHER, KUEUE = "Together", "Kueue"
+OWNER_BUSY = "OwnerBusy"
 
 _OF_FILTERS = {
     "NoEviction": "its annotation asks for it, and noEvictionPolicy is Mandatory",
@@ -56,6 +57,7 @@ _OF_MOVES = {
     OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
     TOGETHER: "its PodGroup is disrupted as a whole or not at all (disruptionMode)",
     KUEUE: "Kueue would end more than the pod, delete its successor, or let it wait behind others",
+    OWNER_BUSY: "its controller is being rolled out, paused, suspended, scaled down or deleted, or has ended: nobody knows what it would make of an eviction",
     RETRIES: "its Job would fail by it, or have no retry left for itself",
     MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
     GANG_MINIMUM: "too few other members of its PodGroup are ready",

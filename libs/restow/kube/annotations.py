@@ -9,14 +9,12 @@ from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION, UPSTREAM
 from restow.domain.kueue import RETRIABLE
-from restow.domain.protection import DISRUPTION_ANNOTATIONS
+from restow.domain.protection import COOLDOWN_TIME, DISRUPTION_ANNOTATIONS, PREEMPTABLE
 from restow.domain.quantity import QuantityError, units
 
 TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
 RESERVEABLE = "volcano.sh/reserveable"
 MAXIMUM_RUNTIME = "volcano.sh/maximum-runtime"
-PREEMPTABLE = "volcano.sh/preemptable"
-COOLDOWN_TIME = "volcano.sh/cooldown-time"
 WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 """How long a job may wait (plugin sla); the second is its name in older releases."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -212,8 +212,16 @@ def _version(one: Any) -> str:
 
 NODES = Collection("nodes", "Node", "/api/v1/nodes", wire.Node, by_name=True)
 PODS = Collection("pods", "Pod", "/api/v1/pods", wire.Pod)
-REPLICASETS = Collection("replicasets.apps", "ReplicaSet", "/apis/apps/v1/replicasets", wire.Workload)
+REPLICASETS = Collection("replicasets.apps", "ReplicaSet", "/apis/apps/v1/replicasets", wire.ReplicaSet)
+DEPLOYMENTS = Collection("deployments.apps", "Deployment", "/apis/apps/v1/deployments", wire.Deployment)
+STATEFULSETS = Collection("statefulsets.apps", "StatefulSet", "/apis/apps/v1/statefulsets", wire.StatefulSet)
 JOBS = Collection("jobs.batch", "Job", "/apis/batch/v1/jobs", wire.Job)
+VOLCANO_JOBS = Collection("jobs.batch.volcano.sh", "Job", "/apis/batch.volcano.sh/v1alpha1/jobs", wire.VolcanoJob, optional=True)
+WORKLOADS: dict[str, tuple[str, str]] = {
+    one.name: (one.kind, "batch.volcano.sh" if one is VOLCANO_JOBS else "")
+    for one in (REPLICASETS, DEPLOYMENTS, STATEFULSETS, JOBS, VOLCANO_JOBS)
+}
+"""Of each collection of controllers its kind, and its group where that is not Kubernetes' own (`WorkloadObserved.group`)."""
 VOLCANO_RESERVATIONS = Collection(
     "reservations.batch.volcano.sh",
     "Reservation",
@@ -303,7 +311,10 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     NODES,
     PODS,
     REPLICASETS,
+    DEPLOYMENTS,
+    STATEFULSETS,
     JOBS,
+    VOLCANO_JOBS,
     VOLCANO_RESERVATIONS,
     KOORDINATOR_RESERVATIONS,
     NAMESPACES,

@@ -1,5 +1,5 @@
-"""Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`, what pods refer to in
-`objects`."""
+"""Wire form → contract facts of nodes and pods: pure functions. Their controllers are in `workloads`, Reservations in `reservations`, what pods
+refer to in `objects`."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE, VIRTUAL
-from restow.domain.pod_controllers import MOVABLE
+from restow.domain.protection import DO_NOT_DISRUPT
 from restow.kube import cpus, wire
 from restow.kube.annotations import (
     CONFIG_SOURCE,
@@ -32,11 +32,6 @@ from restow.kube.troubles import NOTHING, Told, tell
 T = TypeVar("T")
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
-DISRUPTION_TARGET = "DisruptionTarget"
-"""The condition of a pod that is evicted."""
-OWN_CONTROLLER = "kubernetes.io/job-controller"
-JOB_RETRIES = 6
-"""backoffLimit, where none is set."""
 _NO_SPEC = wire.PodSpec()
 _NO_STATUS = wire.PodStatus()
 _NO_DEVICES: tuple[v.DeviceShare, ...] = ()
@@ -71,6 +66,8 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
     devices = r.node_devices(amounts)
     if devices > MOST // r.WHOLE:
         raise FactError(f"status.allocatable: {devices} GPUs; allowed: up to {MOST // r.WHOLE}")
+    annotations = node.metadata.annotations or {}
+    marks = {name: value for name in (PROTECTED, CORDONED) if (value := annotations.get(name))}
     return e.NodeObserved(
         name=NodeName(node.metadata.name),
         uid=node.metadata.uid,
@@ -78,10 +75,11 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
         labels=node.metadata.labels or {},
         taints=tuple(v.Taint(t.key, t.effect, t.value) for t in spec.taints or ()),
         devices=devices,
-        ready=_is(status.conditions, "Ready"),
+        ready=has_condition(status.conditions, "Ready"),
         unschedulable=bool(spec.unschedulable),
         cpus=cpus.read_topology(node.metadata.annotations),
-        marks={name: value for name in (PROTECTED, CORDONED) if (value := (node.metadata.annotations or {}).get(name))},
+        marks=marks,
+        do_not_disrupt=annotations.get(DO_NOT_DISRUPT) == "true" and DO_NOT_DISRUPT not in marks.get(PROTECTED, "").split(),
     )
 
 
@@ -123,7 +121,7 @@ def pod_fact(
         or (owner is not None and owner.kind == "Node"),
         node=NodeName(spec.node_name) if spec.node_name else None,
         phase=_phase(status.phase),
-        ready=_is(status.conditions, "Ready"),
+        ready=has_condition(status.conditions, "Ready"),
         deleting=millis(meta.deletion_timestamp),
         reason=status.reason,
         devices=devices,
@@ -150,44 +148,6 @@ def _read(read: Callable[[], T], otherwise: T) -> tuple[T, str]:
         return otherwise, str(error)
 
 
-def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:
-    """None where nothing controls it and nothing else is to be known of it: then it is its pods' real owner. Lists leave `kind` out of
-    their items, so it is given."""
-    meta, owner = workload.metadata, controller(workload.metadata)
-    movable = (meta.annotations or {}).get(MOVABLE, "")
-    evicted: v.Evicted = ""
-    retries = 0
-    if isinstance(workload, wire.Job):
-        evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
-    if owner is None and not movable and not evicted:
-        return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries)
-
-
-def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted, int]:
-    """Rules are asked in order, and the first that matches counts. Which exit code the containers will end with nobody knows before; a rule about
-    those that says more than Ignore or Count leaves it open."""
-    if spec.managed_by not in ("", OWN_CONTROLLER):
-        return "unknown", 0
-    may_count = False
-    for rule in (spec.pod_failure_policy.rules or ()) if spec.pod_failure_policy is not None else ():
-        about = rule.on_pod_conditions
-        disrupted = any(c.type == DISRUPTION_TARGET and c.status == "True" for c in about or ())
-        if disrupted and rule.action == "Ignore" and not may_count:
-            return "ignored", 0
-        if disrupted and rule.action not in ("Ignore", "Count"):
-            return "fatal", 0
-        if disrupted:
-            break
-        if about is None and rule.action not in ("Ignore", "Count"):
-            return "unknown", 0
-        may_count = may_count or (about is None and rule.action == "Count")
-    if spec.backoff_limit_per_index is not None:
-        return "unknown", 0
-    limit = JOB_RETRIES if spec.backoff_limit is None else spec.backoff_limit
-    return "counted", max(limit - (status.failed or 0), 0)
-
-
 def _phase(phase: str) -> v.PodPhase:
     if phase in _PHASES:
         return phase  # type: ignore[return-value]
@@ -205,7 +165,7 @@ def _well(meta: wire.Meta, status: wire.PodStatus) -> tuple[int, ...]:
     return tuple(max(0, int((since[type] - created).total_seconds())) if type in since else -1 for type in e.WELL)
 
 
-def _is(conditions: Sequence[wire.Condition] | None, name: str) -> bool:
+def has_condition(conditions: Sequence[wire.Condition] | None, name: str) -> bool:
     return any(c.type == name and c.status == "True" for c in conditions or ())
 
 

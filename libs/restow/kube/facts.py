@@ -16,11 +16,12 @@ from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.kube import decode as d
 from restow.kube import reflector as r
-from restow.kube.describe import node_fact, pod_fact, workload_fact
+from restow.kube.describe import node_fact, pod_fact
 from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
 from restow.kube.reservations import ReservationApi, reservation_fact
 from restow.kube.troubles import Plain, Told, tell
+from restow.kube.workloads import workload_fact
 
 _LONGEST = 500
 """Characters of a reason in a fact."""
@@ -114,7 +115,7 @@ class Batch:
             elif (form := OBJECTS.get(collection.name)) is not None:
                 self._object(collection, collection.key(one), form.describe(one))
             else:
-                self._workload(collection, workload_fact(one, collection.kind), one.metadata.uid)
+                self._workload(collection, workload_fact(one, collection), one.metadata.uid)
         except Exception as error:
             # Not only FactError: one object that nobody has foreseen must not keep all others from being read, at every list anew.
             meta = one.metadata

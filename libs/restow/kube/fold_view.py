@@ -54,9 +54,8 @@ class StateKnown:
                 return self._reservations("volcano")
             case d.KOORDINATOR_RESERVATIONS.name:
                 return self._reservations("koordinator")
-            case d.REPLICASETS.name | d.JOBS.name as name:
-                kind = d.REPLICASETS.kind if name == d.REPLICASETS.name else d.JOBS.kind
-                return [uid for uid, known in state.workloads.items() if known.kind == kind]
+            case name if name in d.WORKLOADS:
+                return [uid for uid, known in state.workloads.items() if (known.kind, known.group) == d.WORKLOADS[name]]
             case d.POD_GROUPS.name:
                 return ["/".join(group) for group in state.pod_groups if not is_upstream(group)]
             case d.UPSTREAM_GROUPS.name:

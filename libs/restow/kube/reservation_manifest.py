@@ -5,6 +5,7 @@ from restow.contracts.events import PodObserved
 from restow.domain.evolve.demand_slots import PLAN
 from restow.domain.migration import successor
 from restow.domain.other_schedulers import LOG
+from restow.domain.pod_controllers import family_of
 from restow.domain.records import DemandSlot, Migration, hold_name
 from restow.domain.state import ClusterState
 from restow.kube.pod_template import Json, Template, template
@@ -97,8 +98,10 @@ def _made_here(state: ClusterState) -> dict[str, str]:
 
 
 def _controllers(state: ClusterState, pod: PodObserved) -> tuple[Owner, ...]:
-    """The Deployment, too: any of its ReplicaSets may make the successor."""
+    """The Deployment, too: any of its ReplicaSets may make the successor. A LeaderWorkerSet's group has another StatefulSet of that name then."""
     assert pod.owner is not None, "a bare pod is never moved"
+    if family_of(pod):
+        return (Owner(Reference(pod.owner.kind, pod.owner.name, "", pod.owner.api_version)),)
     above = state.above(pod.owner)
     owners = (pod.owner,) if above is None else (pod.owner, above)
     return tuple(Owner(Reference(o.kind, o.name, o.uid, o.api_version)) for o in owners)

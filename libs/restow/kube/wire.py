@@ -287,9 +287,56 @@ class Node(Wire):
 
 
 class Workload(Wire):
-    """A ReplicaSet: whatever may be controlled and control pods itself."""
+    """Whatever may be controlled, or control pods itself."""
 
     metadata: Meta
+
+
+class ScaledSpec(Wire):
+    replicas: Int | None = None
+    paused: bool | None = None
+
+
+class ScaledStatus(Wire):
+    observed_generation: Int = 0
+    replicas: Int = 0
+    updated_replicas: Int = 0
+
+
+class ReplicaSet(Workload):
+    spec: ScaledSpec | None = None
+    status: ScaledStatus | None = None
+
+
+class Deployment(ReplicaSet):
+    pass
+
+
+class RollingUpdate(Wire):
+    partition: Int | None = None
+
+
+class UpdateStrategy(Wire):
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
+class StatefulSetSpec(Wire):
+    replicas: Int | None = None
+    update_strategy: UpdateStrategy | None = None
+
+
+class StatefulSetStatus(Wire):
+    observed_generation: Int = 0
+    replicas: Int = 0
+    current_replicas: Int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class StatefulSet(Workload):
+    spec: StatefulSetSpec | None = None
+    status: StatefulSetStatus | None = None
 
 
 class FailureCondition(Wire):
@@ -311,10 +358,16 @@ class JobSpec(Wire):
     backoff_limit_per_index: Int | None = None
     pod_failure_policy: FailurePolicy | None = None
     managed_by: str = ""
+    suspend: bool | None = None
+    completions: Int | None = None
+    parallelism: Int | None = None
 
 
 class JobStatus(Wire):
     failed: Int | None = None
+    active: Int | None = None
+    succeeded: Int | None = None
+    conditions: list[Condition] | None = None
 
 
 class Job(Workload):
@@ -322,6 +375,39 @@ class Job(Workload):
 
     spec: JobSpec | None = None
     status: JobStatus | None = None
+
+
+class VolcanoPolicy(Wire):
+    """One of both is set; in the older API the first."""
+
+    event: str = ""
+    events: list[str] | None = None
+    action: str = ""
+
+
+class VolcanoTask(Wire):
+    name: str = ""
+    policies: list[VolcanoPolicy] | None = None
+
+
+class VolcanoJobSpec(Wire):
+    policies: list[VolcanoPolicy] | None = None
+    tasks: list[VolcanoTask] | None = None
+
+
+class VolcanoState(Wire):
+    phase: str = ""
+
+
+class VolcanoJobStatus(Wire):
+    state: VolcanoState | None = None
+
+
+class VolcanoJob(Workload):
+    """Volcano's own Job: what it does when a pod of it is evicted, its policies say."""
+
+    spec: VolcanoJobSpec | None = None
+    status: VolcanoJobStatus | None = None
 
 
 class Reservation(Wire):

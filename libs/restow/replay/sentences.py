@@ -11,6 +11,7 @@ from restow.contracts.codec import name_of
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservation_slots import fit_message
+from restow.domain.movable import BUSY
 from restow.domain.pod_controllers import MOVABLE
 from restow.domain.verdicts import explained
 
@@ -53,6 +54,8 @@ def _workload(said: e.WorkloadObserved) -> str:
     parts = [f"belongs to {said.owner.kind} {said.owner.name}"] if said.owner is not None else []
     if said.movable:
         parts.append(f"says {MOVABLE}: {said.movable}")
+    if said.busy:
+        parts.append(BUSY[said.busy].partition(":")[0])
     if said.evicted == "counted":
         parts.append(f"may have {said.retries} more pods fail, evicted ones among them")
     elif said.evicted:

@@ -13,6 +13,7 @@ from restow.contracts.ids import (
     ShapeId,
 )
 from restow.contracts.values import (
+    Busy,
     ContainerTrouble,
     Cpu,
     DeviceShare,
@@ -41,7 +42,8 @@ class Synced(Event, tag="cluster.synced"):
 class NodeObserved(Event, tag="cluster.node_observed"):
     """A node, as scheduling reads it. `devices` is the number of its GPUs; `cpus` are its logical CPUs, if an annotation
     lists them. `unreadable`: why its object cannot be read; all else is then as it was known last, and it is `unschedulable`.
-    `marks`: the annotations that say what Restow itself has set on it (`restow.dev/protected`, `restow.dev/cordoned`)."""
+    `marks`: the annotations that say what Restow itself has set on it (`restow.dev/protected`, `restow.dev/cordoned`).
+    `do_not_disrupt`: somebody else asks Karpenter to leave it alone."""
 
     name: NodeName
     uid: str
@@ -54,6 +56,7 @@ class NodeObserved(Event, tag="cluster.node_observed"):
     cpus: tuple[Cpu, ...] = ()
     unreadable: str = ""
     marks: dict[str, str] = msgspec.field(default_factory=dict)
+    do_not_disrupt: bool = False
 
 
 class NodeGone(Event, tag="cluster.node_gone"):
@@ -161,9 +164,11 @@ class PodGone(Event, tag="cluster.pod_gone"):
 
 class WorkloadObserved(Event, tag="cluster.workload_observed"):
     """A controller that is itself controlled (such as a Deployment's ReplicaSet, which leads to a pod's real owner), a
-    controller whose pods were declared movable or not, or a Job. `movable` is its annotation `restow.dev/movable`.
-    `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before the Job does),
-    `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job."""
+    controller whose pods were declared movable or not, a Job, or a controller at work on its pods. `movable` is its annotation
+    `restow.dev/movable`. `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before
+    the Job does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
+    evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
+    ReplicaSets and Jobs only."""
 
     uid: str
     kind: str
@@ -173,6 +178,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     movable: str = ""
     evicted: Evicted = ""
     retries: Int = 0
+    busy: Busy = ""
+    group: str = ""
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):

@@ -15,6 +15,7 @@ from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.cooling import rests
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.node_table import NO_DEVICE, WHOLE
+from restow.domain.protection import is_revocable
 from restow.domain.resources import canonical_resource
 from restow.domain.session.window_nodes import closed
 from restow.domain.state import ClusterState
@@ -91,8 +92,8 @@ def usable(state: ClusterState) -> np.ndarray:
 
 def promised_to_others(state: ClusterState, time: Millis) -> np.ndarray:
     """`(nodes,) bool`: rows that tasks of starving jobs wait for, or that a window keeps: no hold would be placed there (RULES G-8); and those that
-    an autoscaler takes away, or would like to."""
-    return state.table.mask(state.reserved_on) | closed(state, time) | state.table.mask(name for name, node in state.nodes.items() if may_go(node))
+    an autoscaler takes away, or would like to, or that Volcano gives by the clock."""
+    return state.table.mask(state.reserved_on) | closed(state, time) | state.table.mask(name for name, node in state.nodes.items() if may_go(node) or is_revocable(node))
 
 
 def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> str:

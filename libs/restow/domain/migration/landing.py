@@ -16,6 +16,7 @@ from restow.domain.disruption import Spare
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
+from restow.domain.protection import is_revocable
 from restow.domain.session.framework import Filter
 from restow.domain.state import OVER, ClusterState
 
@@ -71,10 +72,10 @@ class Landings:
         return ""
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
-        """Not its own node, and none that would be lost before it is held."""
+        """Not its own node, none that would be lost before it is held, and none that is there at times only."""
         state, table = self._state, self._state.table
         if self._usable is None:
-            self._usable = table.mask(name for name, node in state.nodes.items() if not may_go(node) and holds.target_lost(state, name) is None)
+            self._usable = table.mask(name for name, node in state.nodes.items() if not (may_go(node) or is_revocable(node)) and holds.target_lost(state, name) is None)
         mask = self._usable.copy() if to is None else self._usable & table.mask(to)
         mask[table.rows[state.charges[pod].node]] = False
         return _Among(mask)
@@ -120,7 +121,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     if uid in state.victims or uid in state.successors:
         return rule.MIGRATING
     if not needs_hold(state, uid):
-        return protected(pod) if live.phase not in OVER else ""
+        return protected(state, uid) if live.phase not in OVER else ""
     shape = state.shapes[pod.shape]
     if live.node is None or uid not in state.charges:
         return rule.BINDING

@@ -74,5 +74,5 @@ def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:
         return "NotMovable", "only its node's kubelet can end it" if pod.static else "a DaemonSet's pod belongs to its node"
     if pod.owner is not None and live.phase not in OVER:
         return "OwnerChanged", "the pod has a controller, and runs: nothing was held for its successor"
-    word, _, why = (protected(pod) if live.phase not in OVER else "").partition(": ")
+    word, _, why = (protected(state, move.pod) if live.phase not in OVER else "").partition(": ")
     return (word, why) if word else None

@@ -15,7 +15,7 @@ from restow.domain.changes import Seen
 from restow.domain.fragmentation import is_load
 from restow.domain.groups import group_of
 from restow.domain.occupants import Who
-from restow.domain.protection import Budgets, asked_to_stay, is_critical
+from restow.domain.protection import NO, PREEMPTABLE, Budgets, asked_to_stay, is_critical
 from restow.domain.records import SlotPhase
 from restow.domain.reservation.owner_matching import is_migration_hold
 from restow.domain.session.preemption.future_idle import FutureIdle
@@ -23,10 +23,6 @@ from restow.domain.session.session import Session
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
-PREEMPTABLE = "volcano.sh/preemptable"
-"""The annotation that keeps a pod from being a victim. Where it is absent, plugins decide."""
-_NO = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-"""What Go's ParseBool reads as false."""
 VACANT = -1
 
 
@@ -39,7 +35,7 @@ def may_go(state: ClusterState, uid: PodUid) -> bool:
     if not is_load(state, uid) or state.owes(uid):
         return False
     pod = state.pods[uid].fact
-    if not state.ours(pod) or pod.annotations.get(PREEMPTABLE) in _NO:
+    if not state.ours(pod) or pod.annotations.get(PREEMPTABLE) in NO:
         return False
     return not is_critical(state, pod) and not asked_to_stay(pod)
 

@@ -1,0 +1,140 @@
+"""Controllers of pods → facts: whose they are, what an eviction means to them, and whether they are at work on their pods.
+
+`busy` goes by what a controller is to have and has, never by which of its pods are ready: an eviction of ours must not look like a rollout.
+Where a controller is at rest, and nothing else is to be known of it, there is no fact.
+"""
+
+from typing import Literal
+
+from restow.contracts import events as e
+from restow.contracts import values as v
+from restow.domain.pod_controllers import MOVABLE
+from restow.kube import wire
+from restow.kube.decode import WORKLOADS, Collection
+from restow.kube.describe import controller, has_condition
+
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod that is evicted."""
+OWN_CONTROLLER = "kubernetes.io/job-controller"
+JOB_RETRIES = 6
+"""backoffLimit, where none is set."""
+ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+"""Conditions of a Job that makes no more pods; the last two come first, while its pods terminate."""
+VOLCANO_EVICTED = ("PodEvicted", "*")
+"""Events of a Volcano Job's policies that an eviction is: Volcano looks at the deletion of a pod, not at the phase that it ends with."""
+VOLCANO_GOES_ON = ("SyncJob", "RestartPod")
+"""Actions after which the pod is made again, and nothing else happens."""
+VOLCANO_RUNS = ("", "Pending", "Inqueue", "Running")
+"""Phases of a Volcano Job in which it makes pods."""
+
+
+def workload_fact(workload: wire.Workload, collection: Collection) -> e.WorkloadObserved | None:
+    """None where there is nothing to be known of it: then it is its pods' real owner, and at rest. Lists leave `kind` out of their items."""
+    meta, (kind, group) = workload.metadata, WORKLOADS[collection.name]
+    owner = movable = None
+    if not isinstance(workload, wire.Deployment):
+        # A Deployment's annotations are its ReplicaSets', too.
+        movable = (meta.annotations or {}).get(MOVABLE)
+    evicted: v.Evicted = ""
+    retries = 0
+    if isinstance(workload, wire.Job):
+        evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
+    elif isinstance(workload, wire.VolcanoJob):
+        evicted = _of_policies(workload.spec or wire.VolcanoJobSpec())
+    if not isinstance(workload, wire.Deployment | wire.StatefulSet):
+        owner = controller(meta)
+    busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
+    if owner is None and not (movable or evicted or busy):
+        return None
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable or "", evicted, retries, busy, group)
+
+
+def _busy(workload: wire.Workload) -> v.Busy:
+    match workload:
+        case wire.Deployment(metadata=meta, spec=spec, status=status):
+            return _of_deployment(meta, spec or wire.ScaledSpec(), status or wire.ScaledStatus())
+        case wire.ReplicaSet(spec=spec, status=status):
+            return _of_scale((spec or wire.ScaledSpec()).replicas, (status or wire.ScaledStatus()).replicas)
+        case wire.StatefulSet(metadata=meta, spec=spec, status=status):
+            return _of_stateful_set(meta, spec or wire.StatefulSetSpec(), status or wire.StatefulSetStatus())
+        case wire.Job(spec=spec, status=status):
+            return _of_job(spec or wire.JobSpec(), status or wire.JobStatus())
+        case wire.VolcanoJob(status=status):
+            state = (status or wire.VolcanoJobStatus()).state
+            return "" if state is None or state.phase in VOLCANO_RUNS else "over"
+    return ""
+
+
+def _of_scale(wanted: int | None, are: int) -> Literal["", "scaling_down"]:
+    return "scaling_down" if are > (1 if wanted is None else wanted) else ""
+
+
+def _of_deployment(meta: wire.Meta, spec: wire.ScaledSpec, status: wire.ScaledStatus) -> v.Busy:
+    """Pods of other revisions, or a change that nobody has looked at yet. How many the newest is to have yet is no matter: that many are short
+    after every eviction, too."""
+    if spec.paused:
+        return "paused"
+    if status.observed_generation < meta.generation or status.updated_replicas < status.replicas:
+        return "rollout"
+    return _of_scale(spec.replicas, status.replicas)
+
+
+def _of_stateful_set(meta: wire.Meta, spec: wire.StatefulSetSpec, status: wire.StatefulSetStatus) -> v.Busy:
+    """Beyond its partition all are to be of the newest revision; below it they are made again as they are. With OnDelete an eviction would be
+    the update."""
+    if status.observed_generation < meta.generation:
+        return "rollout"
+    if status.current_revision != status.update_revision:
+        strategy = spec.update_strategy or wire.UpdateStrategy()
+        keep = (strategy.rolling_update or wire.RollingUpdate()).partition or 0
+        if strategy.type != "RollingUpdate" or status.current_replicas > keep:
+            return "rollout"
+    return _of_scale(spec.replicas, status.replicas)
+
+
+def _of_job(spec: wire.JobSpec, status: wire.JobStatus) -> v.Busy:
+    if spec.suspend:
+        return "suspended"
+    if any(has_condition(status.conditions, one) for one in ENDED):
+        return "over"
+    if spec.completions is None and status.succeeded:
+        # A work queue: once one of its pods has succeeded no more are made.
+        return "over"
+    return _of_scale(spec.parallelism, status.active or 0)
+
+
+def _of_policies(spec: wire.VolcanoJobSpec) -> v.Evicted:
+    """Of a task its own policies count first, and the first that is about an eviction. Which task a pod is of is not asked: where one of them
+    would take the whole job along, all of its pods are asked about."""
+    tasks = spec.tasks or [wire.VolcanoTask()]
+    said = {_answer([*(task.policies or ()), *(spec.policies or ())]) for task in tasks}
+    return "ignored" if said <= set(VOLCANO_GOES_ON) else "fatal"
+
+
+def _answer(policies: list[wire.VolcanoPolicy]) -> str:
+    about = (policy.action for policy in policies if any(event in VOLCANO_EVICTED for event in (policy.event, *(policy.events or ()))))
+    return next(about, "SyncJob")
+
+
+def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted, int]:
+    """Rules are asked in order, and the first that matches counts. Which exit code the containers will end with nobody knows before; a rule about
+    those that says more than Ignore or Count leaves it open."""
+    if spec.managed_by not in ("", OWN_CONTROLLER):
+        return "unknown", 0
+    may_count = False
+    for rule in (spec.pod_failure_policy.rules or ()) if spec.pod_failure_policy is not None else ():
+        about = rule.on_pod_conditions
+        disrupted = any(c.type == DISRUPTION_TARGET and c.status == "True" for c in about or ())
+        if disrupted and rule.action == "Ignore" and not may_count:
+            return "ignored", 0
+        if disrupted and rule.action not in ("Ignore", "Count"):
+            return "fatal", 0
+        if disrupted:
+            break
+        if about is None and rule.action not in ("Ignore", "Count"):
+            return "unknown", 0
+        may_count = may_count or (about is None and rule.action == "Count")
+    if spec.backoff_limit_per_index is not None:
+        return "unknown", 0
+    limit = JOB_RETRIES if spec.backoff_limit is None else spec.backoff_limit
+    return "counted", max(limit - (status.failed or 0), 0)

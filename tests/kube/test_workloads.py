@@ -1,0 +1,177 @@
+"""Controllers of pods become facts: whose they are, what an eviction means to them, and what they do with their pods just now."""
+
+import json
+
+import pytest
+
+from restow.contracts import events as e
+from restow.contracts import values as v
+from restow.kube import decode as d
+from restow.kube import wire
+from restow.kube.workloads import workload_fact
+
+
+def test_a_workload_is_known_only_if_it_is_controlled():
+    meta = wire.Meta(name="web-1", namespace="shop", uid="r")
+    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) is None
+    meta.owner_references = [wire.Owner("Deployment", "web", "d", "apps/v1", True)]
+    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved(
+        "r", "ReplicaSet", "shop", "web-1", v.OwnerRef("Deployment", "web", "d", "apps/v1")
+    )
+
+
+def job(spec=None, status=None, **meta):
+    body = {"metadata": {"name": "j", "namespace": "shop", "uid": "j", **meta}, "spec": spec or {}, "status": status or {}}
+    return workload_fact(d.JOBS.object(json.dumps(body).encode()), d.JOBS)
+
+
+def rules(*said):
+    return {"podFailurePolicy": {"rules": list(said)}}
+
+
+DISRUPTED = [{"type": "DisruptionTarget"}]
+EXIT = {"operator": "In", "values": [42]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "evicted", "retries"),
+    [
+        ({}, {}, "counted", 6),
+        ({"backoffLimit": 0}, {}, "counted", 0),
+        ({"backoffLimit": 3}, {"failed": 2}, "counted", 1),
+        ({"backoffLimit": 1}, {"failed": 4}, "counted", 0),
+        ({"backoffLimitPerIndex": 1}, {}, "unknown", 0),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "unknown", 0),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
+        (rules({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}), {}, "counted", 6),
+        (rules({"action": "FailJob", "onPodConditions": DISRUPTED}), {}, "fatal", 0),
+        (rules({"action": "FailJob", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "unknown", 0),
+        (rules({"action": "Count", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "counted", 6),
+        (rules({"action": "Ignore", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}, {"action": "FailJob", "onExitCodes": EXIT}), {}, "ignored", 0),
+        (rules({"action": "Count", "onPodConditions": DISRUPTED}) | {"backoffLimit": 2}, {}, "counted", 2),
+    ],
+)
+def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries):
+    fact = job(spec, status)
+    assert (fact.owner, fact.evicted, fact.retries) == (None, evicted, retries)
+
+
+def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
+    meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations={"restow.dev/movable": "false", "other": "x"})
+    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false")
+
+
+def busy(collection, spec, status, **meta):
+    body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w", **meta}, "spec": spec, "status": status}
+    fact = workload_fact(collection.object(json.dumps(body).encode()), collection)
+    return "" if fact is None else fact.busy
+
+
+THREE = {"replicas": 3}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "generation", "expected"),
+    [
+        (THREE, {"replicas": 3, "updatedReplicas": 3, "observedGeneration": 2}, 2, ""),
+        (THREE, {"replicas": 2, "updatedReplicas": 2, "observedGeneration": 2}, 2, ""),  # one was evicted, or it is scaled up
+        (THREE, {"replicas": 3, "updatedReplicas": 3, "observedGeneration": 1}, 2, "rollout"),
+        (THREE, {"replicas": 4, "updatedReplicas": 1, "observedGeneration": 2}, 2, "rollout"),
+        (THREE, {"replicas": 3, "observedGeneration": 2}, 2, "rollout"),
+        (THREE, {"replicas": 4, "updatedReplicas": 4, "observedGeneration": 2}, 2, "scaling_down"),
+        ({"replicas": 0}, {"replicas": 1, "updatedReplicas": 1, "observedGeneration": 2}, 2, "scaling_down"),
+        (THREE | {"paused": True}, {"replicas": 3, "updatedReplicas": 3, "observedGeneration": 2}, 2, "paused"),
+    ],
+)
+def test_a_deployment_says_whether_it_is_being_rolled_out(spec, status, generation, expected):
+    assert busy(d.DEPLOYMENTS, spec, status, generation=generation) == expected
+
+
+@pytest.mark.parametrize(("wanted", "are", "expected"), [(3, 3, ""), (3, 2, ""), (2, 3, "scaling_down"), (0, 1, "scaling_down"), (None, 1, "")])
+def test_a_replicaset_says_whether_it_has_too_many_pods(wanted, are, expected):
+    assert busy(d.REPLICASETS, {} if wanted is None else {"replicas": wanted}, {"replicas": are}) == expected
+
+
+SAME = {"currentRevision": "a", "updateRevision": "a", "replicas": 3, "currentReplicas": 3}
+OTHER = SAME | {"updateRevision": "b"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({}, SAME, ""),
+        ({}, SAME | {"replicas": 2, "currentReplicas": 2}, ""),
+        ({}, OTHER | {"currentReplicas": 2}, "rollout"),
+        ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER, "rollout"),
+        ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER | {"currentReplicas": 2}, ""),
+        ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER | {"currentReplicas": 2, "replicas": 2}, ""),
+        ({"updateStrategy": {"type": "OnDelete"}}, OTHER | {"currentReplicas": 0}, "rollout"),
+        ({"updateStrategy": {"type": "OnDelete"}}, SAME, ""),
+        ({"replicas": 2}, SAME, "scaling_down"),
+    ],
+)
+def test_a_statefulset_says_whether_it_is_being_updated(spec, status, expected):
+    assert busy(d.STATEFULSETS, THREE | spec, status | {"observedGeneration": 1}, generation=1) == expected
+
+
+def test_what_a_statefulset_is_to_be_and_has_not_looked_at_yet_is_a_rollout():
+    assert busy(d.STATEFULSETS, THREE, SAME | {"observedGeneration": 1}, generation=2) == "rollout"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({"completions": 3, "parallelism": 3}, {"active": 3}, ""),
+        ({"completions": 3, "parallelism": 3}, {"active": 2, "succeeded": 1}, ""),
+        ({"completions": 3, "parallelism": 3, "suspend": True}, {}, "suspended"),
+        ({"completions": 3, "parallelism": 2}, {"active": 3}, "scaling_down"),
+        ({"parallelism": 3}, {"active": 3}, ""),
+        ({"parallelism": 3}, {"active": 2, "succeeded": 1}, "over"),  # a work queue makes no more pods
+        ({"completions": 1, "parallelism": 1}, {"active": 1, "conditions": [{"type": "FailureTarget", "status": "True"}]}, "over"),
+        ({"completions": 1, "parallelism": 1}, {"conditions": [{"type": "Complete", "status": "True"}]}, "over"),
+        ({"completions": 1, "parallelism": 1}, {"active": 1, "conditions": [{"type": "Complete", "status": "False"}]}, ""),
+    ],
+)
+def test_a_job_says_whether_it_makes_pods(spec, status, expected):
+    assert busy(d.JOBS, spec, status) == expected
+
+
+@pytest.mark.parametrize("collection", [d.DEPLOYMENTS, d.REPLICASETS, d.STATEFULSETS, d.JOBS, d.VOLCANO_JOBS])
+def test_whatever_is_being_deleted_makes_no_pods(collection):
+    assert busy(collection, {}, {}, deletionTimestamp="2026-01-01T00:00:00Z") == "deleting"
+
+
+def test_whom_nobody_controls_and_who_is_at_rest_is_no_fact():
+    owned = [{"kind": "Kafka", "name": "k", "uid": "k", "apiVersion": "kafka.example/v1", "controller": True}]
+    for collection in (d.DEPLOYMENTS, d.STATEFULSETS):
+        body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w", "ownerReferences": owned}}
+        assert workload_fact(collection.object(json.dumps(body).encode()), collection) is None
+
+
+EVICTED = {"event": "PodEvicted", "action": "RestartJob"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"tasks": [{"name": "worker"}]}, "ignored"),
+        ({}, "ignored"),
+        ({"policies": [{"event": "PodFailed", "action": "RestartJob"}]}, "ignored"),
+        ({"policies": [EVICTED]}, "fatal"),
+        ({"policies": [{"events": ["PodFailed", "PodEvicted"], "action": "AbortJob"}]}, "fatal"),
+        ({"policies": [{"event": "*", "action": "RestartJob"}]}, "fatal"),
+        ({"policies": [{"event": "PodEvicted", "action": "RestartPod"}]}, "ignored"),
+        ({"policies": [EVICTED], "tasks": [{"name": "w", "policies": [{"event": "PodEvicted", "action": "RestartPod"}]}]}, "ignored"),
+        ({"tasks": [{"name": "w"}, {"name": "ps", "policies": [EVICTED]}]}, "fatal"),
+    ],
+)
+def test_a_volcano_job_says_by_its_policies_what_an_evicted_pod_is_to_it(spec, expected):
+    body = {"metadata": {"name": "j", "namespace": "ml", "uid": "j"}, "spec": spec, "status": {"state": {"phase": "Running"}}}
+    fact = workload_fact(d.VOLCANO_JOBS.object(json.dumps(body).encode()), d.VOLCANO_JOBS)
+    assert fact == e.WorkloadObserved("j", "Job", "ml", "j", evicted=expected, group="batch.volcano.sh")
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("Running", ""), ("Restarting", "over"), ("Completed", "over"), ("Aborted", "over"), ("", "")])
+def test_a_volcano_job_that_runs_no_pods_says_so(phase, expected):
+    assert busy(d.VOLCANO_JOBS, {}, {"state": {"phase": phase}}) == expected
