@@ -127,7 +127,7 @@ def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_
     report = kept(run, judged=False)
     told = report["beside"]
     assert told["held"] == told["placeholders"] == report["landed"] == report["planned"] > 0
-    assert (told["stolen"], told["elsewhere"], told["left"]) == (0, 0, [])
+    assert (told["guards"], told["stolen"], told["elsewhere"], told["left"]) == (report["landed"], 0, 0, [])
     assert told["evictedToBoundMs"]["moves"] == report["landed"]
     assert 0 < told["evictedToBoundMs"]["p50"] <= told["evictedToBoundMs"]["max"]
     assert told["priorityClasses"] == ["restow-hold-0"]

@@ -3,7 +3,7 @@
 import re
 
 from docs.pages import ALL, PAGES, section
-from domain.build import changed, configured, node, pod, then
+from domain.build import NOW, changed, configured, node, pod, run, then
 from domain.saga import OWNER, advance, create, evicts, move, plan, terminate
 from domain.test_beside import (
     STOCK,
@@ -20,11 +20,13 @@ from domain.test_beside import (
 from msgspec.structs import replace
 
 from restow.cli.views import COLUMNS, WIDE, migrations
+from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain import beside
+from restow.domain import beside, session
 from restow.domain.verdicts import BESIDE, TAKEN_BACK, explained
 from restow.replay.beside import beside_view
 from restow.replay.holds import slot_views
+from restow.reservation_cache.effects import notice_of
 
 
 def seen(state, id="x-1"):
@@ -53,8 +55,9 @@ def test_a_move_says_how_far_it_is():
     (slot,) = slot_views(state, "hold-x-1")
     assert slot.placeholder == "restow-holds/h runs"
     assert evicts(advance(state)) == ["x-1"]
+    assert seen(state).stage == "Guarding"
     then(state, guard(state))
-    assert seen(state).guard == "restow-holds/g"
+    assert (seen(state).stage, seen(state).guard) == ("Held", "restow-holds/g")
     terminate(state, "p")
     advance(state)
     assert seen(state).stage == "Awaited"
@@ -124,6 +127,27 @@ def test_a_slot_that_is_taken_back_says_why_in_a_sentence():
     session_answers(state)
     (slot,) = slot_views(state, "hold-x-1")
     assert (slot.phase, slot.reason, slot.placeholder) == ("Failed", "HoldStolen", "")
+
+
+def test_a_placeholder_that_the_api_refuses_is_told_in_a_word_and_in_a_sentence():
+    state = holding(world())
+    run(state, session.decider, c.RefusePlaceholder(NOW, "hold-x-1", "hold-0", "404 NotFound no such namespace"))
+    phase = state.phases["hold-x-1"]
+    assert (phase.phase, phase.reason) == ("Failed", "PlaceholderRefused")
+    assert phase.message == "nothing is held any more: PlaceholderRefused: 404 NotFound no such namespace"
+    (failed,) = advance(state)
+    assert (failed.reason, failed.message) == ("HoldFailed", "PlaceholderRefused: 404 NotFound no such namespace")
+
+
+def test_a_placeholder_that_starts_is_nothing_to_worry_about():
+    state = holding(world())
+    reason, note, bad = notice_of(state.phases["hold-x-1"])
+    assert (reason, note, bad) == ("Placeholder", BESIDE["Placeholder"], False)
+    stands(state)
+    then(state, e.PodGone("h"))
+    session_answers(state)
+    reason, _, bad = notice_of(state.phases["hold-x-1"])
+    assert (reason, bad) == ("HoldStolen", True)
 
 
 def test_the_pages_explain_each_of_these():

@@ -76,7 +76,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     NOT_READY: "it is not ready, so a successor would hardly become ready either",
     MIGRATING: "it is part of a migration that is under way",
     CRITICAL: "its priority is system-critical",
-    SCHEDULER: "another scheduler places it, which knows nothing of holds",
+    SCHEDULER: "another scheduler places it, which knows nothing of holds (restow.beside in the policy would hold for it with a placeholder)",
     NOT_CHOSEN: "another scheduler places it, which does not choose the part of a device, or the CPUs, that would be held for it",
     NOT_CHECKED: "another scheduler places it, and whether that honours nominations is not known yet",
     NAMESPACE: "evictableNamespaces leaves its namespace out",
@@ -141,13 +141,14 @@ RETURNED = {
 }
 """Why a node that a plan was to empty, or has emptied, is anybody's again, by id."""
 
-PLACING, PLACEHOLDER, OPENING, HELD, AWAITED = "Placing", "Placeholder", "Opening", "Held", "Awaited"
+PLACING, PLACEHOLDER, OPENING, HELD, GUARDING, AWAITED = "Placing", "Placeholder", "Opening", "Held", "Guarding", "Awaited"
 LANDING, ONE_AT_A_TIME, UNGATED, BOUND = "Landing", "OneAtATime", "Ungated", "Bound"
 BESIDE = {
     PLACING: "its slot has no node yet",
     PLACEHOLDER: "its placeholder does not run on the node yet",
     OPENING: "its placeholder holds the slot; the API does not gate its successor yet",
     HELD: "its placeholder holds the slot, and the API gates its successor",
+    GUARDING: "it is not evicted before its guard is nominated for its node",
     AWAITED: "it was evicted, and its successor has not come yet",
     ONE_AT_A_TIME: "its successor is gated: on each node one pod lands at a time, and another one is before it",
     LANDING: "its successor is nominated for the node, its placeholder is deleted, and the gate is removed",

@@ -17,8 +17,9 @@ from restow.replay.holds import pod_name
 
 class BesideView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """`stage` is an id of `verdicts.BESIDE`, empty for a move that has not begun or is over, and `message` its sentence. `placeholder` and `successor` are
-    `namespace/name`; `node` is where the placeholder is or is to be, `runs`: it occupies it. `guard` keeps the old node. New pods of `controller` (`Kind name`, or its uid) get the
-    gate until `gated_until`, for `landing`, the Landing object, lists it; empty where it does not. `bound`: the node of the successor."""
+    `namespace/name`; `node` is where the placeholder is or is to be, `runs`: it occupies it. `guard` keeps the old node. New pods of `controller`
+    (`Kind name`, or its uid) get the gate until `gated_until`, for `landing`, the Landing object, lists it; empty where it does not. `bound`: the node of
+    the successor."""
 
     scheduler: str
     stage: str = ""
@@ -84,7 +85,9 @@ def _stage(state: ClusterState, migration: Migration, key: SlotKey | None) -> st
     body = state.stand_ins.get(key)
     if body is None or not stands(state.live_of(body), state.slots[key[0]][key[1]]):
         return v.PLACEHOLDER
-    return v.HELD if gating.is_gated(state, migration) else v.OPENING
+    if not gating.is_gated(state, migration):
+        return v.OPENING
+    return v.GUARDING if migration.step is Step.EVICTING and not guards(state, migration) else v.HELD
 
 
 def controller_name(state: ClusterState, id: MigrationId) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, LabelSelector, ObjectRef, OwnerRule, ReservationSpec
-from restow.domain.beside import stands
+from restow.domain.beside import body_of, stands
 from restow.domain.duration import format_milliseconds
 from restow.domain.records import ON_NODE, Allocation, Items, Reservation, Slot, SlotPhase
 from restow.domain.resources import PODS
@@ -128,7 +128,7 @@ def _view(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) 
 
 def _placeholder(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> str:
     """`restow-holds/hold-1 runs`; empty where the slot needs none, or has none yet."""
-    body = state.stand_ins.get((uid, name))
+    body = body_of(state, (uid, name))
     if body is None:
         return ""
     return f"{pod_name(state, body)} {'runs' if stands(state.live_of(body), slot) else 'does not run yet'}"

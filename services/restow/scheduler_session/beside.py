@@ -18,6 +18,8 @@ from restow.runtime.service import Context
 LOOK = 0.25
 """Seconds until it is asked again whether a guard is to step aside: mostly its pod's successor is bound by then."""
 
+LACKING = " (is deploy/beside applied?)"
+
 
 class BesideEffects:
     def __init__(self, context: Context) -> None:
@@ -37,7 +39,7 @@ class BesideEffects:
             made = self._kube.occupy(manifest, hold_priority(state, state.slots[effect.reservation][effect.slot].shape), state.log)
         match await made:
             case k.Refused(code=code, reason=reason, message=message):
-                why = f"{code} {reason} {message}".strip()
+                why = f"{code} {reason} {message}".strip() + LACKING * (code == 404)
                 return Report(c.RefusePlaceholder(self._context.clock.now(), effect.reservation, effect.slot, why))
             case k.Failed() as failed:
                 return later(failed)

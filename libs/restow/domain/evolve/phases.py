@@ -182,7 +182,8 @@ def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str,
 def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:
     slots = state.slots[record.fact.reservation].values()
     reasons = sorted({slot.reason for slot in slots if slot.phase is SlotPhase.FAILED})
-    reason = EXPIRED if any(why in LOST for why in reasons) else reasons[0]
+    # Of a placeholder that was refused the slot says more than one word.
+    reason = EXPIRED if any(why in LOST for why in reasons) else reasons[0].partition(":")[0]
     return reason, "nothing is held any more: " + ", ".join(reasons)
 
 

@@ -13,7 +13,7 @@ from restow.cli.demo.scenario import Scenario
 from restow.contracts import events as e
 from restow.contracts.codec import decode
 from restow.contracts.values import Move
-from restow.domain.beside import GATE, NAMESPACES, STOLEN
+from restow.domain.beside import GATE, GUARD, NAMESPACES, SLOT, STOLEN
 from restow.domain.node_table import WHOLE
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ def with_whole_gpus(scenario: Scenario) -> Scenario:
 
 @dataclass(slots=True)
 class Beside:
-    """What is said about moves beside `scheduler`. `held`: moves whose placeholder ran; `stolen`: placeholders that somebody else ended; `elsewhere`: whose successor that scheduler put on another node;
+    """What is said about moves beside `scheduler`. `held`: moves whose placeholder ran; `guards`: placeholders that kept an old node; `stolen`: those
+    that somebody else ended; `elsewhere`: moves whose successor that scheduler put on another node;
     `bound`: milliseconds from the first sight of the pod's end to the first sight of its successor on a node, in order; `left`: what moves have made and
     is still there; `classes`: PriorityClasses that stay for the next moves."""
 
     scheduler: str
     placeholders: int = 0
+    guards: int = 0
     held: int = 0
     stolen: int = 0
     elsewhere: int = 0
@@ -60,7 +62,8 @@ class Beside:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "scheduler": self.scheduler, "placeholders": self.placeholders, "held": self.held, "stolen": self.stolen, "elsewhere": self.elsewhere,
+            "scheduler": self.scheduler, "placeholders": self.placeholders, "guards": self.guards, "held": self.held,
+            "stolen": self.stolen, "elsewhere": self.elsewhere,
             "evictedToBoundMs": {"p50": self.p50, "max": max(self.bound, default=0), "moves": len(self.bound)},
             "left": self.left, "priorityClasses": self.classes,
         }  # fmt: skip
@@ -69,6 +72,7 @@ class Beside:
         """Counts and times, from the log: the time of a fact is when the log stored it."""
         held: set[str] = set()
         bodies: set[str] = set()
+        guards: set[str] = set()
         moves: dict[str, Move] = {}
         landed: dict[str, str] = {}
         ending: dict[str, int] = {}
@@ -87,14 +91,14 @@ class Beside:
                     case e.HoldReleased(reason=reason):
                         self.stolen += reason == STOLEN
                     case e.PodObserved() | e.PodChanged():
-                        # Guards of old nodes, which are never bound, hold no slot.
-                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES and not event.gated:
-                            bodies.add(event.pod)
+                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES:
+                            keeps = event.annotations.get(SLOT, "").startswith(f"{GUARD}/")
+                            (guards if keeps else bodies).add(event.pod)
                         if event.deleting:
                             ending.setdefault(event.pod, record.time)
                         if event.node:
                             placed.setdefault(event.pod, record.time)
-        self.placeholders, self.held = len(bodies), len(held)
+        self.placeholders, self.guards, self.held = len(bodies), len(guards), len(held)
         victims = {id: moves[id].pod or landed.get(moves[id].follows, "") for id in landed}
         self.bound = sorted((placed[new] - ending[victims[id]]) // 1_000_000 for id, new in landed.items() if victims[id] in ending and new in placed)
 

@@ -125,7 +125,7 @@ def show(console: Console, outcome: Outcome) -> None:
     facts.add_column()
     facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
     if (beside := outcome.beside) is not None:
-        facts.add_row("held by a placeholder", f"{beside.held} of {outcome.planned}", f"{beside.placeholders} placeholders, {beside.stolen} stolen")
+        facts.add_row("held by a placeholder", f"{beside.held} of {outcome.planned}", f"{beside.stolen} stolen, {beside.guards} old nodes guarded")
         facts.add_row("landed elsewhere", str(beside.elsewhere))
         facts.add_row("evicted → bound", f"{beside.p50} ms", f"p50; the longest {max(beside.bound, default=0)} ms")
     facts.add_row("pods running", str(outcome.running), f"on {outcome.nodes} nodes")
