@@ -6,6 +6,7 @@ from domain.saga import OWNER, advance, create, decider, evicts, failed, move, o
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.times import rfc3339
 from restow.domain import beside, config, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import (
@@ -349,3 +350,41 @@ def test_without_the_setting_pods_of_other_schedulers_stay_where_they_are():
     state = world(schedulers=())
     then(state, pod("p2", "s", owner=OWNER, gated=True, landing=True))
     assert session_owes(state) == [LetGo("p2")]
+
+
+# -- two installations on one cluster ----------------------------------------------------------------------------------------
+
+
+def gated_for(log: str, until: str = "2199-01-01T00:00:00Z") -> dict[str, str]:
+    return {beside.GATE: f"{log} {until}"}
+
+
+def test_what_another_installation_has_gated_is_neither_let_go_nor_taken_for_a_successor():
+    state = world()
+    state.log = "ours"
+    evicted(state)
+    successor(state, annotations=gated_for("another"))
+    assert state.migrations["x-1"].successor == ""
+    assert session_owes(state) == []
+    successor(state, "p3", annotations=gated_for("ours"))
+    assert state.migrations["x-1"].successor == "p3"
+    assert LetGo("p2") not in session_owes(state)
+
+
+def test_our_own_says_whose_it_is_and_what_says_nothing_is_ours():
+    for annotations in ({}, {beside.GATE: "no time"}):
+        state = evicted(world())
+        successor(state, annotations=annotations)
+        assert state.migrations["x-1"].successor == "p2"
+
+
+def test_what_another_installation_has_gated_is_let_go_when_its_entry_has_been_over_for_a_while():
+    """That one is away for good, or its log was lost and a new one began."""
+    state = world()
+    until = rfc3339(NOW + 1_000)
+    then(state, pod("q", "s", owner=OWNER, gated=True, landing=True, annotations=gated_for("another", until)))
+    assert session_owes(state) == []
+    then(state, node("c"), time=NOW + 1_000 + beside.FORSAKEN - 1)
+    assert session_owes(state) == []
+    then(state, node("c", cpu=1), time=NOW + 1_000 + beside.FORSAKEN)
+    assert session_owes(state) == [LetGo("q")]

@@ -15,9 +15,9 @@ from kubernetes.world import APPS, NS, World, pod_spec
 from kubesim.conformance.harness import MERGE, Api
 
 from restow.contracts.values import OwnerRef
-from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.beside import Beside, Gated, NotGated, timestamp
 from restow.kube.client import ClientConfig, connect
-from restow.kube.effects import Done
+from restow.kube.effects import Done, PodRef
 
 OTHER_LOG = "another-installations-log"
 BINDING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/restow-landing"
@@ -42,6 +42,24 @@ async def counts(effects: Beside, owner: OwnerRef, wanted: type = Gated, seconds
 
 async def scale(world: World, name: str, replicas: int) -> None:
     await world.api.ok("PATCH", f"{APPS}/replicasets/{name}", {"spec": {"replicas": replicas}}, media=MERGE)
+
+
+async def test_a_gated_pod_says_for_which_installation_and_until_when(world: World, session: Beside, descheduler: Beside) -> None:
+    """So that another one neither lets it go nor takes it, before that is over. Both are gone with the gate."""
+    await world.node("n")
+    listed = await world.replicaset("listed", 1, pod_spec())
+    await world.running("listed")
+    until = soon()
+    assert await descheduler.landing(LOG, {owner_of(listed).uid: until}) == Done()
+    await counts(descheduler, owner_of(listed))
+    await scale(world, "listed", 2)
+    await world.until(lambda: world.where("listed") == ["gated", "n"], "the second one waits")
+    (pod,) = [pod for pod in world.of("listed") if pod["spec"].get("schedulingGates")]
+    meta = pod["metadata"]
+    assert meta["annotations"]["restow.dev/landing"] == f"{LOG} {timestamp(until)}"
+    assert await session.let_go(PodRef(meta["namespace"], meta["name"], meta["uid"])) == Done()
+    await world.running("listed", 2)
+    assert ["restow.dev/landing" in (pod["metadata"].get("annotations") or {}) for pod in world.of("listed")] == [False, False]
 
 
 async def test_new_pods_of_a_listed_controller_wait_and_nobody_elses(world: World, descheduler: Beside) -> None:

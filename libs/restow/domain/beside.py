@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.times import millis
 from restow.domain import nomination_checks as checks
 from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
@@ -30,7 +31,9 @@ from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import NOT_CHECKED, NOT_CHOSEN, SCHEDULER
 
 GATE = "restow.dev/landing"
-"""The scheduling gate that the admission policy sets."""
+"""The scheduling gate that the admission policy sets; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
+FORSAKEN = 300_000
+"""Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
 NAMESPACES = (checks.HOLDS, "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
@@ -275,8 +278,24 @@ def expected(state: Maps, pods: dict[PodUid, None], may_run: MayRun) -> set[PodU
     return found
 
 
+def gated_by(pod: PodObserved) -> tuple[str, Millis]:
+    """Whose Landing a pod was gated for (its log), and until when that listed its controller; nobody's where it does not say."""
+    log, _, until = pod.annotations.get(GATE, "").partition(" ")
+    try:
+        return log, millis(until)
+    except ValueError:
+        return "", Millis(0)
+
+
+def is_others(state: Maps, pod: PodObserved) -> bool:
+    """Whether another installation on this cluster has it gated, and may still want it. It will not when its entry has been over for a while: either
+    it is away, or its log is lost."""
+    log, until = gated_by(pod)
+    return log not in ("", state.log) and state.time < until + FORSAKEN
+
+
 def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:
-    return state.may_follow(pod, migration) and may_run(state, pod, migration.move.target)  # type: ignore[attr-defined]
+    return not is_others(state, pod) and state.may_follow(pod, migration) and may_run(state, pod, migration.move.target)  # type: ignore[attr-defined]
 
 
 def _waiting(state: Maps) -> Iterator[MigrationId]:
@@ -317,7 +336,7 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[E
     if state.gated:
         wanted = expected(state, state.gated, may_run)
         for pod in state.gated:
-            if pod not in wanted and state.pods[pod].fact.landing:
+            if pod not in wanted and _may_let_go(state, pod):
                 yield LetGo(pod)
 
 
@@ -330,7 +349,12 @@ def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | Let
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and state.pods[pod].fact.landing and pod not in expected(state, state.gated, may_run)
+            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, state.gated, may_run)
+
+
+def _may_let_go(state: Maps, pod: PodUid) -> bool:
+    fact = state.pods[pod].fact
+    return fact.landing and not is_others(state, fact)
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:

@@ -216,7 +216,7 @@ class Beside(Effects):
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
         """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
-        return _done(await self._patched(pod, {"spec": _UNGATED}))
+        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: None}}, "spec": _UNGATED}))
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""

@@ -20,7 +20,7 @@ GATE = "restow.dev/landing"
 
 
 def gate(store: Store, pod: Obj) -> None:
-    """Adds the gate where the policy would. Fails open: what cannot be read lists nobody."""
+    """Adds the gate, and the annotation that says for whom, where the policy would. Fails open: what cannot be read lists nobody."""
     policy = store.find(MUTATINGPOLICIES, "", POLICY)
     spec, owner = pod.get("spec") or {}, controller_of(pod)
     if policy is None or owner is None or spec.get("nodeName"):
@@ -34,7 +34,11 @@ def gate(store: Store, pod: Obj) -> None:
         return
     # The API server's managedFields say whole seconds.
     now = float(int(store.clock().timestamp()))
-    if any(now < _until(landing, owner["uid"]) for landing in _landings(store, policy)):
+    for landing in _landings(store, policy):
+        if now >= _until(landing, owner["uid"]):
+            continue
+        meta, said = pod["metadata"], f"{landing['metadata']['name']} {landing['spec']['open'][owner['uid']]}"
+        pod["metadata"] = {**meta, "annotations": {**(meta.get("annotations") or {}), GATE: said}}
         pod["spec"] = {**spec, "schedulingGates": [*gates, {"name": GATE}]}
 
 

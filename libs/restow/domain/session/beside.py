@@ -3,7 +3,7 @@ keeps from that scheduler, and nothing else."""
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName
-from restow.domain.beside import is_kept_from
+from restow.domain.beside import is_kept_from, is_others
 from restow.domain.predicates import switches, why_not
 from restow.domain.session.jobs import single
 from restow.domain.session.session import Session
@@ -17,6 +17,8 @@ def land(session: Session) -> None:
         return
     for uid in sorted(state.gated, key=state.order_of):
         pod = state.pods[uid].fact
+        if is_others(state, pod):
+            continue
         if (left := session.offers.holds_left(pod)) and not is_kept_from(state, left[0]):
             session.hand_over(single(state, pod), pod)
 

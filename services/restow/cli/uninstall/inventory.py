@@ -151,7 +151,7 @@ def gated(pod: Object) -> bool:
 def marks(pod: Object) -> list[str]:
     """Annotations that Restow has left on somebody's pod. What its user has written stays."""
     known = _notes(pod)
-    return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED) if name in known and (name != MIGRATION or known[name] == ABORTED)]
+    return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED, GATE) if name in known and (name != MIGRATION or known[name] == ABORTED)]
 
 
 def unmarked(node: Object) -> dict[str, Any]:
