@@ -83,7 +83,7 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
             "One of Koordinator's that somebody has made under the name of a migration's: it is never made there by us.",
             "scheduling.koordinator.sh", "reservations", "delete",
         ),
-        Rule("uid and resourceVersion just before an eviction; the annotation that makes a late eviction fail.", "", "pods", "get patch"),
+        Rule("uid and resourceVersion just before an eviction; the annotations that make a late eviction fail, and that ask\na workload before a move or tell it after (the address of its hook is read, too).", "", "pods", "get patch"),
         Rule("Evicting, so that disruption budgets hold.", "", "pods/eviction", "create"),
         Rule(
             "migrationInfo and migrationState of the PodGroups whose pods are moved.",

@@ -258,6 +258,16 @@ def test_the_broker_is_reached_by_the_services_alone():
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
+def test_the_way_out_to_hooks_is_the_deschedulers_and_leads_to_pods():
+    spec = named(build("hooks"), "NetworkPolicy", "restow-hooks")["spec"]
+    pods = named(build("base"), "Deployment", "restow-descheduler")["spec"]["template"]["metadata"]["labels"]
+    assert spec["podSelector"]["matchLabels"].items() <= pods.items()
+    assert not any(spec["podSelector"]["matchLabels"].items() <= named(build("base"), "Deployment", f"restow-{one}")["spec"]["template"]["metadata"]["labels"].items()
+                   for one in SERVICES if one != "descheduler")
+    (rule,) = spec["egress"]
+    assert rule["to"] == [{"namespaceSelector": {}}]
+
+
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FOR_USERS = ("install", "configuration", "reservations", "descheduling", "beside", "troubleshooting")
+FOR_USERS = ("install", "configuration", "reservations", "descheduling", "hooks", "beside", "troubleshooting")
 PAGES = {name: (DOCS / f"{name}.md").read_text() for name in FOR_USERS}
 ALL = "\n".join(PAGES.values())
 _HEADING = re.compile(r"^(#+) (.+)$", re.M)

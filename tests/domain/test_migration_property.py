@@ -3,6 +3,8 @@
 The world is the real session and reservation deciders, and a cluster whose facts come in any order.
 """
 
+from typing import ClassVar
+
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, reservation, shape, then
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +16,14 @@ from restow.contracts.values import Move, Packing
 from restow.domain import config, migration, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.decider import decide
-from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
+from restow.domain.effects import (
+    AbortEviction,
+    CreateHold,
+    DeleteReservation,
+    Evict,
+    TellWorkload,
+    WithdrawRequest,
+)
 from restow.domain.records import FINAL, Step
 
 decider = migration.decider
@@ -26,6 +35,9 @@ REASONS = ("Budget", "Changed", "Gone", "Refused", "Aborted", "NotMarked")
 
 
 class Saga(RuleBasedStateMachine):
+    declared: ClassVar[dict[str, dict[str, str]]] = {}
+    """By pod, what it says of hooks."""
+
     @initialize(lost=st.integers(0, 5))
     def start(self, lost: int) -> None:
         self.now = NOW
@@ -35,7 +47,7 @@ class Saga(RuleBasedStateMachine):
         moves = tuple(Move(f"x-{i}", p, "default", p, "a", "b") for i, p in enumerate(VICTIMS, 1))
         self.state = given(
             configured("migration", CONF), node("a"), *((node("b"),) if lost else ()), shape("s"),
-            *(pod(p, node="a", owner=OWNER) for p in VICTIMS), e.Planned("x", "Defragmentation", moves, NONE, NONE),
+            *(pod(p, node="a", owner=OWNER, annotations=self.declared.get(p, {})) for p in VICTIMS), e.Planned("x", "Defragmentation", moves, NONE, NONE),
         )  # fmt: skip
         self.state.touched = type(self.state.touched)()
 
@@ -231,7 +243,7 @@ class Saga(RuleBasedStateMachine):
             return
         for effect in decider.pending(self.state, None):
             assert decider.owed(self.state, effect)
-            if not isinstance(effect, DeleteReservation):
+            if not isinstance(effect, DeleteReservation | TellWorkload | WithdrawRequest):
                 assert self.state.migrations[effect.migration].step not in FINAL
 
     @invariant()

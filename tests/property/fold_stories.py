@@ -197,6 +197,8 @@ class Story:
             e.HoldPlaced(hold, slot, target),
             e.Held(id),
             e.LandingOpened(id, "uid-rs", NOW + 5),
+            e.ConsentAsked(id, NOW + 5, ":8080/x", evicts_on_silence=self.likely(50)),
+            e.ConsentGiven(id),
             e.Evicting(id, NOW + 5),
             e.PodChanged(uid, source, "Running", deleting=NOW),
             e.Evicted(id, NOW + 5),
@@ -205,7 +207,9 @@ class Story:
             e.HandedOver(hold, slot, follower, target),
             e.PodGone(uid),
             e.PodChanged(follower, target, "Running", ready=True),
+            e.WorkloadToTell(id, "moved", "annotation", follower, NOW + 5),
             e.Landed(id, follower, target),
+            e.WorkloadTold(id),
             e.LandingClosed(id),
             *((e.NodeEmptied(source, f"plan-{number}"),) if number % 4 == 1 else ()),
             e.PodGone(follower),
@@ -222,6 +226,7 @@ class Story:
         return self.pick((
             e.Evicted(one.id, NOW + 5), e.TurningBack(one.id, NOW + 5, "x"), e.NotRecreated(one.id), e.MigrationFailed(one.id, "Budget"),
             e.Landed(one.id, one.successor or self.pick(PODS), one.move.target), e.Evicting(one.id, NOW + 5), e.Held(one.id),
+            e.ConsentAsked(one.id, NOW + 5, "annotation"), e.ConsentRefused(one.id, "x", self.pick((0, NOW + 9))),
             e.PodGone(one.move.pod), e.PodGone(one.successor or self.pick(PODS)),
         ))  # fmt: skip
 

@@ -148,6 +148,25 @@ class ReportLanding(Command, tag="report_landing"):
     until: Millis = Millis(0)
 
 
+class ReportConsent(Command, tag="report_consent"):
+    """What a workload has answered that was asked whether its pod may go. `word`: agreed, refused (to be left alone until `again`, if
+    that is given), or silent (nothing within its time; `message`: what was answered instead)."""
+
+    time: Millis
+    migration: MigrationId
+    word: str
+    message: str = ""
+    again: Millis = Millis(0)
+
+
+class ReportTold(Command, tag="report_told"):
+    """A workload was told what has become of a move; or `message` says why it was not."""
+
+    time: Millis
+    migration: MigrationId
+    message: str = ""
+
+
 class RefusePlaceholder(Command, tag="refuse_placeholder"):
     """The API will not make the placeholder of this slot."""
 
@@ -238,6 +257,8 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportLanding,
     RefusePlaceholder,
     ReportNominations,
+    ReportConsent,
+    ReportTold,
     ReportEviction,
     Collect,
     ReportSnapshot,

@@ -147,6 +147,25 @@ class DefragmentationArgs(Config, rename=None):
     perDevice: bool = False
 
 
+class HookConfig(Config):
+    """Whose pods are asked for before they are moved, and told of after it: those in `namespaces`, of controllers of `kinds`
+    (`Kind.group`), that `selector` selects; empty: all. The first entry that is about a pod counts; what the pod itself declares counts
+    more. `before`, `after`: the ways (`domain/hooks.py`), empty for none. `deadline`: milliseconds to answer; `on_silence`: what follows
+    where nobody does. `token_file`, `ca_file`: read for each request."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+    namespaces: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    selector: Selector | None = None
+    deadline: int = 300_000
+    on_silence: Literal["stay", "evict"] = "stay"
+    token_file: str = ""
+    ca_file: str = ""
+    server_name: str = ""
+
+
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
@@ -159,7 +178,7 @@ class MigrationConfig(Config):
     may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
     these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
-    first eviction on, until `emptied_for` (milliseconds) after it was empty."""
+    first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -185,6 +204,7 @@ class MigrationConfig(Config):
     protect_targets: bool = False
     emptied: Literal["none", "announce", "cordon"] = "none"
     emptied_for: int = 1_800_000
+    hooks: tuple[HookConfig, ...] = ()
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

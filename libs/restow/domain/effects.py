@@ -136,6 +136,24 @@ class AbortEviction(Effect):
     migration: MigrationId
 
 
+class AskConsent(Effect):
+    """Ask the workload whether its pod may go (`ClusterState.consents`)."""
+
+    migration: MigrationId
+
+
+class WithdrawRequest(Effect):
+    """Take off the pod what asked its workload: the migration is over, and the pod is still there."""
+
+    migration: MigrationId
+
+
+class TellWorkload(Effect):
+    """Tell the workload what has become of its move (`ClusterState.tellings`)."""
+
+    migration: MigrationId
+
+
 class CreateDemandSlot(Effect):
     """Create the Reservation `name` (`namespace/name`, the key in `ClusterState.demand_slots`) for a pod that waits."""
 

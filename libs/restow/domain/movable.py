@@ -8,6 +8,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain import kueue
 from restow.domain.groups import group_of
+from restow.domain.hooks import objection
 from restow.domain.pod_controllers import (
     MOVABLE,
     RAY_REPLICA,
@@ -42,6 +43,8 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
     pod = state.pods[uid].fact
     if stay := protected(state, uid) or _of_group(state, pod):
         return stay
+    if why := objection(state, pod):
+        return why
     said = movable(state, pod)
     if said == "false":
         return f"{NOT_MOVABLE}: {SENTENCES[NOT_MOVABLE]}"

@@ -329,6 +329,28 @@ class NominationsChecked(Record):
     failed: int
 
 
+class Consent(Record):
+    """What the workload of a migration's pod was asked, by which way, until when its word counts, and when it was given; 0 before. `again`: until
+    when it wants its pod to be left alone."""
+
+    way: str
+    deadline: Millis
+    hook: str = ""
+    evicts_on_silence: bool = False
+    given: Millis = Millis(0)
+    again: Millis = Millis(0)
+
+
+class Telling(Record):
+    """What a workload is to be told of a migration that has ended: `moved` or `stays`, of which pod, and until when it is tried."""
+
+    what: str
+    way: str
+    pod: PodUid
+    deadline: Millis
+    hook: str = ""
+
+
 def hold_names(id: MigrationId) -> tuple[str, str]:
     """Of the Reservations that hold its slot at the target, and at the source where it turns back."""
     return f"restow-{id}", f"restow-{id}-back"

@@ -40,6 +40,7 @@ from restow.domain.pods import Pod, numbers
 from restow.domain.records import (
     Allocation,
     Charge,
+    Consent,
     Demand,
     DemandSlot,
     Emptied,
@@ -59,6 +60,7 @@ from restow.domain.records import (
     Search,
     Slot,
     Tally,
+    Telling,
     Victim,
     Waiting,
 )
@@ -269,6 +271,10 @@ class Maps:
     """Nodes that a plan empties, or has emptied, for somebody to take away."""
     nominations_checked: dict[str, NominationsChecked] = stored(dict)
     """By scheduler that is not ours (`domain.nomination_checks`)."""
+    consents: dict[MigrationId, Consent] = stored(dict)
+    """Moves under way whose workload was asked whether its pod may go."""
+    tellings: dict[MigrationId, Telling] = stored(dict)
+    """Moves of which a workload is still to be told."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""

@@ -30,6 +30,7 @@ CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOp
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
 
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
+BAD_HOOK, WORKLOAD_REFUSED, NO_WORD, NOT_ASKED = "BadHook", "WorkloadRefused", "NoWord", "NotAsked"
 DO_NOT_DISRUPT, NOT_MOVABLE, UNKNOWN_OWNER, RETRIES, OTHER_TEMPLATE = "DoNotDisrupt", "NotMovable", "UnknownOwner", "Retries", "OtherTemplate"
 TOGETHER, KUEUE = "Together", "Kueue"
 OWNER_BUSY = "OwnerBusy"
@@ -53,6 +54,7 @@ _OF_FILTERS = {
 _OF_MOVES = {
     DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
     NOT_MOVABLE: f"{MOVABLE}: false is said of it",
+    BAD_HOOK: "who is to be asked before it is moved cannot be read",
     UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
     OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
     TOGETHER: "its PodGroup is disrupted as a whole or not at all (disruptionMode)",
@@ -113,6 +115,9 @@ ENDED = _OF_MOVES | {
     "HoldStolen": "the placeholder that held its slot for another scheduler was preempted, rejected or deleted",
     "HoldTaken": "a pod took its slot before the eviction",
     "Company": "rules about other pods would keep a successor from its slot",
+    WORKLOAD_REFUSED: "its workload was asked, and refused",
+    NO_WORD: "its workload was asked, and did not answer in time",
+    NOT_ASKED: "its workload is to be asked before a move, and nothing can be held for its successor",
     "RateLimit": "as many pods as may be were evicted within a minute",
     BUDGET: "a disruption budget did not allow the eviction",
     REFUSED: "the API refused the eviction",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from restow.contracts import events as e
 from restow.contracts import values as v
+from restow.domain.hooks import DECLARED
 from restow.domain.pod_controllers import MOVABLE
 from restow.kube import wire
 from restow.kube.decode import WORKLOADS, Collection
@@ -32,9 +33,11 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     """None where there is nothing to be known of it: then it is its pods' real owner, and at rest. Lists leave `kind` out of their items."""
     meta, (kind, group) = workload.metadata, WORKLOADS[collection.name]
     owner = movable = None
+    hooks: dict[str, str] = {}
     if not isinstance(workload, wire.Deployment):
         # A Deployment's annotations are its ReplicaSets', too.
         movable = (meta.annotations or {}).get(MOVABLE)
+        hooks = {key: said for key in DECLARED if (said := (meta.annotations or {}).get(key))}
     evicted: v.Evicted = ""
     retries = 0
     if isinstance(workload, wire.Job):
@@ -44,9 +47,9 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     if not isinstance(workload, wire.Deployment | wire.StatefulSet):
         owner = controller(meta)
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
-    if owner is None and not (movable or evicted or busy):
+    if owner is None and not (movable or evicted or busy or hooks):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable or "", evicted, retries, busy, group)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable or "", evicted, retries, busy, group, hooks)
 
 
 def _busy(workload: wire.Workload) -> v.Busy:

@@ -10,6 +10,7 @@ from restow.domain import nomination_checks
 from restow.domain.beside import GUARD, guard_of, guards, is_beside, stands
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
+from restow.domain.migration.consents import MOVED
 from restow.domain.migration.demand import paused_until
 from restow.domain.migration.deschedule import PLANNER
 from restow.domain.records import FINAL, Migration, Step
@@ -38,7 +39,8 @@ def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
         return f"evicted to be moved {what}; no successor came"
     if record.step in FINAL:
         return f"was to be moved {what}, and stayed: {reason(record)}"
-    return f"{'is to be' if record.step is Step.PLANNED else 'is being'} moved {what}; {record.step} now"
+    waits = "".join(f"; {line}" for line in consent_lines(state, record))
+    return f"{'is to be' if record.step is Step.PLANNED else 'is being'} moved {what}; {record.step} now{waits}"
 
 
 def _removal(record: Migration, why: str) -> str:
@@ -53,6 +55,21 @@ def _removal(record: Migration, why: str) -> str:
 
 def reason(record: Migration) -> str:
     return f"{record.reason}: {record.message}".strip(": ")
+
+
+def consent_lines(state: ClusterState, record: Migration) -> list[str]:
+    """Of one whose workload was asked, or is to be told of its end."""
+    found = []
+    if (known := state.consents.get(record.id)) is not None:
+        whom = f"its workload ({known.way})"
+        then = "is taken for assent" if known.evicts_on_silence else "keeps the pod where it is"
+        found.append(
+            f"{whom} has agreed, {rfc3339(known.given)}" if known.given
+            else f"waits for the word of {whom} until {rfc3339(known.deadline)}; silence {then}"
+        )  # fmt: skip
+    if (telling := state.tellings.get(record.id)) is not None:
+        found.append(f"its workload ({telling.way}) is still to be told that its pod {'has moved' if telling.what == MOVED else 'stays'}")
+    return found
 
 
 def beside_lines(state: ClusterState, record: Migration) -> list[str]:

@@ -31,7 +31,7 @@ from restow.domain.state import ClusterState
 from restow.domain.verdicts import BESIDE, ENDED, PLACEHOLDER, explained
 from restow.replay.beside import beside_view
 from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
-from restow.replay.moves import beside_lines, demand_line, move_lines, purpose, stranger_lines
+from restow.replay.moves import beside_lines, consent_lines, demand_line, move_lines, purpose, stranger_lines
 from restow.replay.sentences import devices_text
 from restow.replay.story import Entry, Story
 
@@ -289,6 +289,7 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(f"its successor is {_pod_name(state, record.successor)}")
     if (beside := beside_view(state, record)) is not None and beside.message:
         say(f"{beside.stage}: {beside.message}")
+    answer.verdict += consent_lines(state, record)
     answer.verdict += beside_lines(state, record)
 
 

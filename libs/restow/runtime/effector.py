@@ -15,6 +15,7 @@ from restow.contracts import commands as c
 from restow.domain.decider import Decider
 from restow.domain.effects import (
     AbortEviction,
+    AskConsent,
     Bind,
     BindClaim,
     CreateHold,
@@ -27,6 +28,7 @@ from restow.domain.effects import (
     Land,
     LetGo,
     MarkNode,
+    WithdrawRequest,
     WritePodGroupStatus,
     WriteQueueStatus,
     WriteReservationStatus,
@@ -350,5 +352,5 @@ def _expects_a_fact(effect: Effect) -> bool:
     return isinstance(
         effect,
         Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction
-        | CreatePlaceholder | DeletePlaceholder | Land | LetGo | MarkNode,
+        | CreatePlaceholder | DeletePlaceholder | Land | LetGo | MarkNode | AskConsent | WithdrawRequest,
     )  # fmt: skip

@@ -24,6 +24,7 @@ from restow.domain.session.reasons import pod_sentence
 from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
 from restow.replay.beside import beside_view
+from restow.replay.moves import consent_lines
 from restow.replay.sentences import devices_text
 
 Rows = list[dict[str, Any]]
@@ -127,6 +128,7 @@ def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
                 "reason": record.reason,
                 "message": record.message,
                 "beside": msgspec.to_builtins(beside_view(state, record)),
+                "waits": "; ".join(consent_lines(state, record)),
             }
         )
     plans = {str(plan): at for at, plan in enumerate(state.plans)}
@@ -195,7 +197,7 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
             if q["invalid"] or any(q["podGroups"].get(phase) for phase in WAITING_GROUPS)
         ]
     return [
-        {"name": m["id"], "status": m["step"], "why": f"{m['reason']}: {m['message']}".strip(": ") or f"until {m['deadline']}"}
+        {"name": m["id"], "status": m["step"], "why": f"{m['reason']}: {m['message']}".strip(": ") or m["waits"] or f"until {m['deadline']}"}
         for m in migrations(state)
         if m["step"] != "landed"
     ]

@@ -6,10 +6,12 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
+from restow.descheduler.hooks import Hooks
 from restow.descheduler.landings import Landings
 from restow.domain.beside import is_beside
 from restow.domain.effects import (
     AbortEviction,
+    AskConsent,
     CloseLanding,
     CreateDemandSlot,
     CreateHold,
@@ -20,6 +22,8 @@ from restow.domain.effects import (
     OpenLanding,
     TellBounced,
     TellGroupMoves,
+    TellWorkload,
+    WithdrawRequest,
 )
 from restow.domain.migration.deadlines import aborts_until
 from restow.domain.migration.facts import NOT_MARKED
@@ -46,10 +50,13 @@ BUDGET_PAUSE = 2.0
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
     landings = Landings(context)
-    effects = _MigrationEffects(context, landings)
+    effects, hooks = _MigrationEffects(context, landings), Hooks(context)
     return {
         CreateHold: Executor(effects.create, limit=16),
         Evict: Executor(effects.evict, limit=16, settle=10.0),
+        AskConsent: Executor(hooks.ask, limit=256),
+        WithdrawRequest: Executor(hooks.withdraw, limit=16),
+        TellWorkload: Executor(hooks.tell, limit=64, settle=0),
         OpenLanding: Executor(landings.open, limit=16),
         CloseLanding: Executor(landings.close, limit=16),
         AbortEviction: Executor(effects.abort, limit=16, settle=10.0),

@@ -63,6 +63,8 @@ class DeschedulerMetrics:
         empty = float(sum(known.at > 0 for known in state.emptied.values()))
         yield Labelled("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", (), [((), empty)])
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
+        asked = Counts("given" if known.given else "waited for" for known in state.consents.values())
+        yield Labelled("consents", "Migrations whose workload was asked, by its word", ("word",), [((word,), float(asked[word])) for word in ("given", "waited for")])
 
     # -- what happened -------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ def read(said: Any) -> Config:
     for key in NOT_HERE:
         if key in own:
             raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
+    own |= _with_hooks(own)
     config = convert(MigrationConfig, own, "$.restow")
     config = _configured(config, _policy({key: value for key, value in document.items() if key != "restow"}))
     try:
@@ -46,6 +47,13 @@ def read(said: Any) -> Config:
     except ValueError as error:
         raise BadConfig(f"$: {error}") from None
     return config
+
+
+def _with_hooks(own: Mapping[str, Any]) -> dict[str, Any]:
+    hooks = own.get("hooks")
+    if not isinstance(hooks, list):
+        return {}
+    return {"hooks": [with_durations(one, ("deadline",), f"$.restow.hooks[{i}]") for i, one in enumerate(hooks)]}
 
 
 def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:

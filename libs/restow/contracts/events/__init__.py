@@ -75,6 +75,9 @@ from restow.contracts.events.gc import (
 from restow.contracts.events.migration import (
     Aborting,
     Bounced,
+    ConsentAsked,
+    ConsentGiven,
+    ConsentRefused,
     Evicted,
     Evicting,
     Held,
@@ -92,6 +95,8 @@ from restow.contracts.events.migration import (
     SearchBegun,
     SearchEnded,
     TurningBack,
+    WorkloadTold,
+    WorkloadToTell,
 )
 from restow.contracts.events.reservation import (
     ReservationAccepted,
@@ -204,6 +209,11 @@ EVENTS: tuple[type[Event], ...] = (
     TurningBack,
     LandingOpened,
     LandingClosed,
+    ConsentAsked,
+    ConsentGiven,
+    ConsentRefused,
+    WorkloadToTell,
+    WorkloadTold,
     GcLed,
     GcConfigured,
     Expired,
@@ -228,6 +238,9 @@ __all__ = [
     "ClusterLed",
     "Collected",
     "Configured",
+    "ConsentAsked",
+    "ConsentGiven",
+    "ConsentRefused",
     "CsiNodeGone",
     "CsiNodeObserved",
     "DeviceGone",
@@ -308,4 +321,6 @@ __all__ = [
     "Withheld",
     "WorkloadGone",
     "WorkloadObserved",
+    "WorkloadToTell",
+    "WorkloadTold",
 ]

@@ -168,7 +168,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     `restow.dev/movable`. `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before
     the Job does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
     evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
-    ReplicaSets and Jobs only."""
+    ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
+    pods are moved, and told after it."""
 
     uid: str
     kind: str
@@ -180,6 +181,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     retries: Int = 0
     busy: Busy = ""
     group: str = ""
+    hooks: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):

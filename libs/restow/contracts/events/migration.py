@@ -121,6 +121,52 @@ class Held(Event, tag="migration.held"):
     migration: MigrationId
 
 
+class ConsentAsked(Event, tag="migration.consent_asked"):
+    """Intent: ask the pod's workload whether it may go, by this way (`annotation`, `:port/path` of the pod, or a URL; `hook` is the
+    policy's entry, empty if an annotation of the pod declares the way). Its word counts until `deadline`. `evicts_on_silence`: if it says nothing, that is assent."""
+
+    migration: MigrationId
+    deadline: Millis
+    way: str
+    hook: str = ""
+    evicts_on_silence: bool = False
+
+
+class ConsentGiven(Event, tag="migration.consent_given"):
+    """The workload has agreed. `silent`: it has said nothing in time, and its hook takes that for assent."""
+
+    migration: MigrationId
+    silent: bool = False
+    message: str = ""
+
+
+class ConsentRefused(Event, tag="migration.consent_refused"):
+    """The workload has refused; its move fails. The pod is left alone until `again`, if that is given."""
+
+    migration: MigrationId
+    message: str = ""
+    again: Millis = Millis(0)
+
+
+class WorkloadToTell(Event, tag="migration.workload_to_tell"):
+    """Intent: tell the workload what has become of the move, until `deadline` at most. `what`: `moved` (of pod `pod`, the successor), or `stays` (of `pod`, which was
+    asked for)."""
+
+    migration: MigrationId
+    what: str
+    way: str
+    pod: PodUid
+    deadline: Millis
+    hook: str = ""
+
+
+class WorkloadTold(Event, tag="migration.workload_told"):
+    """It was told; or `message` says why it was not."""
+
+    migration: MigrationId
+    message: str = ""
+
+
 class Evicting(Event, tag="migration.evicting"):
     """Intent: evict the pod, with its uid and resourceVersion as preconditions."""
 

@@ -11,6 +11,7 @@ from restow.domain.evolve import bounces, demand_slots
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
+from restow.domain.hooks import REQUESTED
 from restow.domain.other_schedulers import other_log
 from restow.domain.pod_controllers import asks_same
 from restow.domain.pods import Pod
@@ -72,6 +73,8 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     state.regroup(known, event)
     live = event.moving()
     state.put(state.pods, uid, Pod(event, live, state.clock if before is None else before.order))
+    if (asked := event.annotations.get(REQUESTED)) in state.migrations:
+        state.touched.migrations[MigrationId(asked)] = None  # its request is seen, or is to be taken off
     if uid in state.victims_of and asked_to_stay(event):
         # A veto counts as long as the API has not been asked (RULES G-11).
         state.drop(state.victims_of, uid)

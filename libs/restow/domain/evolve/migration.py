@@ -7,18 +7,19 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, 
 from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promised_slots
-from restow.domain.evolve import bounces, common, demand_slots, demands, group_moves, searches
+from restow.domain.evolve import bounces, common, consents, demand_slots, demands, group_moves, searches
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
 from restow.domain.records import FINAL, Emptied, Landing, Migration, Plan, Refusal, Step
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import NO_WORD, WORKLOAD_REFUSED
 
 TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
-REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "HoldStolen", "NotGated"})
-"""Why the API did not let a move happen: nothing in the state says that it would the next time."""
+REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "HoldStolen", "NotGated", WORKLOAD_REFUSED, NO_WORD})
+"""Why the API, or the workload, did not let a move happen: nothing in the state says that it would the next time."""
 BACK_OFF, LONGEST = 600_000, 86_400_000
 """Milliseconds that such a pod is left alone: at first, doubled each time, and at most."""
 MINUTE = 60_000
@@ -160,6 +161,7 @@ def _forget_migrations(state: ClusterState) -> None:
     over = sorted((m for m in state.migrations.values() if m.step in FINAL), key=lambda m: (m.since, m.id))
     for migration in over[:-KEEP_MIGRATIONS]:
         state.drop(state.migrations, migration.id)
+        state.drop(state.tellings, migration.id)
         _look_again(state, migration)
 
 
@@ -228,6 +230,7 @@ def _step(to: Step, after: frozenset[Step]):
         _look_again(state, record)
         if to is Step.FAILED:
             _remember(state, record)
+        state.drop(state.consents, record.id)
         if to in (Step.FAILED, Step.NOT_RECREATED):
             bounces.not_landed(state, record)
         if to is Step.LANDED:
@@ -249,10 +252,13 @@ def _remember(state: ClusterState, record: Migration) -> None:
     uid = record.move.pod
     if record.reason not in REFUSALS or record.armed or uid not in state.pods:
         return
-    before = state.refused.get(uid)
+    before, consent = state.refused.get(uid), state.consents.get(record.id)
     times = 1 if before is None else before.times + 1
-    wait = min(BACK_OFF << min(times - 1, 16), LONGEST)
-    state.put(state.refused, uid, Refusal(times, Millis(state.time + wait), record.reason))
+    until = bounded(state.time + min(BACK_OFF << min(times - 1, 16), LONGEST))
+    if consent is not None and consent.again:
+        # The workload knows best when it may be asked again.
+        until = consent.again
+    state.put(state.refused, uid, Refusal(times, until, record.reason))
 
 
 def _is_alive(state: ClusterState, successor: PodUid) -> bool:
@@ -349,6 +355,7 @@ RULES: Rules = {
     e.LandingClosed: landing_closed,
     e.NodeEmptied: node_emptied,
     e.NodeReturned: node_returned,
+    **consents.RULES,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

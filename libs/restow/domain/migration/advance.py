@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import deadlines, demand_slots, emptied, plan_order, saga
+from restow.domain.migration import consents, deadlines, demand_slots, emptied, plan_order, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
@@ -98,6 +98,8 @@ def overdue(state: ClusterState) -> Millis | None:
 
 def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Millis | None:
     """None where it waits for others that have theirs."""
+    if consents.is_waited_for(state, migration):
+        return deadlines.deadline(state, migration)
     if migration.step is not Step.HELD or not limits.is_parked(migration.id):
         return deadlines.deadline(state, migration)
     return None if limits.waits_for_node(migration, state.time) else limits.until(migration)

@@ -1,13 +1,17 @@
 """Until when is waited at each step of a migration: a deadline starts when its wait can end (RULES G-14)."""
 
 from restow.contracts.ids import Millis
+from restow.domain import hooks
 from restow.domain.migration import other_pods
 from restow.domain.migration.plan_order import going_until
-from restow.domain.records import Migration, Step
+from restow.domain.records import Consent, Migration, Step
 from restow.domain.state import ClusterState
 
 LAST_WORD = 30_000
 """Milliseconds after the time for the mark is up, in which whoever tries it may still say why it was not taken."""
+
+LAST_ANSWER = 5_000
+"""Milliseconds after a workload's deadline, in which whoever asks it by HTTP may still say what came of that."""
 
 
 def deadline(state: ClusterState, migration: Migration) -> Millis:
@@ -18,7 +22,17 @@ def deadline(state: ClusterState, migration: Migration) -> Millis:
         return returns_until(state, migration)
     if migration.step is Step.EVICTED:
         return lands_until(state, migration)
+    if migration.step is Step.HELD and (consent := state.consents.get(migration.id)) is not None:
+        if not consent.given:
+            return word_until(consent)
+        # While it was asked, its time to be allowed to go stood still.
+        return max(other_pods.until(state, migration), Millis(consent.given + state.migration_config.hold_deadline))
     return other_pods.until(state, migration)
+
+
+def word_until(consent: Consent) -> Millis:
+    """Until when the workload's word is waited for. Who asks by HTTP says at the deadline what was answered instead."""
+    return consent.deadline if consent.way == hooks.ANNOTATION else Millis(consent.deadline + LAST_ANSWER)
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:

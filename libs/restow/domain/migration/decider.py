@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PlanId
-from restow.domain import defragmentation, windows
+from restow.domain import defragmentation, hooks, windows
 from restow.domain.config import LONGEST, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import demand_slots, effects, gating, saga, search
+from restow.domain.migration import consents, demand_slots, effects, gating, saga, search
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
@@ -48,9 +48,11 @@ class MigrationDecider:
                 return _cancel(state, plan, reason)
             case c.Advance(time=now):
                 return advance(state, now)
-            case c.ReportHold(migration=id) | c.ReportEviction(migration=id):
+            case c.ReportHold(migration=id) | c.ReportEviction(migration=id) | c.ReportConsent(migration=id):
                 migration = active(state, id)
                 return () if migration is None else saga.answered(state, migration, command)
+            case c.ReportTold():
+                return consents.reported(state, command)
             case c.ReportLanding():
                 return gating.reported(state, command)
             case c.ReportSlot(plan=plan, message=message):
@@ -109,6 +111,7 @@ def check(config: MigrationConfig) -> None:
         raise ValueError(f"emptied: {config.emptied}; allowed: with Defragmentation and its wholeNodes: true, or none")
     if not all(config.beside) or len(set(config.beside)) < len(config.beside):
         raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
+    hooks.check(config.hooks)
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")

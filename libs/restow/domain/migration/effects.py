@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import (
     AbortEviction,
+    AskConsent,
     CloseLanding,
     CreateDemandSlot,
     CreateHold,
@@ -18,9 +19,11 @@ from restow.domain.effects import (
     OpenLanding,
     TellBounced,
     TellGroupMoves,
+    TellWorkload,
+    WithdrawRequest,
 )
 from restow.domain.groups import named
-from restow.domain.migration import demand_slots, emptied, gating, successor
+from restow.domain.migration import consents, demand_slots, emptied, gating, successor
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched
@@ -43,6 +46,8 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
 def owed(state: ClusterState, effect: Effect) -> bool:
     match effect:
         case CreateHold(migration=id) | Evict(migration=id) | AbortEviction(migration=id) | OpenLanding(migration=id) | CloseLanding(migration=id):
+            migration = state.migrations.get(id)
+        case AskConsent(migration=id) | WithdrawRequest(migration=id) | TellWorkload(migration=id):
             migration = state.migrations.get(id)
         case CreateDemandSlot(name=key):
             demand_slot = state.demand_slots.get(key)
@@ -79,6 +84,7 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
             # Landed, too: the object has done its work. garbage_collector removes what is missed here.
             yield from _deletion(state, migration.reservation)
     yield from gating.pending(state, migration)
+    yield from consents.pending(state, migration)
     if migration.spent:
         yield from _deletion(state, migration.spent)
 

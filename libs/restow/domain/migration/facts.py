@@ -6,9 +6,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PodUid
+from restow.contracts.times import bounded
+from restow.domain import hooks
 from restow.domain.beside import guards, is_beside
-from restow.domain.migration import demand_slots, gating, holds, plan_order, successor, victim
+from restow.domain.migration import consents, demand_slots, gating, holds, plan_order, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
@@ -17,10 +20,10 @@ from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
 from restow.domain.session.successor_refusals import turned_away
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import NOT_ADMITTED, ended
+from restow.domain.verdicts import NOT_ADMITTED, NOT_GATED, ended
 
-Answer = c.ReportHold | c.ReportEviction
-"""What the API has said to what was asked of it."""
+Answer = c.ReportHold | c.ReportEviction | c.ReportConsent
+"""What the API, or a workload, has said to what was asked of it."""
 
 CANCELLED = "Cancelled"
 NOT_MARKED = "NotMarked"
@@ -34,6 +37,7 @@ class Stage(StrEnum):
     PLANNED_ALONE = "planned, to be evicted without a hold"
     HOLDING = "holding"
     HELD = "held"
+    ASKED = "held, and its workload is asked"
     EVICTING = "evicting"
     EVICTING_ALONE = "evicting, without a hold"
     ABORTING = "aborting"
@@ -73,6 +77,8 @@ class Case:
             if self.limits.whole.holds_first(migration):
                 return Stage.PLANNED_WHOLE
             return Stage.PLANNED_ALONE if victim.is_only_evicted(migration) else Stage.PLANNED
+        if consents.is_waited_for(self.state, migration):
+            return Stage.ASKED
         if migration.step is Step.EVICTING and victim.is_only_evicted(migration):
             return Stage.EVICTING_ALONE
         if migration.step is Step.EVICTED and migration.successor:
@@ -101,6 +107,54 @@ class Case:
     @cached_property
     def may_go(self) -> bool:
         return may_evict(self.state, self.migration)
+
+    @property
+    def is_to_be_asked(self) -> bool:
+        """Whether it is time to ask its workload: nothing else is in the way, be it that its node waits for its workloads."""
+        if consents.has_word(self.state, self.migration) or not self.may_go:
+            return False
+        return self.limits.whole.all_hold(self.migration) if self.is_parked else self.blocked is None
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether it may go, and its workload lets it."""
+        return self.may_go and consents.has_word(self.state, self.migration)
+
+    @property
+    def word(self) -> hooks.Word | None:
+        """What its workload has answered on its pod."""
+        return consents.annotated(self.state, self.migration)
+
+    @property
+    def word_late(self) -> bool:
+        return self.now >= deadline(self.state, self.migration)
+
+    @property
+    def asked_in_time(self) -> bool:
+        """Whether its workload has had its time."""
+        return self.now >= self.state.consents[self.id].deadline
+
+    @property
+    def evicts_on_silence(self) -> bool:
+        return self.state.consents[self.id].evicts_on_silence
+
+    @property
+    def silence(self) -> tuple[bool, str]:
+        """Whether its workload is taken to agree because it says nothing, and what was answered instead."""
+        return self.word is None and self.says("agreed") is None, self.message
+
+    @property
+    def refusal(self) -> tuple[e.ConsentRefused, ...]:
+        """What its workload says, where it fails because of that."""
+        if said := self.says("refused"):
+            return (consents.refused(self.migration, said.message, said.again),)
+        word = self.word if self.answer is None else None
+        if word is None or word.agrees:
+            return ()
+        return (consents.refused(self.migration, word.message, bounded(self.now + word.again) if word.again else Millis(0)),)
+
+    def silent(self, message: str = "") -> Reason:
+        return consents.silence(self.state, self.migration, message)
 
     @cached_property
     def blocked(self) -> Reason | None:
@@ -165,6 +219,10 @@ class Case:
     def hold_refused(self) -> bool:
         return isinstance(self.answer, c.ReportHold) and not self.migration.reservation
 
+    def says(self, word: str) -> c.ReportConsent | None:
+        """Its workload's answer, where that is this."""
+        return self.answer if isinstance(self.answer, c.ReportConsent) and self.answer.word == word else None
+
     def answered(self, reason: str) -> bool:
         return isinstance(self.answer, c.ReportEviction) and self.answer.reason == reason
 
@@ -215,13 +273,19 @@ HOLD_FAILS = Fact("its slot cannot be held, is not what was promised, or its tar
 SLOT_WAITS_FOR_NODE = Fact("its slot is held, and the pods of its node wait for each other", lambda case: case.may_go and case.is_parked)
 NODE_WAITS = Fact("some pods of its node have no slot yet, or another one of them goes first",
                   lambda case: case.is_parked and case.limits.waits_for_node(case.migration, case.now))
-MAY_GO = Fact("its slot is held, and limits, disruption budgets and rules about other pods allow the eviction", lambda case: case.may_go and case.blocked is None)
+MAY_GO = Fact("its slot is held, its workload has agreed, if it is to be asked, and limits, disruption budgets and rules about other pods allow the eviction",
+              lambda case: case.may_leave and case.blocked is None)
+TO_BE_ASKED = Fact("its workload is to be asked, and nothing else is in the way", lambda case: case.is_to_be_asked)
+WORD_REFUSES = Fact("its workload has refused, on its pod", lambda case: case.word and not case.word.agrees and consents.refusal(case.word.message))
+WORD_AGREES = Fact("its workload has agreed, on its pod", lambda case: case.word and case.word.agrees)
+SILENCE_AGREES = Fact("its workload has not answered in time, and that is assent", lambda case: case.word_late and case.evicts_on_silence)
+NO_WORD_CAME = Fact("its workload has not answered in time", lambda case: case.word_late and case.silent())
 HOLD_LATE = Fact("its time to get a slot, or to be allowed to go, is up",
                  lambda case: case.late and ((case.may_go and case.blocked) or ("HoldTimeout", f"node {case.move.target} was not held in time")))
 SLOT_HELD = Fact("its slot is held", lambda case: case.may_go)
-SLOT_USELESS = Fact("its slot is no longer held, or its target no longer accepts such a pod", lambda case: not case.may_go and case.hold_lost)
+SLOT_USELESS = Fact("its slot is no longer held, or its target no longer accepts such a pod", lambda case: not has_slot(case.state, case.migration) and case.hold_lost)
 SLOT_LOST = Fact("its slot is no longer held", lambda case: not holds.held(case.state, case.migration) and case.hold_lost)
-TURN_LATE = Fact("its time to be allowed to go is up", lambda case: case.late and case.blocked)
+TURN_LATE = Fact("its time to be allowed to go is up", lambda case: case.late and (case.blocked or (None if case.may_go else ended(NOT_GATED))))
 POD_FINISHED = Fact("its pod has finished",
                     lambda case: case.phase(case.move.pod) == "Succeeded" and ended("PodFinished"))
 POD_CHANGED = Fact("its pod may no longer be moved, or has another controller", lambda case: victim.changed(case.state, case.migration))
@@ -273,11 +337,16 @@ SUCCESSOR_FINISHED = Fact("its successor finished before it was seen ready", lam
 SUCCESSOR_LATE = Fact("its successor was not ready in time",
                       lambda case: case.late and ("NotReady", f"the successor is on {case.move.target}, but was not ready in time"))
 
-# -- facts: what the API has answered ------------------------------------------------------------------------------------
+# -- facts: what the API, or the workload, has answered ------------------------------------------------------------------
 
 HOLD_REFUSED = Fact("the API refuses its Reservation", lambda case: case.hold_refused and ("HoldFailed", case.message))
 RETURN_REFUSED = Fact("the API refuses its Reservation on the old node",
                       lambda case: case.hold_refused and case.said(f", and its capacity could not be held again: {case.message}"))
+SAYS_NO = Fact("its workload refuses", lambda case: consents.refusal(case.message) if case.says("refused") else None)
+SAYS_YES = Fact("its workload agrees", lambda case: case.says("agreed") is not None)
+SAYS_NOTHING = Fact("its workload has not answered in time, and that is assent", lambda case: case.says("silent") is not None and case.evicts_on_silence and case.asked_in_time)
+SAID_NOTHING = Fact("its workload has not answered in time",
+                    lambda case: case.silent(case.message) if case.says("silent") and case.asked_in_time else None)
 EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so its successor is seen after this)",
                       lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
 NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))
@@ -306,7 +375,11 @@ def may_evict(state: ClusterState, migration: Migration) -> bool:
     every attempt: a hold stays on a node that is cordoned or not ready, and is of no use there."""
     if victim.is_only_evicted(migration):
         return True
-    return holds.held(state, migration) and holds.lost(state, migration) is None and gating.is_gated(state, migration)
+    return has_slot(state, migration) and gating.is_gated(state, migration)
+
+
+def has_slot(state: ClusterState, migration: Migration) -> bool:
+    return holds.held(state, migration) and holds.lost(state, migration) is None
 
 
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:

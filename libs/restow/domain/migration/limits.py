@@ -178,9 +178,9 @@ class Limits:
         return self._others(migration) or self._plans[migration.plan] > 0
 
     def waits_for_node(self, migration: Migration, now: Millis) -> bool:
-        """Whether it must wait with its slot held, and no deadline counts: for the slots of its node, for what is under way, for the API's
+        """Whether it must wait with its slot held, and no deadline counts: for the slots of its node, for the word of its workloads, for what is under way, for the API's
         word on another one of its node, or, while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
-        if not self.whole.all_hold(migration) or self.whole.one_is_asked(migration):
+        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):
             return True
         if len(self._active) - len(self._parked) >= self._config.concurrent or self._crowded(migration, now):
             return True

@@ -1,9 +1,10 @@
 """The saga of a migration, as one table: at each stage the first fact that is so says what is decided. `make saga` prints it into
 docs/saga.md.
 
-planned → holding → held → evicting → evicted → landed, or rolled back. Two rules carry the promise that no pod is lost:
+planned → holding → held → evicting → evicted → landed, or rolled back. Three rules carry the promise that no pod is lost:
 
 * Nothing is evicted before the session holds its slot, and a slot that is lost before the eviction ends the migration.
+* Nor before its workload has agreed, where that is to be asked: silence is assent only where its hook says so.
 * Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the pod is marked, so that
   no late eviction can succeed. A pod that ends meanwhile counts as evicted: its successor takes the slot. Where the API
   does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
@@ -19,13 +20,14 @@ from enum import StrEnum
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
+from restow.domain.migration import consents, victim
 from restow.domain.migration import facts as f
-from restow.domain.migration import victim
 from restow.domain.migration.facts import Answer, Case, Fact, Said, Stage
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import WORKLOAD_REFUSED
 
 Events = tuple[e.Event, ...]
 
@@ -38,6 +40,8 @@ class Then(StrEnum):
     WAITS_FIRST = "(waits, and no later move begins before it)"
     HOLDING = "holding"
     HELD = "held"
+    ASKED = "consent_asked"
+    AGREED = "consent_given"
     EVICTING = "evicting"
     EVICTED = "evicted"
     LANDED = "landed"
@@ -58,19 +62,24 @@ def _events(case: Case, then: Then, said: Said) -> Events:
             return (e.Holding(id, Millis(now + config.hold_deadline)),)
         case Then.HELD:
             return (e.Held(id),)
+        case Then.ASKED:
+            return (consents.asked(case.state, case.migration, now),)
+        case Then.AGREED:
+            return (e.ConsentGiven(id, *case.silence),)
         case Then.EVICTING:
             first = (e.Held(id),) if case.migration.step is Step.HOLDING else ()
             return (*first, e.Evicting(id, Millis(now + config.evicts_for)))
         case Then.EVICTED:
             return (e.Removed(id) if victim.is_only_evicted(case.migration) else e.Evicted(id, Millis(now + config.land_deadline)),)
         case Then.LANDED:
-            return (e.Landed(id, case.migration.successor, case.move.target),)
+            return (*consents.on_landing(case.state, case.migration, now), e.Landed(id, case.migration.successor, case.move.target))
         case Then.ABORTING:
             return (e.Aborting(id, reason, message),)
         case Then.TURNING_BACK:
             return (e.TurningBack(id, Millis(now + config.land_deadline), reason, message),)
         case Then.FAILED:
-            return (e.MigrationFailed(id, reason, message),)
+            refusal = case.refusal if reason == WORKLOAD_REFUSED else ()
+            return (*refusal, *consents.on_failure(case.state, case.migration, reason, now), e.MigrationFailed(id, reason, message))
         case Then.NOT_RECREATED:
             return (e.NotRecreated(id),)
     return ()
@@ -140,9 +149,18 @@ SAGA: dict[Stage, Rows] = {
     Stage.HELD: (
         *STOPPED,
         (f.SLOT_USELESS, Then.FAILED),
+        (f.TO_BE_ASKED, Then.ASKED),
         (f.NODE_WAITS, Then.WAITS),
         (f.MAY_GO, Then.EVICTING),
         (f.TURN_LATE, Then.FAILED),
+    ),
+    Stage.ASKED: (
+        *STOPPED,
+        (f.SLOT_USELESS, Then.FAILED),
+        (f.WORD_REFUSES, Then.FAILED),
+        (f.WORD_AGREES, Then.AGREED),
+        (f.SILENCE_AGREES, Then.AGREED),
+        (f.NO_WORD_CAME, Then.FAILED),
     ),
     Stage.EVICTING: (
         (f.POD_LEFT, Then.EVICTED),
@@ -196,6 +214,12 @@ SAGA: dict[Stage, Rows] = {
 ON_ANSWER: dict[Stage, Rows] = {
     Stage.HOLDING: ((f.HOLD_REFUSED, Then.FAILED),),
     Stage.TURNED_BACK: ((f.RETURN_REFUSED, Then.FAILED),),
+    Stage.ASKED: (
+        (f.SAYS_NO, Then.FAILED),
+        (f.SAYS_YES, Then.AGREED),
+        (f.SAYS_NOTHING, Then.AGREED),
+        (f.SAID_NOTHING, Then.FAILED),
+    ),
     Stage.EVICTING: (
         (f.EVICTED_BEFORE, Then.EVICTED),
         (f.NOT_MARKED_BEFORE, Then.WAITS),
@@ -209,7 +233,7 @@ ON_ANSWER: dict[Stage, Rows] = {
         (f.MARKED, Then.FAILED),
     ),
 }
-"""What is decided on an answer of the API."""
+"""What is decided on an answer of the API, or of the workload."""
 ON_ANSWER[Stage.EVICTING_ALONE] = ON_ANSWER[Stage.EVICTING]
 
 
@@ -246,7 +270,7 @@ def never(case: Case) -> bool:
 def page() -> str:
     """The table in Markdown."""
     parts = [_PREFACE]
-    for title, table in (("When something has happened, or a deadline has passed", SAGA), ("When the API has answered", ON_ANSWER)):
+    for title, table in (("When something has happened, or a deadline has passed", SAGA), ("When the API, or the workload, has answered", ON_ANSWER)):
         parts.append(f"## {title}\n")
         for stage, rows in table.items():
             lines = [f"| {fact.text} | {then if then[0] == '(' else f'`{then}`'} |" for fact, then in rows]

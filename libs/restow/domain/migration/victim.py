@@ -5,11 +5,12 @@ A pod that is only evicted (`Move.target` is empty) has ended, or nobody makes i
 
 from restow.contracts.ids import NodeName
 from restow.domain.disruption import not_admitted
+from restow.domain.hooks import is_asked
 from restow.domain.migration.holds import Reason
 from restow.domain.movable import protected, unmovable
 from restow.domain.records import Migration
 from restow.domain.state import OVER, ClusterState
-from restow.domain.verdicts import ended
+from restow.domain.verdicts import NOT_ASKED, ended
 
 
 def is_only_evicted(migration: Migration) -> bool:
@@ -74,5 +75,7 @@ def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:
         return "NotMovable", "only its node's kubelet can end it" if pod.static else "a DaemonSet's pod belongs to its node"
     if pod.owner is not None and live.phase not in OVER:
         return "OwnerChanged", "the pod has a controller, and runs: nothing was held for its successor"
+    if live.phase not in OVER and is_asked(state, pod):
+        return ended(NOT_ASKED)
     word, _, why = (protected(state, move.pod) if live.phase not in OVER else "").partition(": ")
     return (word, why) if word else None

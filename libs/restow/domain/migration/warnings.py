@@ -4,6 +4,8 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, capacity_of, selector
 from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
+from restow.domain.hooks import CHECKPOINTED, checkpointed
+from restow.domain.hooks import said as shown
 from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
@@ -11,11 +13,13 @@ from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """Of the arguments of Defragmentation, and of what its policy says of nodes and pods; none before anything is known of the cluster."""
+    """Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
     args = state.migration_config.defragmentation
-    if args is None or not state.nodes or not state.pods:
+    if not state.nodes or not state.pods:
         return []
-    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state)]
+    if args is None:
+        return _checkpoints(state)
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state), *_checkpoints(state)]
 
 
 def _profile(state: ClusterState) -> list[str]:
@@ -26,6 +30,15 @@ def _profile(state: ClusterState) -> list[str]:
     told = [] if run.nodes else [f"nodeSelector: {policy.node_selector_text!r} selects no ready node, so nothing moves"]
     home = (one for one in run.filters if one.profile == state.migration_config.profile)
     return [*told, *(f"{EVICTOR}: {text}" for one in home for text in one.evictor.warnings())]
+
+
+def _checkpoints(state: ClusterState) -> list[str]:
+    said = [pod.fact for pod in state.pods.values() if CHECKPOINTED in pod.fact.annotations and not checkpointed(pod.fact, state.time)]
+    if not said:
+        return []
+    one = said[0]
+    what = f"such as {shown(one.annotations[CHECKPOINTED])!r} of {one.namespace}/{one.name}"
+    return [f"{CHECKPOINTED}: of {len(said)} pods it does not count, {what}; allowed: a time in RFC 3339 with its zone, not in the future"]
 
 
 def _resource(state: ClusterState, args: DefragmentationArgs) -> list[str]:

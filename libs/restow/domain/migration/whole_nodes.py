@@ -10,7 +10,7 @@ A pod that left without us, or whose successor came up elsewhere than planned, i
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
-from restow.domain.migration import holds, plan_order
+from restow.domain.migration import consents, holds, plan_order
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
@@ -32,6 +32,7 @@ class Whole:
         self._untouched: dict[Source, bool] = {}
         self._stays: dict[Source, Reason | None] = {}
         self._held: dict[Source, bool] = {}
+        self._agree: dict[Source, bool] = {}
         self._changed: dict[str, Millis] = {}
         self._asked: dict[Source, bool] = {}
 
@@ -78,6 +79,13 @@ class Whole:
         if key not in self._held:
             self._held[key] = all(_holds(self._state, one) for one in self.first(migration))
         return self._held[key]
+
+    def all_agree(self, migration: Migration) -> bool:
+        """Whether every workload of its node that is to be asked before its pod goes has agreed."""
+        key = self._key(migration)
+        if key not in self._agree:
+            self._agree[key] = all(one.step not in WAITING or consents.has_word(self._state, one) for one in self.first(migration))
+        return self._agree[key]
 
     def nobody_left(self, migration: Migration) -> bool:
         """Whether nobody's eviction has been decided yet."""

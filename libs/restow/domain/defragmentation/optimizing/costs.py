@@ -1,6 +1,7 @@
 """What moving a pod costs: 1000 for a move, and `costs` for what the pod is.
 
-`priority`: for each thousand of its priority, up to a thousand thousands. `age`: for each full hour that it has run, up to a week.
+`priority`: for each thousand of its priority, up to a thousand thousands. `age`: for each full hour of work that is lost, up to a week: since it was made, or
+saved its work last (`restow.dev/checkpointed-at`).
 `restarts`: for each restart of its containers, up to ten: who had trouble to come up may have it again. `gang`: where it is
 a member of one, whose other members may wait for it. `budget`: where a disruption budget is about it, in full where that allows
 one eviction or none now, otherwise shared by those that it allows. Who prefers not to be evicted costs one move more.
@@ -9,6 +10,7 @@ one eviction or none now, otherwise shared by those that it allows. Who prefers 
 from restow.contracts.events import BudgetObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.groups import group_of
+from restow.domain.hooks import work_since
 from restow.domain.protection import PREFER_NO_EVICTION
 from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
@@ -39,7 +41,7 @@ class Costs:
             priority = self._state.shapes[pod.shape].priority
             cost += said["priority"] * (min(max(priority, 0), MOST_PRIORITY) // 1000)
         if "age" in said and not new:
-            cost += said["age"] * min(max(self._time - pod.created, 0) // _HOUR, MOST_HOURS)
+            cost += said["age"] * min(max(self._time - work_since(pod, self._time), 0) // _HOUR, MOST_HOURS)
         if "restarts" in said and not new and (trouble := self._state.troubles.get(uid)) is not None:
             cost += said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
         if "gang" in said and group_of(pod) is not None:
