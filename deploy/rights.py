@@ -111,15 +111,15 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
     ),
     "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
     "garbage-collector": (
-        Rule("Classes of placeholders that nobody uses; get, because only those that this log made are deleted.", "scheduling.k8s.io", "priorityclasses", "get delete"),
-        Rule("Entries of moves that are over.", "restow.dev", "landings", "patch delete"),
+        Rule("Classes of placeholders that nobody uses.", "scheduling.k8s.io", "priorityclasses", "list delete"),
+        Rule("Entries of moves that are over.", "restow.dev", "landings", "list patch delete"),
     ),
 }
 """What they may do beside another scheduler, in the whole cluster."""
 HOLDS: dict[str, tuple[Rule, ...]] = {
     "scheduler-session": (Rule("Placeholders, and the two pods of the start-up check.", "", "pods", "get list create delete"),),
     "descheduler": (Rule("Whether a pod would get the gate: dry runs.", "", "pods", "create"),),
-    "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "delete"),),
+    "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "list delete"),),
 }
 """What they may do where the placeholders are."""
 NODES: dict[str, tuple[Rule, ...]] = {

@@ -18,10 +18,10 @@ from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
 from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
-from restow.kube import wire, wire_objects
+from restow.kube import wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, answered, path_of
-from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, read
+from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
 from restow.kube.placeholder import (
     NAMESPACE,
     Placeholder,
@@ -163,23 +163,6 @@ class Beside(Effects):
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
         return await self._bounded(lambda: self._delete(path, options))
 
-    async def drop_class(self, priority: int, log: str) -> DeleteOutcome:
-        """The class of placeholders of this priority, where this log made it. Pods that have it keep their priority; the next placeholder
-        makes it again."""
-        path = f"{d.PRIORITY_CLASSES.path}/{class_name(priority)}"
-
-        async def attempt() -> DeleteOutcome:
-            there = await read(self._client, _CLASSES, path)
-            if there is None or (there.metadata.labels or {}).get(LOG) != log:
-                return Done()
-            return await self._delete(path, {"preconditions": {"uid": there.metadata.uid}})
-
-        return await self._bounded(attempt)
-
-    async def drop_landing(self, log: str) -> DeleteOutcome:
-        """All of the log's entries, for good."""
-        return await self._bounded(lambda: self._delete(f"{LANDINGS}/{log}", {}))
-
     async def _delete(self, path: str, options: dict[str, Any]) -> DeleteOutcome:
         """One that is gone, or replaced by another, is done."""
         try:
@@ -259,9 +242,6 @@ class _LeaseSpec(msgspec.Struct):
 
 _pod = msgspec.json.Decoder(wire.Pod)
 _lease = msgspec.json.Decoder(_Lease)
-_CLASSES: d.Collection[wire_objects.Named] = d.Collection(
-    d.PRIORITY_CLASSES.name, d.PRIORITY_CLASSES.kind, d.PRIORITY_CLASSES.path, wire_objects.Named
-)
 
 
 def waits(pod: wire.Pod) -> bool:

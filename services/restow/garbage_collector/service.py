@@ -4,6 +4,7 @@ from restow.domain.config import GcConfig
 from restow.domain.gc import decider
 from restow.garbage_collector.conf import read
 from restow.garbage_collector.effects import executors
+from restow.garbage_collector.leftovers import Leftovers
 from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.service import Context, Parts, Service
 
@@ -21,4 +22,4 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
-    return Parts(executors=executors(context), tasks=[Keeper(context).run()])
+    return Parts(executors=executors(context), tasks=[Keeper(context).run(), Leftovers(context).run()])

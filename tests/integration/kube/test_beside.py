@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from restow.contracts.values import OwnerRef, PodShape
+from restow.domain.leftovers import Remove
+from restow.kube import leftovers
 from restow.kube.beside import LANDING, Beside, NotGated, timestamp
-from restow.kube.client import ApiStatus
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
 from restow.kube.placeholder import NAMESPACE, Hold, placeholder
 from restow.kube.reservation_objects import Created
@@ -94,18 +95,6 @@ async def test_a_placeholder_goes_once_and_another_of_its_name_stays(api, beside
     assert await beside.vacate(held) == Done()
     assert await there(api, held) == []
     assert await beside.vacate(held) == Done()
-
-
-async def test_a_class_is_dropped_by_the_log_that_made_it(api, beside):
-    await occupied(beside)
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses/restow-hold-7"
-    assert await beside.drop_class(7, "another") == Done()
-    assert (await api.read(path)).value == 7
-    assert await beside.drop_class(7, LOG) == Done()
-    with pytest.raises(ApiStatus, match="404"):
-        await api.client.get(path)
-    assert await beside.drop_class(7, LOG) == Done()
-    assert isinstance(await occupied(beside, slot="s-2"), PodRef)
 
 
 async def test_a_virtual_placeholder_is_nominated(api, beside):
@@ -205,12 +194,28 @@ async def test_a_lost_answer_lists_all_the_same(api, beside, fault, verb):
     assert (await listed(api))["spec"]["open"]["u-1"] == timestamp(1_000)
 
 
-async def test_a_landing_is_dropped_with_all_its_entries(api, beside):
+async def test_what_is_left_is_listed_by_its_log_and_removed_as_it_was(api, beside):
     await landings(api)
-    await beside.landing(LOG, {"u-1": 1_000})
-    assert await beside.drop_landing(LOG) == Done()
-    assert await beside.drop_landing(LOG) == Done()
-    assert json.loads(await api.client.get("/apis/restow.dev/v1/landings"))["items"] == []
+    held = await occupied(beside)
+    await beside.landing(LOG, {"u-1": 1_000, "u-2": 2_000})
+    found = {one.kind: one for one in await leftovers.listed(api.client)}
+    assert {kind: (one.name, one.log) for kind, one in found.items()} == {
+        "Pod": (held.name, LOG), "PriorityClass": ("restow-hold-7", LOG), "Landing": (LOG, LOG),
+    }  # fmt: skip
+    assert (found["Pod"].uid, found["Pod"].class_name, found["Pod"].canary) == (held.uid, "restow-hold-7", False)
+    assert found["Landing"].entries == {"u-1": 1_000, "u-2": 2_000}
+    await leftovers.remove(api.client, Remove(found["Landing"], ("u-1",)))
+    assert (await listed(api))["spec"]["open"] == {"u-2": timestamp(2_000)}
+    await leftovers.remove(api.client, Remove(found["Landing"], ("u-2",)))
+    assert (await listed(api))["spec"]["open"] == {"u-2": timestamp(2_000)}, "it has changed since it was looked at"
+    for one in found.values():
+        await leftovers.remove(api.client, Remove(one))
+        await leftovers.remove(api.client, Remove(one))
+    assert await leftovers.listed(api.client) == []
+
+
+async def test_without_the_crd_and_the_namespaces_nothing_is_left(api):
+    assert await leftovers.listed(api.client) == []
 
 
 async def test_without_the_crd_nobody_is_listed(beside):

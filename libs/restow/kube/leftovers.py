@@ -1,0 +1,81 @@
+"""Lists what moves beside another scheduler have made, by the label of their log, and removes it (`restow.domain.leftovers`)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from restow.contracts.ids import Millis
+from restow.contracts.times import millis
+from restow.domain.beside import NAMESPACES
+from restow.domain.leftovers import Leftover, Remove
+from restow.domain.other_schedulers import LOG
+from restow.kube import decode as d
+from restow.kube.beside import LANDINGS
+from restow.kube.canary import CANARY
+from restow.kube.client import ApiStatus, Client, answered, path_of
+
+_any = msgspec.json.Decoder(dict[str, Any])
+_ABSENT = (403, 404)
+"""deploy/beside is not applied."""
+
+
+async def listed(client: Client) -> list[Leftover]:
+    """Raises ApiStatus."""
+    paths = [*(path_of(d.PODS, namespace) for namespace in NAMESPACES), d.PRIORITY_CLASSES.path, LANDINGS]
+    found: list[Leftover] = []
+    for path in paths:
+        try:
+            answer = answered(_any, await client.get(path, (("labelSelector", LOG),)))
+        except ApiStatus as status:
+            if status.code in _ABSENT:
+                continue
+            raise
+        kind = {d.PRIORITY_CLASSES.path: "PriorityClass", LANDINGS: "Landing"}.get(path, "Pod")
+        found += _read(kind, answer.get("items") or ())
+    return found
+
+
+def _read(kind: Any, items: Any) -> Iterator[Leftover]:
+    for item in items:
+        meta, spec = item["metadata"], item.get("spec") or {}
+        labels = meta.get("labels") or {}
+        created = _time(meta.get("creationTimestamp"))
+        lifetime = spec.get("activeDeadlineSeconds") or 0
+        yield Leftover(
+            kind=kind, name=meta["name"], uid=meta["uid"], log=labels.get(LOG, ""), created=created, namespace=meta.get("namespace") or "",
+            until=Millis(created + 1000 * lifetime) if lifetime else Millis(0), canary=CANARY in labels,
+            class_name=spec.get("priorityClassName") or "", version=meta.get("resourceVersion") or "",
+            entries={uid: _time(until) for uid, until in (spec.get("open") or {}).items()},
+        )  # fmt: skip
+
+
+def _time(text: Any) -> Millis:
+    """0 for what is no time: it is over."""
+    try:
+        return millis(text)
+    except (TypeError, ValueError, AttributeError):
+        return Millis(0)
+
+
+async def remove(client: Client, one: Remove) -> None:
+    """As it was when it was listed: uid, and of entries the version, are preconditions. Raises ApiStatus."""
+    what = one.what
+    try:
+        if one.entries:
+            patch = {"metadata": {"resourceVersion": what.version}, "spec": {"open": dict.fromkeys(one.entries)}}
+            await client.patch(f"{LANDINGS}/{what.name}", patch)
+            return
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": what.uid}}
+        if what.kind == "Pod":
+            options["gracePeriodSeconds"] = 0
+        await client.delete(_path(what), options)
+    except ApiStatus as status:
+        if status.code not in (404, 409):
+            raise
+
+
+def _path(what: Leftover) -> str:
+    if what.kind == "Pod":
+        return path_of(d.PODS, what.namespace, what.name)
+    return f"{d.PRIORITY_CLASSES.path if what.kind == 'PriorityClass' else LANDINGS}/{what.name}"
