@@ -25,7 +25,7 @@ POLICY = f"{configs.policy()}  beside: [default-scheduler]\n  perNode: 50\n  hol
 
 
 @contextlib.contextmanager
-def services(lab: Lab) -> Iterator[Running]:
+def services(lab: Lab, policy: str = POLICY) -> Iterator[Running]:
     """`restow up` on the lab, with its own broker; then everything of it is gone."""
     with tempfile.TemporaryDirectory(prefix="restow-beside-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -37,7 +37,7 @@ def services(lab: Lab) -> Iterator[Running]:
         shutil.copy(admin, accounts / "admin.yaml")
         for service in SERVICES:
             shutil.copy(lab.kubeconfig(lab.account(service.replace("_", "-")), service), accounts / f"{service}.yaml")
-        with up(running, ["--kube", str(accounts)], POLICY):
+        with up(running, ["--kube", str(accounts)], policy):
             yield running
 
 
