@@ -108,6 +108,7 @@ BESIDE_OTHERS: dict[str, tuple[Rule, ...]] = {
         Rule("The gate of a successor; the guard (guard.yaml) lets nothing else of it be changed.", "", "pods", "patch"),
         Rule("Classes of placeholders, with the priority of the pods that they hold for.", "scheduling.k8s.io", "priorityclasses", "create"),
         Rule("Which kube-scheduler leads: a new one does not know the guards' nominations until they are touched, and is asked anew whether it honours any.", "coordination.k8s.io", "leases", "get", "kube-scheduler"),
+        Rule("Whose new pods wait: owners of Reservations.", "restow.dev", "landings", "create patch"),
     ),
     "descheduler": (Rule("Whose new pods wait.", "restow.dev", "landings", "create patch"),),
     "garbage-collector": (

@@ -33,7 +33,8 @@ def test_its_rights_are_those_that_are_shipped():
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="the walk needs kubectl")
 def test_its_commands_run_as_they_stand(tmp_path):
-    (printed,) = walk(PAGE, tmp_path)
+    printed, reserved = walk(PAGE, tmp_path)
+    assert re.search(r"nightly\S* on node-\d+|node-\d+.*nightly", reserved), reserved
     assert "1 landed in" in printed
     assert re.search(r"landed +default/web-\S+ on node-\d+ as web-", printed), printed
 

@@ -131,6 +131,11 @@ class Story:
         uid, waiting, state = self.pick(PODS), self.waiting(), self.state
         charged = list(state.charges) or PODS
         social = tuple(u for u in state.queue if state.pods[u].fact.shape == "social")
+        if state.gated and self.likely(20):
+            who = self.pick(list(state.gated))
+            held = [(uid, name, one.node) for uid, slots in state.slots.items() for name, one in slots.items() if one.phase is SlotPhase.HELD]
+            hold = self.pick(held) if held and self.likely(50) else None
+            return e.PodLetGo(who) if hold is None else e.HandedOver(*hold[:2], who, hold[2])
         if self.likely(20):
             return e.Nominated(waiting, self.pick(KEPT), NOW + 5, self.pick(SHARES), (self.pick(charged),))
         return self.pick((
@@ -171,6 +176,7 @@ class Story:
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
             e.HoldReady(hold, slot),
+            self.pick((e.OwnersGated(hold, self.pick((0, NOW + 9))), e.OwnersUnlisted(hold), e.PodLetGo(self.pick(list(self.state.gated) or PODS)))),
             e.HoldReleased(hold, slot, self.pick(("Deleted", "Preempted"))),
             e.ReservationGone(hold) if self.likely(30) else e.Expired(hold),
         ))  # fmt: skip
@@ -249,6 +255,7 @@ class Story:
         return self.pick((
             e.Synced("pods", str(number)),
             e.SessionLed(self.pick((1, 2, 9)), "x"),
+            e.NominationsChecked(self.pick(("volcano", "default-scheduler")), self.pick(("honoured", "ignored", "unknown")), "x"),
             e.PriorityClassObserved(name, 1),
             e.NamespaceObserved(name, {"team": "x"}),
             e.QuotaObserved("default", name, "u", self.pick(((), ("pods",)))),

@@ -139,6 +139,13 @@ class ReportHold(Command, tag="report_hold"):
     message: str
 
 
+class ReportOwners(Command, tag="report_owners"):
+    """The API has let go of the entry of a Reservation's owners in the Landing."""
+
+    time: Millis
+    reservation: ReservationUid
+
+
 class ReportLanding(Command, tag="report_landing"):
     """The API has taken the entry of a migration's controller in the Landing, or has let go of it (`until` is 0)."""
 
@@ -255,6 +262,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportHold,
     ReportSlot,
     ReportLanding,
+    ReportOwners,
     RefusePlaceholder,
     ReportNominations,
     ReportConsent,

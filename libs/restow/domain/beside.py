@@ -24,7 +24,7 @@ from restow.domain import nomination_checks as checks
 from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.node_table import WHOLE
-from restow.domain.other_schedulers import LOG
+from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
@@ -89,12 +89,11 @@ def guard_of(id: MigrationId) -> SlotKey:
 
 
 def needs_placeholder(state: Maps, key: SlotKey, slot: Slot) -> bool:
-    """Whether the slot is a migration's, of a pod that another scheduler places."""
-    record = state.reservations.get(key[0])
-    migration = state.migrations.get(record.fact.migration) if record is not None else None  # type: ignore[call-overload]
-    if migration is None or migration.reservation != key[0]:
+    """Whether the slot is for a pod that another scheduler places: a migration's, or one of a Reservation that is held for that one."""
+    if state.shapes[slot.shape].scheduler in state.session_config.scheduler_names or (record := state.reservations.get(key[0])) is None:
         return False
-    return state.shapes[slot.shape].scheduler not in state.session_config.scheduler_names
+    migration = state.migrations.get(record.fact.migration)
+    return (migration is not None and migration.reservation == key[0]) or bool(held_for(state, record))
 
 
 def is_embodied(state: Maps, key: SlotKey, slot: Slot) -> bool:
@@ -306,15 +305,33 @@ def _waiting(state: Maps) -> Iterator[MigrationId]:
             yield migration.id
 
 
-def astray(state: Maps) -> list[PodUid]:
-    """Pods that a slot was handed over to, that their scheduler has not bound, and whose move is over: they are that scheduler's alone."""
-    return [uid for uid in state.to_land if uid not in state.successors]
+def astray(state: Maps, now: Millis) -> list[PodUid]:
+    """Pods that a slot was handed over to, that their scheduler has not bound, and whose move is over: they are that scheduler's alone. Who got a slot of a
+    Reservation is, when he has been free to be bound for a while."""
+    return [uid for uid in state.to_land if uid not in state.successors and not (_has_slot(state, uid) and (state.pods[uid].fact.landing or now < goes_astray(state, uid)))]
+
+
+def goes_astray(state: Maps, pod: PodUid) -> Millis:
+    return Millis(state.placed[pod].at + PATIENCE)
+
+
+def _has_slot(state: Maps, pod: PodUid) -> bool:
+    """Of a Reservation that is held for its scheduler."""
+    hold = state.placed[pod].hold
+    record = state.reservations.get(hold[0]) if hold is not None else None
+    return record is not None and bool(held_for(state, record))
+
+
+def astray_at(state: Maps) -> Millis | None:
+    """When the next of them is nobody's business any more."""
+    return min((goes_astray(state, uid) for uid in state.to_land if uid not in state.successors and not state.pods[uid].fact.landing), default=None)
 
 
 # -- what is owed ------------------------------------------------------------------------------------------------------------
 
 
-def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[Effect]:
+def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callable[[PodUid], bool]) -> Iterator[Effect]:
+    """`owns`: whether a gated pod may get a slot of a Reservation: the session says if not (`PodLetGo`)."""
     reservations = state.slots.keys() if touched is None else touched.reservations
     for uid in reservations:
         for name in state.slots.get(uid, ()):
@@ -336,11 +353,13 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun) -> Iterator[E
     if state.gated:
         wanted = expected(state, state.gated, may_run)
         for pod in state.gated:
-            if pod not in wanted and _may_let_go(state, pod):
+            if pod not in wanted and not owns(pod) and _may_let_go(state, pod):
                 yield LetGo(pod)
 
 
-def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo, may_run: MayRun) -> bool:
+def owed(
+    state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo, may_run: MayRun, owns: Callable[[PodUid], bool]
+) -> bool:
     match effect:
         case CreatePlaceholder(reservation=uid, slot=name):
             return lacks_placeholder(state, (uid, name))
@@ -349,7 +368,7 @@ def owed(state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | Let
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, state.gated, may_run)
+            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, state.gated, may_run) and not owns(pod)
 
 
 def _may_let_go(state: Maps, pod: PodUid) -> bool:

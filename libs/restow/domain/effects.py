@@ -48,6 +48,13 @@ class LetGo(Effect):
     pod: PodUid
 
 
+class ListOwners(Effect):
+    """Have the API gate pods that the Reservation's owners match before `until`; 0: no more."""
+
+    reservation: ReservationUid
+    until: Millis
+
+
 class OpenLanding(Effect):
     """Have the API gate what the controller of a migration's pod makes before `until`."""
 

@@ -2,7 +2,8 @@
 
 The schedulers that a Reservation is for are those of its templates. One that names none that is among the session's
 `scheduler_names` is somebody else's: it is not reviewed, gets no status and no Event, nothing is held for it, and its object is never
-deleted. One that names none at all is ours: its pods' scheduler is then `default-scheduler`, which serves no Reservations (in
+deleted. Where the descheduler's policy names that scheduler (`beside`), the capacity is held all the same, with placeholders for that scheduler to see
+(`restow.domain.beside`). One that names none at all is ours: its pods' scheduler is then `default-scheduler`, which serves no Reservations (in
 Koordinator's scheduler an empty name means its profile of that name). What Restow makes for a migration is ours.
 
 Of two installations on one API server each leaves alone what the other makes: every object that Restow makes names the log that it was
@@ -37,12 +38,26 @@ def schedulers(state: Maps, record: Reservation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in said if name != UNNAMED))
 
 
+def held_for(state: Maps, record: Reservation) -> str:
+    """The other scheduler for whose pods it is held with placeholders: all of its templates are for that one, which `beside` names. `default-scheduler` counts
+    where `spec.schedulerName` says so: a template that says nothing is for that one, too. Empty where it is not so."""
+    spec, beside = record.spec or record.fact.spec, state.migration_config.beside
+    if not beside or spec is None or not spec.tasks or other_log(state, record.fact):
+        return ""
+    named = {state.shapes[task.shape].scheduler for task in spec.tasks}
+    one = min(named)
+    if len(named) > 1 or one not in beside or one in state.session_config.scheduler_names or (one == UNNAMED and spec.scheduler != UNNAMED):
+        return ""
+    migration = state.migrations.get(record.fact.migration)
+    return "" if migration is not None and migration.reservation == record.fact.reservation else one
+
+
 def other_scheduler(state: Maps, record: Reservation) -> str:
     """The scheduler that it is for; empty where it is ours. What another Restow has made is for that one's session."""
     if log := other_log(state, record.fact):
         return f"restow, of log {log}"
     named = schedulers(state, record)
-    if not named or any(name in state.session_config.scheduler_names for name in named):
+    if not named or held_for(state, record) or any(name in state.session_config.scheduler_names for name in named):
         return ""
     migration = state.migrations.get(record.fact.migration)
     return "" if migration is not None and migration.reservation == record.fact.reservation else named[0]

@@ -84,6 +84,7 @@ class ClusterState(Charges):
             self.capacity_epoch += 1  # a slot may wait for it, or it is let go
         elif not awaits:
             self.drop(self.gated, pod)
+            self.drop(self.passed, pod)
         if ours_to_land and pod in self.placed and known is not None and known.live.node is None and not known.live.deleting:
             self.put(self.to_land, pod, None)
         else:

@@ -239,6 +239,10 @@ class Maps:
     """The same by slot: the first where there are several."""
     gated: dict[PodUid, None] = stored(dict)
     """Pods of other schedulers that only our gate keeps from them, or that may follow one that was moved, and to which no slot was handed over, in order."""
+    passed: dict[PodUid, None] = stored(dict)
+    """Of these, owners of Reservations who get nothing of them."""
+    owner_gates: dict[ReservationUid, Millis] = stored(dict)
+    """Reservations whose owners the API gates, and until when; 0 where it is to let go of that."""
     to_land: dict[PodUid, None] = stored(dict)
     """Pods of other schedulers to which a slot was handed over, and which are not bound."""
 

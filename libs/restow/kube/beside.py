@@ -1,13 +1,14 @@
 """Effects beside another scheduler: gate, nominate, swap. Each is safe to repeat and safe to be late; a lost answer is never taken for a failure.
 
     landing    lists controllers whose new pods wait        gated      asks the API whether it would let one of them wait
+    owners     lists labels whose new pods wait
     occupy     makes a placeholder                           vacate     removes it
     guard      makes a virtual one, which is never bound
     land       nominates, removes the placeholder, removes the gate: in this order no moment is unguarded
     let_go     removes the gate                              touch      makes the scheduler read a nomination again
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,25 +62,31 @@ class Beside(Effects):
     async def landing(self, log: str, entries: Mapping[str, int | None]) -> PatchOutcome:
         """Makes these entries of the log's Landing so: controller's uid → until (ms), None takes it off. Other entries stay.
         `Refused` with 404 where the CRD is not installed."""
-        said = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
-        listed = {uid: time for uid, time in said.items() if time is not None}
-        patch = {"spec": {"open": said}}
+        return await self._list(log, "open", {uid: None if until is None else timestamp(until) for uid, until in entries.items()})
+
+    async def owners(self, log: str, reservation: str, namespace: str, labels: Sequence[Mapping[str, str]], until: int) -> PatchOutcome:
+        """The same of a Reservation: new pods of this namespace (empty: of any) wait that have all of one of these sets of labels. `until` 0 takes it off."""
+        entry = {"namespace": namespace, "labels": labels, "until": timestamp(until)} if until else None
+        return await self._list(log, "owners", {reservation: entry})
+
+    async def _list(self, log: str, field: str, said: Mapping[str, Any]) -> PatchOutcome:
+        listed = {key: one for key, one in said.items() if one is not None}
 
         async def attempt() -> PatchOutcome:
             try:
-                await self._client.patch(f"{LANDINGS}/{log}", patch)
+                await self._client.patch(f"{LANDINGS}/{log}", {"spec": {field: said}})
             except ApiStatus as status:
                 if status.code != 404:
                     raise
                 if listed:
-                    await self._make_landing(log, listed)
+                    await self._make_landing(log, {field: listed})
             return Done()
 
         return await self._bounded(attempt)
 
-    async def _make_landing(self, log: str, listed: Mapping[str, str]) -> None:
+    async def _make_landing(self, log: str, spec: Mapping[str, Any]) -> None:
         metadata = {"name": log, "labels": {"app.kubernetes.io/managed-by": "restow", LOG: log}}
-        body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": metadata, "spec": {"open": listed}}
+        body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": metadata, "spec": spec}
         try:
             await self._client.create(LANDINGS, body)
         except ApiStatus as status:

@@ -15,11 +15,12 @@ from types import MappingProxyType
 import msgspec
 
 from restow.contracts import values as v
-from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.ids import MigrationId, Millis, ReservationUid
 from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
 from restow.domain.nomination_checks import hold_priority
 from restow.domain.other_schedulers import LOG
+from restow.domain.records import Reservation
 from restow.domain.selectors import selects
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
@@ -157,12 +158,15 @@ class ClassMetadata(Json, frozen=True):
 
 
 def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
-    """Of a migration's slot, or the guard of its pod's old node. None where the pod to be moved is gone: then there is nobody to hold for."""
+    """Of a slot, or the guard of its pod's old node. None where a pod to be moved is gone: then there is nobody to hold for."""
     if key[0] == GUARD:
         return _guard(state, key)
     reservation, name = key
     slot = state.slots[reservation][name]
-    migration = state.migrations[state.reservations[reservation].fact.migration]  # type: ignore[index]
+    record = state.reservations[reservation]
+    if not _is_moved(state, reservation):
+        return _reserved(state, key, record, now)
+    migration = state.migrations[record.fact.migration]
     pod = state.fact_of(migration.move.pod)
     if pod is None:
         return None
@@ -187,6 +191,32 @@ def _guard(state: ClusterState, key: SlotKey) -> Placeholder | None:
         log=state.log, slot="/".join(key), node=migration.move.source, namespace=pod.namespace, labels=pod.labels, migration=migration.id, virtual=True,
     )  # fmt: skip
     return placeholder(state.shapes[migration.shape], hold)
+
+
+def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Millis) -> Placeholder | None:
+    """Of a Reservation's own slot, for whoever comes: it ends by itself a while after the Reservation has, if that ends."""
+    slot = state.slots[key[0]][key[1]]
+    task = next((one for one in record.spec.tasks if one.name == slot.task), None) if record.spec is not None else None
+    if task is None:
+        return None
+    lifetime = max(record.expires + LEFT_OVER - now, LEFT_OVER) // 1000 if record.expires else 0
+    shape = msgspec.structs.replace(state.shapes[slot.shape], priority=priority_of(state, key))
+    return placeholder(shape, Hold(state.log, "/".join(key), slot.node, task.namespace, task.labels, lifetime=lifetime))
+
+
+def priority_of(state: ClusterState, key: SlotKey) -> int:
+    """Of a slot's placeholder. A Reservation's template may name a class, whose worth is said only when a pod is made."""
+    id = state.slots[key[0]][key[1]].shape
+    shape, priority = state.shapes[id], hold_priority(state, id)
+    if shape.priority or _is_moved(state, key[0]):
+        return priority
+    named = (one.value for one in state.priority_classes.values() if (one.name == shape.priority_class if shape.priority_class else one.default))
+    return next(named, 0) + priority
+
+
+def _is_moved(state: ClusterState, reservation: ReservationUid) -> bool:
+    migration = state.migrations.get(state.reservations[reservation].fact.migration)
+    return migration is not None and migration.reservation == reservation
 
 
 def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:

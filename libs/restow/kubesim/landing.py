@@ -1,7 +1,7 @@
 """The one admission policy that kubesim knows: Restow's `restow-landing`, which makes awaited successors wait.
 
 kubesim has no CEL. It looks for a policy and a binding of that name, and then does what deploy/beside/landing.yaml says: a new pod gets
-the gate if it has no node, its controller is listed in a Landing, and the listed instant is still to come. Of the objects it reads the
+the gate if it has no node, its controller, or its labels, are listed in a Landing, and the listed instant is still to come. Of the objects it reads the
 policy's namespaceSelector and paramKind, and the binding's paramRef (name or selector); expressions are not read.
 """
 
@@ -23,7 +23,7 @@ def gate(store: Store, pod: Obj) -> None:
     """Adds the gate, and the annotation that says for whom, where the policy would. Fails open: what cannot be read lists nobody."""
     policy = store.find(MUTATINGPOLICIES, "", POLICY)
     spec, owner = pod.get("spec") or {}, controller_of(pod)
-    if policy is None or owner is None or spec.get("nodeName"):
+    if policy is None or spec.get("nodeName"):
         return
     selector = dig(policy, "spec", "matchConstraints", "namespaceSelector")
     namespace = store.find(NAMESPACES, "", pod["metadata"].get("namespace", ""))
@@ -35,9 +35,10 @@ def gate(store: Store, pod: Obj) -> None:
     # The API server's managedFields say whole seconds.
     now = float(int(store.clock().timestamp()))
     for landing in _landings(store, policy):
-        if now >= _until(landing, owner["uid"]):
+        until = _until(landing, owner, pod, now)
+        if not until:
             continue
-        meta, said = pod["metadata"], f"{landing['metadata']['name']} {landing['spec']['open'][owner['uid']]}"
+        meta, said = pod["metadata"], f"{landing['metadata']['name']} {until}"
         pod["metadata"] = {**meta, "annotations": {**(meta.get("annotations") or {}), GATE: said}}
         pod["spec"] = {**spec, "schedulingGates": [*gates, {"name": GATE}]}
 
@@ -57,9 +58,19 @@ def _landings(store: Store, policy: Obj) -> Iterator[Obj]:
                 yield landing
 
 
-def _until(landing: Obj, uid: str) -> float:
-    """Seconds since 1970; 0 for a controller that is not listed."""
+def _until(landing: Obj, owner: Obj | None, pod: Obj, now: float) -> str:
+    """As it is listed, by its controller or by its labels; empty for a pod that is not listed, or whose entry is over."""
+    labels, namespace = labels_of(pod), pod["metadata"].get("namespace", "")
+    said = [] if owner is None else [dig(landing, "spec", "open", owner["uid"], default="")]
+    for entry in dig(landing, "spec", "owners", default={}).values():
+        if entry["namespace"] in ("", namespace) and any(one.items() <= labels.items() for one in entry["labels"]):
+            said.append(entry["until"])
+    return next((until for until in said if now < _seconds(until)), "")
+
+
+def _seconds(said: str) -> float:
+    """Since 1970; 0 for what is no instant."""
     try:
-        return seconds_of(dig(landing, "spec", "open", uid, default=""))
+        return seconds_of(said)
     except (TypeError, ValueError):
         return 0.0

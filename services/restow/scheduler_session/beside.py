@@ -4,13 +4,13 @@ from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
 from restow.domain.beside import GUARD, placeholder_of, steps_aside_at
-from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo
-from restow.domain.nomination_checks import hold_priority
+from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
+from restow.domain.reservation.beside import labels_of
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.beside import Beside
 from restow.kube.event_recorder import Notice, Regarding
-from restow.kube.placeholder import of_slot
+from restow.kube.placeholder import of_slot, priority_of
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
@@ -36,7 +36,7 @@ class BesideEffects:
             migration = state.migrations[MigrationId(effect.slot)]
             made = self._kube.guard(manifest, state.shapes[migration.shape].priority, state.log, migration.move.source)
         else:
-            made = self._kube.occupy(manifest, hold_priority(state, state.slots[effect.reservation][effect.slot].shape), state.log)
+            made = self._kube.occupy(manifest, priority_of(state, (effect.reservation, effect.slot)), state.log)
         match await made:
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip() + LACKING * (code == 404)
@@ -61,6 +61,15 @@ class BesideEffects:
             note = f"{effect.node} was held for it, and is left to it now: {state.shapes[pod.shape].scheduler} binds it"
             self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "Landing", "Landing", note))
         return Done()
+
+    async def list_owners(self, effect: ListOwners, state: ClusterState) -> Answer:
+        """Without the CRD nobody is gated: owners go their way, and the capacity is held."""
+        record = state.reservations.get(effect.reservation)
+        namespace, labels = ("", []) if record is None else (record.fact.namespace, labels_of(record))
+        outcome = await self._kube.owners(state.log, effect.reservation, namespace, labels, effect.until)
+        if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and (effect.until or outcome.code != 404)):
+            return later(outcome)
+        return Done() if effect.until else Report(c.ReportOwners(self._context.clock.now(), effect.reservation))
 
     async def let_go(self, effect: LetGo, state: ClusterState) -> Answer:
         outcome = await self._kube.let_go(_ref(state.pods[effect.pod].fact))

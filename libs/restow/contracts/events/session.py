@@ -87,6 +87,26 @@ class HandedOver(Event, tag="session.handed_over"):
     cores: tuple[Int, ...] = ()
 
 
+class OwnersGated(Event, tag="session.owners_gated"):
+    """Pods that a Reservation's owners match are gated by the API until then, so that their scheduler does not look at them before a slot is handed over to them. 0: they
+    are gated no more. Only of Reservations for pods that another scheduler places."""
+
+    reservation: ReservationUid
+    until: Millis
+
+
+class OwnersUnlisted(Event, tag="session.owners_unlisted"):
+    """The API has let go of the entry of a Reservation's owners."""
+
+    reservation: ReservationUid
+
+
+class PodLetGo(Event, tag="session.pod_let_go"):
+    """A gated pod owns a Reservation and gets nothing of it: its scheduler places it like any other."""
+
+    pod: PodUid
+
+
 class HoldReleased(Event, tag="session.hold_released"):
     """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node can
     no longer have that much), HoldStolen (its placeholder is gone), `PlaceholderRefused: …`."""

@@ -366,7 +366,30 @@ def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
     rephase(state, event.reservation)
 
 
+def owners_gated(state: ClusterState, event: e.OwnersGated) -> None:
+    if event.until and event.reservation not in state.reservations:
+        return _void(state, event)
+    state.put(state.owner_gates, event.reservation, event.until)
+    state.touched.reservations[event.reservation] = None
+
+
+def owners_unlisted(state: ClusterState, event: e.OwnersUnlisted) -> None:
+    if state.owner_gates.get(event.reservation) != 0:
+        return _void(state, event)
+    state.drop(state.owner_gates, event.reservation)
+
+
+def pod_let_go(state: ClusterState, event: e.PodLetGo) -> None:
+    if event.pod not in state.gated:
+        return _void(state, event)
+    state.put(state.passed, event.pod, None)
+    state.touched.pods[event.pod] = None
+
+
 RULES: Rules = {
+    e.OwnersGated: owners_gated,
+    e.OwnersUnlisted: owners_unlisted,
+    e.PodLetGo: pod_let_go,
     e.PodPlaced: pod_placed,
     e.PodReleased: pod_released,
     e.HoldPlaced: hold_placed,

@@ -6,8 +6,9 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
-from restow.domain.other_schedulers import OTHER_SCHEDULER, other_log, other_scheduler
+from restow.domain.other_schedulers import OTHER_SCHEDULER, held_for, other_log, other_scheduler
 from restow.domain.records import FINAL, Reservation
+from restow.domain.reservation import beside
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched
 
@@ -61,6 +62,9 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     wrong = problem(state, fact.spec, record.spec)
     if wrong is not None:
         return e.ReservationRefused(uid, fact.generation, *wrong, record.revision)
+    scheduler = held_for(state, record)
+    if scheduler and (said := beside.problem(state, scheduler, fact.spec, record.spec if record.alive else None)):
+        return e.ReservationRefused(uid, fact.generation, "InvalidSpec", said, record.revision)
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
     slots = sum(task.replicas for task in fact.spec.tasks)
     known = migration is not None and migration.reservation == uid

@@ -11,6 +11,7 @@ import msgspec
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.domain import resources as r
+from restow.domain.other_schedulers import held_for
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.reservation.owner_keys import ByOwner
 from restow.domain.reservation.owner_matching import is_migration_hold, owned
@@ -150,6 +151,8 @@ class HoldIndex:
             return None
         if spec.match_policy == "PodSpec" and state.shapes[slot.shape].spec_digest != state.shapes[shape].spec_digest:
             return None
+        if state.migration_config.beside and held_for(state, record) != self._elsewhere(shape):
+            return None
         known = self._known.get(key[0])
         fixed = None if known is None else known.fixed.get(key[1])
         if fixed is None:
@@ -159,6 +162,11 @@ class HoldIndex:
                 known.fixed[key[1]] = fixed
         covers, full = self._suits(slot, shape)
         return *fixed[0], *self._ports(slot, shape, spec.allocate_once), -covers, -full, *fixed[1]
+
+    def _elsewhere(self, shape: ShapeId) -> str:
+        """The scheduler of such pods, where that is another one."""
+        scheduler = self._state.shapes[shape].scheduler
+        return "" if scheduler in self._state.session_config.scheduler_names else scheduler
 
     def _ports(self, slot: Slot, shape: ShapeId, once: bool) -> tuple[int, int]:
         """How many of the host ports that the pod asks for the hold does not keep for it, and how many that it does not ask for

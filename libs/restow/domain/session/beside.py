@@ -1,26 +1,31 @@
 """What a session does for pods that another scheduler binds (`restow.domain.beside`): it hands held slots over to those that only our gate
 keeps from that scheduler, and nothing else."""
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import PodLetGo, PodObserved
 from restow.contracts.ids import NodeName
 from restow.domain.beside import is_kept_from, is_others
 from restow.domain.predicates import switches, why_not
+from restow.domain.reservation.beside import owns
 from restow.domain.session.jobs import single
 from restow.domain.session.session import Session
 from restow.domain.state_maps import Maps
 
 
 def land(session: Session) -> None:
-    """Each in its turn takes the slot that its predecessor has left to it, if that is held by now. Queues and plugins that are about ours have no say."""
+    """Each in its turn takes the slot that its predecessor has left to it, if that is held by now, or one of a Reservation that it owns. Queues and plugins
+    that are about ours have no say."""
     state = session.state
-    if not session.offers.left_behind:
+    if not session.offers.left_behind and not state.owner_gates:
         return
     for uid in sorted(state.gated, key=state.order_of):
         pod = state.pods[uid].fact
         if is_others(state, pod):
             continue
-        if (left := session.offers.holds_left(pod)) and not is_kept_from(state, left[0]):
-            session.hand_over(single(state, pod), pod)
+        if left := session.offers.holds_left(pod):
+            if not is_kept_from(state, left[0]):
+                session.hand_over(single(state, pod), pod)
+        elif owns(state, uid) and session.hand_over(single(state, pod), pod) is None:
+            session.events.append(PodLetGo(uid))
 
 
 def may_run(state: Maps, pod: PodObserved, node: NodeName) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName
+from restow.domain.beside import needs_placeholder
 from restow.domain.predicates import static_mask
 from restow.domain.records import ON_NODE
 from restow.domain.reservation.owner_matching import is_migration_hold
@@ -74,7 +75,8 @@ def _gives(session: Session, key: SlotKey, node: NodeName) -> bool:
     state = session.state
     slot = session.offers.slot(key)
     # This session may have moved it.
-    if slot.node != node:
+    if slot.node != node or needs_placeholder(state, key, slot):
+        # A placeholder lends nothing.
         return False
     return slot.phase in ON_NODE and key not in state.to_release and not is_migration_hold(state, state.reservations[key[0]])
 

@@ -16,10 +16,12 @@ from restow.domain.effects import (
     EvictVictim,
     Land,
     LetGo,
+    ListOwners,
     TellNominated,
     TellUnschedulable,
 )
 from restow.domain.memo import kept
+from restow.domain.reservation import beside as reserved
 from restow.domain.session import opening, statuses
 from restow.domain.session.beside import land, may_run
 from restow.domain.session.hold_releases import rejections, releases
@@ -63,13 +65,17 @@ class SessionDecider:
                 return beside.lost_to(state, reservation, slot, reason)
             case c.ReportNominations():
                 return nomination_checks.decide(command)
+            case c.ReportOwners(reservation=reservation):
+                return (e.OwnersUnlisted(reservation),) if state.owner_gates.get(reservation) == 0 else ()
             case c.RefusePreemption(pod=pod, reason=reason):
                 return refuse(state, pod, reason)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
         pace = kept(state, Pace)
-        if state.to_release or state.queue or state.whole or state.stranded() or beside.astray(state) or rejections(state) or _to_settle(state, now):
+        if reserved.gates(state, now):
+            return c.Schedule(now, LIMIT, pace.turn)
+        if state.to_release or state.queue or state.whole or state.stranded() or beside.astray(state, now) or rejections(state) or _to_settle(state, now):
             return c.Schedule(now, LIMIT, pace.turn)
         waiting = state.slot_queue or state.gated or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         moved = pace.rested != state.capacity_epoch or pace.last(state) > now + PUT_BACK
@@ -80,7 +86,8 @@ class SessionDecider:
     def deadline(self, state: ClusterState) -> Millis | None:
         # Not after the log's time: what has passed before a fact was written is still to be looked at.
         pace = kept(state, Pace)
-        when = opening.deadline(state, pace.last(state))
+        times = (opening.deadline(state, pace.last(state)), beside.astray_at(state), reserved.renewed_at(state))
+        when = min((at for at in times if at is not None), default=None)
         if not pace.left:
             return when
         following = Millis(pace.last(state) + GAP)
@@ -105,7 +112,8 @@ class SessionDecider:
                 effects.append(EvictVictim(pod))
         effects += statuses.pending(state, touched)
         if state.placeholders or state.gated or state.to_land or state.migration_config.beside:
-            effects += beside.pending(state, touched, may_run)
+            effects += beside.pending(state, touched, may_run, lambda pod: reserved.owns(state, pod))
+        effects += (ListOwners(uid, until) for uid, until in state.owner_gates.items() if touched is None or uid in touched.reservations)
         return effects
 
     def owed(self, state: ClusterState, effect: Effect) -> bool:
@@ -122,7 +130,9 @@ class SessionDecider:
             case EvictVictim(pod=pod):
                 return pod in state.victims_of
             case CreatePlaceholder() | DeletePlaceholder() | Land() | LetGo():
-                return beside.owed(state, effect, may_run)
+                return beside.owed(state, effect, may_run, lambda pod: reserved.owns(state, pod))
+            case ListOwners(reservation=uid, until=until):
+                return state.owner_gates.get(uid) == until
         return statuses.owed(state, effect)
 
 
@@ -163,7 +173,7 @@ class Pace:
 
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it frees capacity. Then the actions, in the order of the configuration."""
-    if released := releases(state, limit):
+    if released := [*reserved.gates(state, now), *releases(state, now, limit)]:
         kept(state, Pace).rested = -1
         return released
     epoch = state.capacity_epoch

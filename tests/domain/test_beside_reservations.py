@@ -1,0 +1,200 @@
+"""Reservations for pods that another scheduler places: held by placeholders, and handed over to owners whom only our gate keeps from that scheduler."""
+
+import pytest
+from domain.build import NOW, changed, configured, given, node, owner, pod, reservation, run, shape, then
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import beside, config, session
+from restow.domain import reservation as reservations
+from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
+from restow.domain.other_schedulers import held_for, other_scheduler
+from restow.domain.records import ReservationPhase as P
+from restow.domain.records import SlotPhase
+from restow.domain.snapshot import dump, load
+
+VOLCANO, STOCK = "volcano", "default-scheduler"
+MINE = {"app": "owner"}
+FOR = 600_000
+
+
+def world(*more, schedulers=(VOLCANO,), **asked):
+    shapes = [shape("s", cpu=3_000, scheduler=VOLCANO), shape("stock", cpu=3_000, scheduler=STOCK), shape("ours", cpu=3_000)]
+    conf = configured("migration", config.MigrationConfig(beside=schedulers))
+    kind = asked.pop("kind", "s")
+    return given(conf, node("a", cpu=4_000), shapes, *more, reservation("r", ("t", 1, kind), match_policy="Owner", **asked), time=NOW)
+
+
+def answers(state, after=0):
+    found = run(state, reservations.decider, c.Review(NOW + after))
+    while (command := session.decider.due(state, NOW + after)) is not None:
+        found += run(state, session.decider, command)
+    return found
+
+
+def owes(state):
+    return list(session.decider.pending(state, None))
+
+
+def placeholder(state, uid="h", kind="s"):
+    (name,) = state.slots["r"]
+    return pod(uid, kind, namespace="restow-holds", labels={"restow.dev/log": state.log}, annotations={beside.SLOT: f"r/{name}"})
+
+
+def held(state, kind="s"):
+    """Its placeholder runs."""
+    answers(state)
+    then(state, placeholder(state, kind=kind), changed("h", node="a", phase="Running", ready=True))
+    answers(state)
+    return state
+
+
+def comes(state, uid="p", kind="s", **more):
+    then(state, pod(uid, kind, **{"labels": MINE, "gated": True, "landing": True} | more))
+    return answers(state)
+
+
+def slot(state):
+    (one,) = state.slots["r"].values()
+    return one
+
+
+def free(state, name="a"):
+    return int(state.table.free[state.table.rows[name], state.table.columns["cpu"]])
+
+
+def test_its_slot_waits_for_a_placeholder_and_is_available_once_that_runs():
+    state = world()
+    answers(state)
+    assert (slot(state).phase, slot(state).reason, free(state)) == (SlotPhase.WAITING, beside.PLACEHOLDER, 1_000)
+    assert owes(state) == [CreatePlaceholder("r", "t-0")]
+    held(state)
+    assert (slot(state).phase, state.phases["r"].phase, free(state)) == (SlotPhase.HELD, P.AVAILABLE, 1_000)
+
+
+def test_its_owners_are_gated_while_it_holds_and_the_entry_is_renewed_before_it_ends():
+    state = held(world())
+    assert state.owner_gates == {"r": NOW + FOR}
+    assert owes(state) == [ListOwners("r", NOW + FOR)]
+    assert session.decider.deadline(state) == NOW + FOR // 2 + 1
+    assert session.decider.due(state, NOW + FOR // 2) is None
+    answers(state, FOR // 2 + 1)
+    assert state.owner_gates == {"r": NOW + FOR // 2 + 1 + FOR}
+    assert not session.decider.owed(state, ListOwners("r", NOW + FOR)), "only the newest is owed"
+
+
+def test_an_owner_gets_the_slot_lands_and_then_nothing_is_left():
+    state = held(world())
+    comes(state)
+    assert (slot(state).phase, slot(state).pod) == (SlotPhase.USED, "p")
+    assert owes(state) == [Land("p", "a"), ListOwners("r", 0)], "it holds nothing any more"
+    assert free(state) == 1_000
+    run(state, session.decider, c.ReportOwners(NOW, "r"))
+    then(state, e.PodGone("h"), pod("p", "s", labels=MINE))
+    assert owes(state) == []
+    then(state, changed("p", node="a", phase="Running", ready=True))
+    answers(state)
+    assert (state.phases["r"].phase, free(state)) == (P.SUCCEEDED, 1_000)
+    assert (state.owner_gates, state.gated, state.to_land, state.placeholders) == ({}, {}, {}, {})
+
+
+def test_who_owns_it_and_gets_nothing_is_let_go_at_once():
+    state = held(world(shape("big", cpu=4_000, scheduler=VOLCANO)))
+    found = comes(state, "large", "big", annotations={"scheduling.koordinator.sh/reservation-affinity": "{"})
+    assert e.PodLetGo("large") in found
+    assert LetGo("large") in owes(state)
+    assert slot(state).phase is SlotPhase.HELD
+
+
+def test_who_does_not_own_it_is_let_go_at_once():
+    state = held(world())
+    comes(state, labels={"app": "other"})
+    assert LetGo("p") in owes(state)
+    assert slot(state).phase is SlotPhase.HELD
+
+
+def test_a_pod_that_comes_before_its_placeholder_runs_is_let_go():
+    state = world()
+    answers(state)
+    comes(state)
+    assert LetGo("p") in owes(state)
+
+
+def test_the_second_one_that_comes_for_one_slot_is_let_go():
+    state = held(world())
+    then(state, *(pod(uid, "s", labels=MINE, gated=True, landing=True) for uid in ("p", "q")))
+    answers(state)
+    assert slot(state).pod == "p"
+    assert LetGo("q") in owes(state)
+    assert LetGo("p") not in owes(state)
+
+
+def test_pods_of_ours_take_nothing_of_it_nor_others_of_what_is_held_for_ours():
+    state = held(world())
+    then(state, pod("mine", "ours", labels=MINE))
+    answers(state)
+    assert slot(state).phase is SlotPhase.HELD
+    assert "mine" in state.parked
+
+
+def test_an_owner_whom_its_scheduler_does_not_bind_gives_the_slot_back_and_the_place_is_held_anew():
+    state = held(world())
+    comes(state)
+    then(state, e.PodGone("h"), pod("p", "s", labels=MINE))
+    assert session.decider.deadline(state) == NOW + beside.PATIENCE
+    answers(state, beside.PATIENCE)
+    assert (slot(state).phase, slot(state).reason) == (SlotPhase.WAITING, "GivenBack")
+    assert CreatePlaceholder("r", "t-0") in owes(state)
+
+
+def test_its_end_deletes_the_placeholder_and_takes_its_owners_off_the_list():
+    state = held(world())
+    then(state, e.Expired("r"))
+    answers(state)
+    assert state.phases["r"].phase is P.FAILED
+    assert owes(state) == [DeletePlaceholder("h"), ListOwners("r", 0)]
+    run(state, session.decider, c.ReportOwners(NOW, "r"))
+    assert owes(state) == [DeletePlaceholder("h")]
+
+
+def test_a_stolen_placeholder_is_a_lost_slot():
+    state = held(world())
+    then(state, e.PodGone("h"))
+    answers(state)
+    assert (slot(state).phase, slot(state).reason) == (SlotPhase.FAILED, "HoldStolen")
+    assert state.owner_gates == {"r": 0}
+
+
+def test_a_snapshot_knows_who_is_gated_and_who_was_passed_over():
+    state = held(world())
+    then(state, *(pod(uid, "s", labels=MINE, gated=True, landing=True) for uid in ("p", "q")))
+    answers(state)
+    again = load(dump(state))
+    assert (again.owner_gates, again.passed) == (state.owner_gates, state.passed)
+    assert owes(again) == owes(state)
+
+
+def test_a_scheduler_that_the_policy_does_not_name_has_its_reservations_left_alone():
+    state = world(schedulers=())
+    assert other_scheduler(state, state.reservations["r"]) == VOLCANO
+    assert answers(state) == []
+
+
+def test_one_that_names_the_stock_scheduler_is_held_for_it_and_one_that_names_nobody_is_ours():
+    state = world(schedulers=(STOCK,), kind="stock", scheduler=STOCK)
+    assert held_for(state, state.reservations["r"]) == STOCK
+    state = world(schedulers=(STOCK,), kind="stock")
+    assert held_for(state, state.reservations["r"]) == ""
+    answers(state)
+    assert slot(state).phase is SlotPhase.HELD
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    ({"allocate_once": False}, "spec.allocateOnce: false; allowed for pods of scheduler volcano: true (a placeholder is handed over as a whole)"),
+    ({"pre_allocation": True}, "spec.preAllocation: true; allowed for pods of scheduler volcano: false (others get what becomes free)"),
+    ({"owners": (owner(),)}, "spec.owners[0]: allowed for pods of scheduler volcano: a labelSelector with matchLabels alone (the API gates pods by these)"),
+])  # fmt: skip
+def test_what_a_placeholder_cannot_hold_is_refused_with_a_sentence(asked, said):
+    state = world(**asked)
+    (event,) = answers(state)
+    assert (event.reason, event.message) == ("InvalidSpec", said)
