@@ -12,6 +12,7 @@ from restow.domain.other_schedulers import held_for, other_scheduler
 from restow.domain.records import ReservationPhase as P
 from restow.domain.records import SlotPhase
 from restow.domain.snapshot import dump, load
+from restow.kube.placeholder import of_slot
 
 VOLCANO, STOCK = "volcano", "default-scheduler"
 MINE = {"app": "owner"}
@@ -145,6 +146,14 @@ def test_an_owner_whom_its_scheduler_does_not_bind_gives_the_slot_back_and_the_p
     answers(state, beside.PATIENCE)
     assert (slot(state).phase, slot(state).reason) == (SlotPhase.WAITING, "GivenBack")
     assert CreatePlaceholder("r", "t-0") in owes(state)
+
+
+@pytest.mark.parametrize(("asked", "lives"), [({"ttl": 3_600_000}, 7_200), ({"ttl": 0}, 2**31 - 1)])
+def test_its_placeholder_has_the_priority_that_its_class_is_worth_and_ends_after_the_reservation(asked, lives):
+    state = world(shape("named", cpu=3_000, scheduler=VOLCANO, priority_class="high"), e.PriorityClassObserved("high", 2_000), kind="named", **asked)
+    answers(state)
+    spec = of_slot(state, ("r", "t-0"), NOW).spec
+    assert (spec.priority_class_name, spec.scheduler_name, spec.active_deadline_seconds) == ("restow-hold-2000", VOLCANO, lives)
 
 
 def test_its_end_deletes_the_placeholder_and_takes_its_owners_off_the_list():

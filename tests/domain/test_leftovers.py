@@ -68,6 +68,17 @@ def test_another_logs_landing_goes_a_day_after_its_last_entry():
     assert goes(state, landing, after=HOUR + LONG) == [Remove(landing)]
 
 
+def test_owners_of_reservations_are_listed_for_as_long_as_the_session_says():
+    state = log_of(world())
+    landing = left("Landing", name="ours", owners={"r": NOW + HOUR, "nobody": NOW + HOUR})
+    assert goes(state, landing) == [Remove(landing, (), ("r", "nobody"))]
+    state.owner_gates["r"] = NOW + HOUR
+    assert goes(state, landing) == [Remove(landing, (), ("nobody",))]
+    theirs = left("Landing", log="another", owners={"r": NOW + HOUR})
+    assert goes(state, theirs, after=HOUR + LONG - 1) == []
+    assert goes(state, theirs, after=HOUR + LONG) == [Remove(theirs)]
+
+
 def test_a_class_stays_while_moves_may_want_it_or_a_pod_has_it():
     state, its = log_of(world()), left("PriorityClass", name="restow-hold-7")
     assert goes(state, its, after=LONG) == []

@@ -24,7 +24,7 @@ LONG = 86_400_000
 
 class Leftover(msgspec.Struct, frozen=True):
     """An object with a log's label. `until` (ms): of a pod, when its kubelet ends it, 0 where it does not say. `canary`: one of the two of the
-    start-up check. `class_name`: of a pod's priority. `entries`: of a Landing, controller's uid → until."""
+    start-up check. `class_name`: of a pod's priority. `entries`: of a Landing, controller's uid → until; `owners`: Reservation's uid → until."""
 
     kind: Literal["Pod", "PriorityClass", "Landing"]
     name: str
@@ -36,6 +36,7 @@ class Leftover(msgspec.Struct, frozen=True):
     canary: bool = False
     class_name: str = ""
     entries: dict[str, Millis] = {}
+    owners: dict[str, Millis] = {}
     version: str = ""
 
 
@@ -44,6 +45,7 @@ class Remove(msgspec.Struct, frozen=True):
 
     what: Leftover
     entries: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
 
 
 def removable(state: ClusterState, found: Iterable[Leftover], now: Millis) -> list[Remove]:
@@ -78,10 +80,11 @@ def _nobodys(state: ClusterState, pod: Leftover) -> Millis:
 
 def _of_landing(state: ClusterState, landing: Leftover, own: bool, now: Millis) -> list[Remove]:
     if not own:
-        last = max(landing.entries.values(), default=landing.created)
+        last = max((*landing.entries.values(), *landing.owners.values()), default=landing.created)
         return [Remove(landing)] if last + LONG <= now else []
-    if not landing.entries:
+    if not landing.entries and not landing.owners:
         return [] if nomination_checks.schedulers(state) else [Remove(landing)]
     needed = {known.controller for known in state.landings.values()}
     idle = tuple(uid for uid in landing.entries if uid not in needed and not gating.is_needed(state, uid))
-    return [Remove(landing, idle)] if idle else []
+    nobodys = tuple(uid for uid in landing.owners if uid not in state.owner_gates)
+    return [Remove(landing, idle, nobodys)] if idle or nobodys else []

@@ -47,6 +47,7 @@ def _read(kind: Any, items: Any) -> Iterator[Leftover]:
             until=Millis(created + 1000 * lifetime) if lifetime else Millis(0), canary=CANARY in labels,
             class_name=spec.get("priorityClassName") or "", version=meta.get("resourceVersion") or "",
             entries={uid: _time(until) for uid, until in (spec.get("open") or {}).items()},
+            owners={uid: _time(entry.get("until")) for uid, entry in (spec.get("owners") or {}).items()},
         )  # fmt: skip
 
 
@@ -62,8 +63,9 @@ async def remove(client: Client, one: Remove) -> None:
     """As it was when it was listed: uid, and of entries the version, are preconditions. Raises ApiStatus."""
     what = one.what
     try:
-        if one.entries:
-            patch = {"metadata": {"resourceVersion": what.version}, "spec": {"open": dict.fromkeys(one.entries)}}
+        if one.entries or one.owners:
+            gone = {"open": dict.fromkeys(one.entries), "owners": dict.fromkeys(one.owners)}
+            patch = {"metadata": {"resourceVersion": what.version}, "spec": gone}
             await client.patch(f"{LANDINGS}/{what.name}", patch)
             return
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": what.uid}}

@@ -50,6 +50,8 @@ MOST_PRIORITY = 10**9
 """Of a PriorityClass that is not the cluster's own. Pods above it cannot be held for."""
 LEFT_OVER = 3_600_000
 """Milliseconds after which a placeholder ends by itself whose move should be over: nobody of ours is there to delete it."""
+LONGEST = 2**31 - 1
+"""Seconds for which a pod may say that it lives: one without an end would be nobody's after a day (`restow.domain.leftovers`)."""
 _NOTES = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _MANAGED = {"app.kubernetes.io/managed-by": "restow"}
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -199,7 +201,7 @@ def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Milli
     task = next((one for one in record.spec.tasks if one.name == slot.task), None) if record.spec is not None else None
     if task is None:
         return None
-    lifetime = max(record.expires + LEFT_OVER - now, LEFT_OVER) // 1000 if record.expires else 0
+    lifetime = min(max(record.expires + LEFT_OVER - now, LEFT_OVER) // 1000, LONGEST) if record.expires else LONGEST
     shape = msgspec.structs.replace(state.shapes[slot.shape], priority=priority_of(state, key))
     return placeholder(shape, Hold(state.log, "/".join(key), slot.node, task.namespace, task.labels, lifetime=lifetime))
 

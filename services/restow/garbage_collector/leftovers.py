@@ -38,7 +38,7 @@ class Leftovers:
             for one in removable(context.state, found, context.clock.now()):
                 await leftovers.remove(context.client, one)
                 what = one.what
-                entries = {"entries": list(one.entries)} if one.entries else {}
+                entries = {name: list(said) for name, said in (("entries", one.entries), ("owners", one.owners)) if said}
                 log.info("removed what no move needs", kind=what.kind, namespace=what.namespace, name=what.name, of_log=what.log, **entries)
         except ApiStatus as status:
             log.warning("leftovers of moves beside another scheduler stay for now", reason=str(status))
