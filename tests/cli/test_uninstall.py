@@ -87,7 +87,7 @@ def test_nothing_is_left_and_nothing_else_is_touched(api, restow):
     before = objects(api)
     applied(api)
     create(api, PODS, "Pod", "waits", {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}, {"name": "theirs"}]})
-    marks = {"restow.dev/migration": "aborted", "restow.dev/aborted-until": "5", "restow.dev/movable": "true"}
+    marks = {"restow.dev/migration": "aborted", "restow.dev/aborted-until": "5", "restow.dev/movable": "true", "restow.dev/moved-from": "n"}
     create(api, PODS, "Pod", "marked", SPEC, annotations=marks)
     result = restow("uninstall", "--kube", api.url, "--yes")
     assert result.exit_code == 0, result.output

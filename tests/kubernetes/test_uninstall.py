@@ -52,7 +52,7 @@ def install(lab: Lab) -> None:
         lab.kubectl("create", "-f", str(DEPLOY / "crds" / f"{name}.yaml"))
     lab.kubectl("create", "namespace", "restow-system")
     lab.kubectl("-n", "restow-system", "create", "secret", "generic", "restow-nats", "--from-literal=cli=p")
-    for folder in ("overlays/production", "beside", "beside/host-ports"):
+    for folder in ("overlays/production", "beside", "beside/host-ports", "autoscalers", "hooks"):
         lab.kubectl("apply", "-k", str(DEPLOY / folder))
     lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev")
 

@@ -13,6 +13,7 @@ import msgspec
 
 from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE, NAMESPACES
+from restow.domain.hooks import MOVED_BY, MOVED_FROM, REQUESTED, UNTIL
 from restow.domain.other_schedulers import LOG
 from restow.kube import wire
 from restow.kube.annotations import ABORTED, ABORTED_UNTIL, MIGRATION
@@ -151,7 +152,7 @@ def gated(pod: Object) -> bool:
 def marks(pod: Object) -> list[str]:
     """Annotations that Restow has left on somebody's pod. What its user has written stays."""
     known = _notes(pod)
-    return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED, GATE) if name in known and (name != MIGRATION or known[name] == ABORTED)]
+    return [name for name in (MIGRATION, ABORTED_UNTIL, TOUCHED, GATE, REQUESTED, UNTIL, MOVED_FROM, MOVED_BY) if name in known and (name != MIGRATION or known[name] == ABORTED)]
 
 
 def unmarked(node: Object) -> dict[str, Any]:
