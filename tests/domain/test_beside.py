@@ -135,6 +135,19 @@ def test_nobody_is_evicted_before_the_placeholder_runs_and_the_api_gates_what_it
     assert (owed(state), session_owes(state)) == ([Evict("x-1")], [])
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_where_the_api_will_not_gate_the_successor_the_move_ends_at_once_whether_its_reservation_is_there_already_or_not(is_there):
+    state = world()
+    then(state, plan("x", move("x-1")))
+    advance(state)
+    if is_there:
+        create(state, "x-1")
+        session_answers(state)
+    run(state, decider, c.ReportHold(NOW, "x-1", "403 Forbidden landings", landing=True))
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "HoldFailed")
+    assert state.migrations["x-1"].message == "403 Forbidden landings"
+
+
 def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
     state = evicted(world())
     successor(state)

@@ -132,11 +132,12 @@ class Advance(Command, tag="advance"):
 
 
 class ReportHold(Command, tag="report_hold"):
-    """The Reservation of a migration could not be created."""
+    """The Reservation of a migration could not be created; or, with `landing`, the entry of its controller in the Landing."""
 
     time: Millis
     migration: MigrationId
     message: str
+    landing: bool = False
 
 
 class ReportOwners(Command, tag="report_owners"):

@@ -49,7 +49,7 @@ class Landings:
                 return Report(c.ReportLanding(self._now(), effect.migration, controller, until))
         if isinstance(outcome, k.Refused) and migration.step is Step.HOLDING:
             why = f"{LACKING}: {outcome.code} {outcome.reason} {outcome.message}".strip()
-            return Report(c.ReportHold(self._now(), effect.migration, why))
+            return Report(c.ReportHold(self._now(), effect.migration, why, landing=True))
         return later(k.Failed(0, "Gone", "the Landing has gone meanwhile") if isinstance(outcome, k.Gone) else outcome)
 
     async def close(self, effect: CloseLanding, state: ClusterState) -> Answer:

@@ -217,7 +217,7 @@ class Case:
 
     @property
     def hold_refused(self) -> bool:
-        return isinstance(self.answer, c.ReportHold) and not self.migration.reservation
+        return isinstance(self.answer, c.ReportHold) and (self.answer.landing or not self.migration.reservation)
 
     def says(self, word: str) -> c.ReportConsent | None:
         """Its workload's answer, where that is this."""
@@ -339,7 +339,7 @@ SUCCESSOR_LATE = Fact("its successor was not ready in time",
 
 # -- facts: what the API, or the workload, has answered ------------------------------------------------------------------
 
-HOLD_REFUSED = Fact("the API refuses its Reservation", lambda case: case.hold_refused and ("HoldFailed", case.message))
+HOLD_REFUSED = Fact("the API refuses its Reservation, or to gate its successor", lambda case: case.hold_refused and ("HoldFailed", case.message))
 RETURN_REFUSED = Fact("the API refuses its Reservation on the old node",
                       lambda case: case.hold_refused and case.said(f", and its capacity could not be held again: {case.message}"))
 SAYS_NO = Fact("its workload refuses", lambda case: consents.refusal(case.message) if case.says("refused") else None)
