@@ -304,6 +304,31 @@ def test_a_dry_run_of_one_pod_says_where_it_would_go(restow, descheduler):
     assert (result.output, descheduler.asked[0][1]) == ("would move shop/web-1 from a to b\n", "/migrations?dryRun=true")
 
 
+GANG = {"plugin": "MoveGang", "planner": "move", "trigger": "move", "moves": [move(1), move(2)], "kept": {}, "gang": "shop/web"}
+
+
+def test_a_gang_is_moved_as_one_and_followed(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | GANG))
+    descheduler.lines = [line("done", at(1, "landed"), at(2, "landed"), waves=1, until="2026-01-01T00:00:00.250Z")]
+    result = restow("migrate", "podgroup/shop/web", "--descheduler", descheduler.url)
+    assert descheduler.asked[0][2] == {"podGroup": "shop/web"}
+    assert result.output.startswith("moves shop/web-1 from a to b (plan p9)\nmoves shop/web-2 from a to b (plan p9)\n")
+    assert result.exit_code == 0
+
+
+def test_a_gang_of_which_one_pod_did_not_land_is_exit_code_1_with_the_reason(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | GANG))
+    descheduler.lines = [line("done", at(1, "landed"), at(2, "failed", reason="Budget", message="one must stay."), waves=1)]
+    result = restow("migrate", "podgroup/web", "-n", "shop", "--descheduler", descheduler.url)
+    assert result.exit_code == 1
+    assert "shop/web-2 did not land on b: Budget: one must stay" in result.said
+
+
+def test_a_gang_has_no_one_target(restow, descheduler):
+    result = restow("migrate", "podgroup/shop/web", "--to", "b", "--descheduler", descheduler.url)
+    assert (result.exit_code, descheduler.asked) == (2, [])
+
+
 @pytest.mark.parametrize("what", ["pod/a/b/c", "a//b", "pod/", "/"])
 def test_what_is_no_pods_name_is_refused(restow, descheduler, what):
     result = restow("migrate", what, "--descheduler", descheduler.url)

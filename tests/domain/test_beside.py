@@ -1,7 +1,7 @@
 """Pods that another scheduler places, moved with a held slot: a placeholder holds it, the API gates the successor, our session hands it over."""
 
 import pytest
-from domain.build import NOW, changed, configured, given, node, pod, run, shape, then
+from domain.build import NOW, changed, configured, given, node, pod, pod_group, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 
 from restow.contracts import commands as c
@@ -401,3 +401,23 @@ def test_what_another_installation_has_gated_is_let_go_when_its_entry_has_been_o
     assert session_owes(state) == []
     then(state, node("c", cpu=1), time=NOW + 1_000 + beside.FORSAKEN)
     assert session_owes(state) == [LetGo("q")]
+
+
+# -- a gang as one -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_of_another_scheduler_leaves_when_all_of_its_placeholders_stand_and_its_successors_are_gated():
+    in_gang = {"owner": OWNER, "annotations": {"scheduling.k8s.io/group-name": "g", "restow.dev/movable": "gang"}}
+    state = then(world(), e.PodGone("p"), node("c", cpu=4_000), node("d", cpu=4_000), pod_group("g", need=2), pod("p1", node="a", **in_gang), pod("p2", node="b", **in_gang))
+    (planned,) = run(state, decider, c.MoveGang(NOW, "x", "default/g"))
+    assert sorted(m.target for m in planned.moves) == ["c", "d"], "no node that one of them leaves: its guard keeps it"
+    advance(state)
+    create(state, "x-1", "x-2")
+    session_answers(state)
+    for number, one in enumerate(planned.moves, 1):
+        assert evicts(advance(state)) == []
+        then(state, placeholder(state, one.migration, f"h{number}"), changed(f"h{number}", node=one.target), changed(f"h{number}", node=one.target, phase="Running", ready=True))
+        session_answers(state)
+    assert evicts(advance(state)) == [], "nobody is gated yet"
+    opened(state)
+    assert evicts(advance(state)) == ["x-1", "x-2"]

@@ -248,3 +248,35 @@ async def test_a_pod_of_a_deployment_stays_while_that_is_paused(world: World) ->
     await migrates(world, pod)
     await moved(world, "web", pod, b)
     await nothing_is_held(world)
+
+
+# -- a gang as one -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_gang_moves_as_one_where_it_is_said_that_it_starts_again(world: World) -> None:
+    groups = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{world.ns}/podgroups"
+    a = await world.node("a", "2")
+    await world.make(groups, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 2}})
+    before = await workload(world, "train", world.spec("1"), 2, annotations={"scheduling.k8s.io/group-name": "train"})
+    assert {node_of(pod) for pod in before} == {a}
+    b = await world.node("b", "1")
+    what = f"podgroup/{world.ns}/train"
+
+    async def says(text: str) -> bool:
+        return text in await refusal(world, "migrate", what, "--dry-run")
+
+    await world.until("nobody says that it starts again", lambda: says("nobody says that its gang starts again"))
+    await world.patch(f"{groups}/train", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}})
+    await world.until("one of them has no place", lambda: says("cannot be moved as one"))
+    await stays(world, *before)
+    c = await world.node("c", "1")
+    await world.until("the log has seen c", lambda: _would_go(world, what))
+    said = await world.restow_json("migrate", what)
+    assert [one["step"] for one in said["migrations"]] == ["landed", "landed"], said["migrations"]
+    after = await world.replicas("train", 2)
+    assert {node_of(pod) for pod in after} == {b, c}
+    await nothing_is_held(world)
+
+
+async def _would_go(world: World, what: str) -> bool:
+    return not await refusal(world, "migrate", what, "--dry-run")

@@ -117,6 +117,15 @@ class MovePod(Command, tag="move_pod"):
     target: NodeName = NodeName("")
 
 
+class MoveGang(Command, tag="move_gang"):
+    """Move all pods of a PodGroup (`namespace/name`) as one, each to the best node. Rejected with the reason if not all of them can be
+    promised one."""
+
+    time: Millis
+    plan: PlanId
+    group: str
+
+
 class CancelPlan(Command, tag="cancel_plan"):
     """Cancel this plan, or all plans if it is empty."""
 
@@ -256,6 +265,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Defragment,
     Deschedule,
     MovePod,
+    MoveGang,
     BeginSearch,
     EndSearch,
     CancelPlan,

@@ -10,6 +10,7 @@ from restow.domain import kueue
 from restow.domain.groups import group_of
 from restow.domain.hooks import objection
 from restow.domain.pod_controllers import (
+    GANG,
     MOVABLE,
     RAY_REPLICA,
     RAY_TYPE,
@@ -38,10 +39,11 @@ OWN_RETRIES = 1
 """What evictions leave of a Job's retries."""
 
 
-def unmovable(state: ClusterState, uid: PodUid) -> str:
-    """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay."""
+def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
+    """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay.
+    `as_gang`: it would go together with all others of its gang."""
     pod = state.pods[uid].fact
-    if stay := protected(state, uid) or _of_group(state, pod):
+    if stay := protected(state, uid) or _of_group(state, pod, as_gang):
         return stay
     if why := objection(state, pod):
         return why
@@ -53,16 +55,19 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
     if pod.owner is None:
         return ""
     known = known_owner(pod)
-    if why := _of_kueue(state, pod, known, said == "true"):
+    again = as_gang and starts_again(state, pod)
+    if why := _of_kueue(state, pod, known, said == "true" or again):
         return why
     if said == "true":
         return ""
-    if _kind(pod) in state.migration_config.movable_owners:
+    if _kind(pod) in state.migration_config.movable_owners or (known is None and again):
         return ""
     if known is None:
         return f"{UNKNOWN_OWNER}: nobody knows what {_kind(pod)} {pod.owner.name} does when its pod is evicted; {_hint(pod)}"
     if why := _other_template(state, uid, pod, known):
         return why
+    if again:
+        return ""
     match known.again:
         case "always" | "name" | "never":
             # A DaemonSet's is told apart by who asks, for no word of anybody lets it go.
@@ -78,14 +83,14 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
             return _asked(known, pod)
 
 
-def _of_group(state: ClusterState, pod: PodObserved) -> str:
+def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:
     """Whether its PodGroup forbids that it goes alone, or binds its successor to something that is not known to hold on another node. Of ours the session says
     the latter."""
     group = group_of(pod)
     known = state.pod_groups.get(group) if group is not None else None
     if known is None:
         return ""
-    if known.together:
+    if known.together and not as_gang:
         return f"{TOGETHER}: PodGroup {'/'.join((known.namespace, known.name))} is disrupted as a whole or not at all (disruptionMode)"
     if known.invalid and not state.ours(pod):
         return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {known.invalid}"
@@ -151,6 +156,15 @@ def movable(state: ClusterState, pod: PodObserved) -> str:
         return said or ""
     known = state.workloads.get(pod.owner.uid)
     return "" if known is None else known.movable
+
+
+def starts_again(state: ClusterState, pod: PodObserved) -> bool:
+    """Whether it is said of it, or of its PodGroup, that whoever made the gang starts it again when all of it is evicted."""
+    group = group_of(pod)
+    if group is None:
+        return False
+    known = state.pod_groups.get(group)
+    return GANG in (movable(state, pod), known.annotations.get(MOVABLE) if known is not None else "")
 
 
 def _asked(known: Owner, pod: PodObserved) -> str:

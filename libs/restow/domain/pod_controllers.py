@@ -15,7 +15,8 @@ moved only where somebody has said that it may be. `never`: it belongs to its no
 
 MOVABLE = "restow.dev/movable"
 """On a pod (annotation or label), its ReplicaSet or Job: "true" where evicting it is all right though nobody knows its controller, "false" where
-nothing is to move it."""
+nothing is to move it. "gang", also on a PodGroup: where evicting all of the gang together is all right."""
+GANG = "gang"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 REPLICA_TYPE, REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 RAY_TYPE, RAY_GROUP = "ray.io/node-type", "ray.io/group"

@@ -9,6 +9,7 @@ from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION, UPSTREAM
 from restow.domain.kueue import RETRIABLE
+from restow.domain.pod_controllers import MOVABLE
 from restow.domain.protection import COOLDOWN_TIME, DISRUPTION_ANNOTATIONS, PREEMPTABLE
 from restow.domain.quantity import QuantityError, units
 
@@ -49,7 +50,7 @@ KEPT = frozenset(
     }
 )
 KEPT_OF_GROUP = frozenset(
-    {TARGET_RESERVATION, RESERVEABLE, MAXIMUM_RUNTIME, PREEMPTABLE, COOLDOWN_TIME, *WAITING_TIMES}
+    {MOVABLE, TARGET_RESERVATION, RESERVEABLE, MAXIMUM_RUNTIME, PREEMPTABLE, COOLDOWN_TIME, *WAITING_TIMES}
 )
 KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/")
 TOUCHED = "restow.dev/touched"

@@ -11,6 +11,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.domain.groups import QUEUE_ANNOTATIONS, UPSTREAM
+from restow.domain.pod_controllers import MOVABLE
 from restow.kube import wire_objects as w
 from restow.kube.annotations import PREEMPTABLE, kept_of_group
 from restow.kube.decode import BAD_JSON
@@ -69,7 +70,7 @@ def upstream_group_fact(group: w.Custom) -> e.PodGroupObserved:
     meta = group.metadata
     fact = e.PodGroupObserved(
         namespace=meta.namespace, name=UPSTREAM + meta.name, uid=meta.uid, created=millis(meta.creation_timestamp), queue=_queue(meta.annotations), min_member=0, phase=INQUEUE,
-        deleting=millis(meta.deletion_timestamp),
+        deleting=millis(meta.deletion_timestamp), annotations=_movable(meta.annotations),
     )  # fmt: skip
     try:
         spec = _spec(_upstream_spec, group.spec, w.UpstreamPodGroupSpec(w.SchedulingPolicy()))
@@ -81,6 +82,11 @@ def upstream_group_fact(group: w.Custom) -> e.PodGroupObserved:
         return msgspec.structs.replace(fact, invalid=_not_kept(spec))
     except FactError as error:
         return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def _movable(annotations: dict[str, str] | None) -> dict[str, str]:
+    """The one annotation of Volcano's that is nobody's in particular."""
+    return {MOVABLE: said} if (said := (annotations or {}).get(MOVABLE)) else {}
 
 
 def _queue(annotations: dict[str, str] | None) -> str:

@@ -60,9 +60,12 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
             body={"trigger": {"type": "string", "default": "api", "pattern": http_requests.TRIGGER.pattern, "not": {"enum": list(http_requests.OWN_TRIGGERS)}}},
         ),
         Route(
-            "POST", "/migrations", "Move one pod, to a node or wherever is best; with dryRun only say where that is",
-            _safely(api.move), {200: "the plan's event, with one move"} | unless_dry, query=_DRY, guard="reads",
-            body={"pod": {"type": "string", "description": http_requests.PODS}, "target": {"type": "string"}}, required=("pod",),
+            "POST", "/migrations", "Move one pod, to a node or wherever is best, or all pods of a PodGroup as one; with dryRun only say where that is",
+            _safely(api.move), {200: "the plan's event, with its moves"} | unless_dry, query=_DRY, guard="reads",
+            body={
+                "pod": {"type": "string", "description": http_requests.PODS}, "target": {"type": "string"},
+                "podGroup": {"type": "string", "description": "instead of a pod: NAMESPACE/NAME"},
+            },
         ),
         Route(
             "POST", "/plans/{plan}/cancel", "Nothing more of this plan: what was not evicted yet is rolled back",
@@ -143,6 +146,8 @@ class _Api:
         http_requests.known_query(request, "dryRun")
         dry, state = http_requests.flag(request, "dryRun"), self._context.state
         body = await http_requests.body(request, http_requests.Move)
+        if group := http_requests.gang(state, body):
+            return await self._plan(request, c.MoveGang(self._context.clock.now(), _fresh(), group), dry, "")
         pod, target = http_requests.pod(state, body.pod), http_requests.target(state, body.target)
         return await self._plan(request, c.MovePod(self._context.clock.now(), _fresh(), pod, target), dry, "")
 
@@ -156,16 +161,16 @@ class _Api:
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
-    async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod, dry: bool, group_by: str) -> web.Response:
+    async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod | c.MoveGang, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
-            if not isinstance(command, c.MovePod) and search.takes_long(context.state, command):
+            if not isinstance(command, c.MovePod | c.MoveGang) and search.takes_long(context.state, command):
                 command = search.bounded(context.state, command)
             read, events, groups = await self._forget(command, group_by)
             return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups, "warnings": warnings(context.state)})
         if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):
             return answer({"error": refusal.reason}, refusal.status)
-        trigger = "moved over HTTP" if isinstance(command, c.MovePod) else command.trigger
+        trigger = "moved over HTTP" if isinstance(command, c.MovePod | c.MoveGang) else command.trigger
         outcome = await self._submit(command, trigger)
         # Nothing has moved yet: what the nodes were is still what they are.
         groups = await self._groups(outcome.events, group_by)

@@ -11,6 +11,7 @@ from restow.contracts.codec import BAD
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER as DEMAND
+from restow.domain.groups import UPSTREAM
 from restow.domain.state import ClusterState
 
 TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -41,8 +42,9 @@ class Deschedule(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Move(msgspec.Struct, forbid_unknown_fields=True):
-    pod: str
+    pod: str = ""
     target: str = ""
+    pod_group: str = msgspec.field(default="", name="podGroup")
 
 
 class Cancel(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,6 +129,21 @@ def target(state: ClusterState, said: str) -> NodeName:
     if said and NodeName(said) not in state.nodes:
         raise Refused(f"target: there is no node {said!r}; allowed: a node of the cluster, or none to have the best chosen", 404)
     return NodeName(said)
+
+
+def gang(state: ClusterState, said: Move) -> str:
+    """The group as the log names it (`restow.domain.groups`); of two of that name the one that has pods. Empty where a pod is to be moved."""
+    if bool(said.pod) == bool(said.pod_group) or (said.pod_group and said.target):
+        raise Refused("a move is of a pod, or of a podGroup without a target; allowed: one of these")
+    if not said.pod_group:
+        return ""
+    namespace, slash, name = said.pod_group.partition("/")
+    if not (slash and namespace and name) or "/" in name:
+        raise Refused(f"podGroup is {said.pod_group!r}; allowed: NAMESPACE/NAME")
+    known = [group for group in ((namespace, name), (namespace, UPSTREAM + name)) if group in state.pod_groups or group in state.groups]
+    if not known:
+        raise Refused(f"there is no PodGroup {said.pod_group!r}; allowed: NAMESPACE/NAME of one that the log has", 404)
+    return "/".join(next((group for group in known if state.groups.get(group)), known[0]))
 
 
 def demand(state: ClusterState, said: str) -> str:

@@ -10,8 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
+from domain.build import given, pod, pod_group, shape
 
 from restow.cluster_watcher.service import service as cluster_watcher
+from restow.descheduler import http_requests
 from restow.descheduler.service import service as descheduler
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.kubesim.testing import kubesim
@@ -361,3 +363,16 @@ async def test_whoever_does_not_lead_says_who_does_and_plans_dry(broker, tmp_pat
             assert (await made.ask("POST", "/defragment?dryRun=true", {}))[0] == 200
         finally:
             context.leadership = leadership
+
+
+def test_a_move_is_of_a_pod_or_of_a_group_that_the_log_has():
+    state = given(pod_group("train"), pod("w", node=None, annotations={"scheduling.k8s.io/group-name": "train"}), shape("s"))
+    assert http_requests.gang(state, http_requests.Move(pod="default/w")) == ""
+    assert http_requests.gang(state, http_requests.Move(pod_group="default/train")) == "default/train"
+    for wrong in ({}, {"pod": "default/w", "pod_group": "default/train"}, {"pod_group": "default/train", "target": "a"}, {"pod_group": "train"}):
+        with pytest.raises(http_requests.Refused) as refused:
+            http_requests.gang(state, http_requests.Move(**wrong))
+        assert refused.value.status == 400
+    with pytest.raises(http_requests.Refused) as refused:
+        http_requests.gang(state, http_requests.Move(pod_group="default/nobody"))
+    assert refused.value.status == 404

@@ -41,7 +41,7 @@ def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Lim
     """Nobody leaves in the decision that gives up another move off a node that is emptied wholly: the state that
     includes it says what becomes of the others."""
     given_up = [state.migrations[event.migration] for event in events if isinstance(event, e.MigrationFailed | e.Aborting)]
-    nodes = {(one.plan, one.move.source) for one in given_up if limits.whole.binds(one)}
+    nodes = {limits.whole.key(one) for one in given_up if limits.whole.binds(one)}
     if not nodes:
         return events
 
@@ -49,7 +49,7 @@ def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Lim
         if not isinstance(event, e.Evicting):
             return True
         one = state.migrations[event.migration]
-        return not (limits.whole.binds(one) and (one.plan, one.move.source) in nodes)
+        return not (limits.whole.binds(one) and limits.whole.key(one) in nodes)
 
     return [event for event in events if goes_on(event)]
 

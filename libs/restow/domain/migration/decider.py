@@ -25,6 +25,7 @@ from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
 from restow.domain.migration.move import move_pod
+from restow.domain.migration.move_gang import move_gang
 from restow.domain.pod_controllers import check_owners
 from restow.domain.state import ClusterState, Touched
 
@@ -44,6 +45,8 @@ class MigrationDecider:
                 return deschedule(state, command)
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
                 return (move_pod(state, now, plan, pod, target),)
+            case c.MoveGang(time=now, plan=plan, group=group):
+                return (move_gang(state, now, plan, group),)
             case c.CancelPlan(plan=plan, reason=reason):
                 return _cancel(state, plan, reason)
             case c.Advance(time=now):

@@ -33,7 +33,7 @@ class Stage(StrEnum):
     """A step of the saga, as far as other facts count there."""
 
     PLANNED = "planned"
-    PLANNED_WHOLE = "planned, with `wholeNodes`, and waiting for no other move"
+    PLANNED_WHOLE = "planned, with `wholeNodes` or of a gang that is moved as one, and waiting for no other move"
     PLANNED_ALONE = "planned, to be evicted without a hold"
     HOLDING = "holding"
     HELD = "held"
@@ -159,7 +159,17 @@ class Case:
     @cached_property
     def blocked(self) -> Reason | None:
         """Why it must not be evicted now, although its slot is held."""
-        return self.limits.before_eviction(self.migration, self.now) or self.others.refuse(self.migration, self.limits.going)
+        whole = self.limits.whole
+        if not whole.is_gang(self.migration):
+            return self.limits.before_eviction(self.migration, self.now) or self.others.refuse(self.migration, self.limits.going)
+        return self.limits.before_eviction(self.migration, self.now) or whole.asked_once(self.migration, self._company)
+
+    def _company(self) -> Reason | None:
+        """Whether rules about other pods would keep anybody of its gang from its slot when all of them have gone."""
+        gang = self.limits.whole.first(self.migration)
+        going = [one for one in self.limits.going if one.plan != self.migration.plan]
+        refused = (self.others.refuse(one, [*going, *(other for other in gang if other is not one)]) for one in gang)
+        return next((why for why in refused if why is not None), None)
 
     @property
     def hold_lost(self) -> Reason:
@@ -247,9 +257,9 @@ class Fact(NamedTuple):
 POD_TAKEN = Fact("an earlier plan moves its pod", lambda case: case.said() if case.migration.reason else None)
 PLAN_CANCELLED = Fact("its plan is cancelled", lambda case: cancelled(case.state, case.migration))
 FIRST_FAILED = Fact("a move that had to land before it has ended otherwise", lambda case: plan_order.broken(case.state, case.migration))
-ANOTHER_STAYS = Fact("with `wholeNodes`, another pod of its node stays", lambda case: case.limits.whole.broken(case.migration))
+ANOTHER_STAYS = Fact("with `wholeNodes`, another pod of its node stays; or another pod of the gang that is moved as one", lambda case: case.limits.whole.broken(case.migration))
 NO_TURN = Fact("the limit of migrations under way is reached, or a node with many pods waits for its turn", lambda case: case.limits.free <= 0 or case.is_full)
-NODE_HAS_NO_TURN = Fact("all moves of its node begin together, and there are more of them than may begin now",
+NODE_HAS_NO_TURN = Fact("all moves of its node, or of its gang, begin together, and there are more of them than may begin now",
                         lambda case: not case.limits.may_begin_node(case.migration, case.is_full))
 POD_UNFIT = Fact("its pod has ended, is elsewhere, or may no longer be moved",
                  lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
@@ -270,10 +280,10 @@ SUCCESSOR_CAME = Fact("a successor has taken the slot: the pod left by itself", 
 POD_LEFT = Fact("its pod terminates, is gone or has failed, or a successor has taken the slot", lambda case: victim.has_ended(case.state, case.migration) or victim.is_followed(case.migration))
 HOLD_FAILS = Fact("its slot cannot be held, is not what was promised, or its target no longer accepts such a pod",
                   lambda case: holds.failure(case.state, case.migration))
-SLOT_WAITS_FOR_NODE = Fact("its slot is held, and the pods of its node wait for each other", lambda case: case.may_go and case.is_parked)
-NODE_WAITS = Fact("some pods of its node have no slot yet, or another one of them goes first",
+SLOT_WAITS_FOR_NODE = Fact("its slot is held, and the pods of its node, or of its gang, wait for each other", lambda case: case.may_go and case.is_parked)
+NODE_WAITS = Fact("some pods of its node, or of its gang, have no slot yet, or another one of its node goes first",
                   lambda case: case.is_parked and case.limits.waits_for_node(case.migration, case.now))
-MAY_GO = Fact("its slot is held, its workload has agreed, if it is to be asked, and limits, disruption budgets and rules about other pods allow the eviction",
+MAY_GO = Fact("its slot is held, its workload has agreed, if it is to be asked, and limits, disruption budgets and rules about other pods allow the eviction (of a gang, of all its pods at once)",
               lambda case: case.may_leave and case.blocked is None)
 TO_BE_ASKED = Fact("its workload is to be asked, and nothing else is in the way", lambda case: case.is_to_be_asked)
 WORD_REFUSES = Fact("its workload has refused, on its pod", lambda case: case.word and not case.word.agrees and consents.refusal(case.word.message))

@@ -44,7 +44,7 @@ class Landings:
         return None if spot is NO_SLOT else NodeName(self._state.table.names[spot.row])
 
     def unmovable(self, pod: PodUid) -> str:
-        why = rule.stay(_unmovable(self._state, pod) or self._unspared(pod))
+        why = rule.stay(stays(self._state, pod) or self._unspared(pod))
         return f"{why.id}: {why.sentence}" if why.id else ""
 
     def _unspared(self, pod: PodUid) -> str:
@@ -59,6 +59,11 @@ class Landings:
         if not needs_hold(state, pod):
             self.spots[pod] = NO_SLOT
             return ""
+        return self.choose(pod, to)
+
+    def choose(self, pod: PodUid, to: Sequence[NodeName] | None = None) -> str:
+        """Its slot, whatever else is asked about it; or why there is none."""
+        state = self._state
         if self._simulation is None:
             self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(self._now)))
         simulation, among = self._simulation, self._among(pod, to)
@@ -111,7 +116,7 @@ def needs_hold(state: ClusterState, uid: PodUid) -> bool:
     return state.pods[uid].fact.owner is not None and state.pods[uid].live.phase not in OVER
 
 
-def _unmovable(state: ClusterState, uid: PodUid) -> str:
+def stays(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
     """The rule's name, or with its sentence. Who may go is the policy's business; this is about what a hold cannot promise."""
     pod, live = state.pods[uid].fact, state.pods[uid].live
     if pod.static:
@@ -135,7 +140,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
         return rule.BOUNCED
-    return unmovable(state, uid)
+    return unmovable(state, uid, as_gang)
 
 
 def stand_in(now: Millis) -> Callable[[PodObserved], PodObserved]:

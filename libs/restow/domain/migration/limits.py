@@ -7,18 +7,19 @@ Moves and pods that are only evicted (`removal`) count alike, and for each other
 while it is evicted, but takes nothing from its gang: it was not among the ready.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain import beside
 from restow.domain.disruption import Spare
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
+from restow.domain.migration import gating
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
-from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE
+from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, NOT_GATED, ended
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 ANY = 1 << 30
@@ -43,6 +44,8 @@ class Limits:
         self._begun: dict[tuple[str, NodeName], bool] = {}
         self._refused: dict[tuple[str, NodeName], bool] = {}
         self._next: dict[tuple[str, NodeName], MigrationId | None] = {}
+        self._gangs: dict[tuple[str, NodeName], Reason | None] = {}
+        """Of each gang that is moved as one, why it must not go now: asked once, for the answer is all of its pods'."""
         self._is_counted = False
         self._nodes: dict[NodeName, int] = defaultdict(int)
         self._namespaces: dict[str, int] = defaultdict(int)
@@ -162,7 +165,7 @@ class Limits:
     def may_begin_node(self, migration: Migration, is_full: bool) -> bool:
         """Whether all of its node that hold first may begin at once. A node of more pods than may be under way begins alone. `is_full`:
         something that was planned before waits for this."""
-        key = migration.plan, migration.move.source
+        key = self.whole.key(migration)
         if key not in self._begun:
             first = self.whole.first(migration)
             fits = not is_full and (not self._active or len(first) <= self.free) and not any(map(self.meets_guard, first))
@@ -171,6 +174,8 @@ class Limits:
 
     def refuses_for_good(self, migration: Migration) -> Reason | None:
         """Why it must not go, where that is not for what is under way of ours."""
+        if self.whole.is_gang(migration):
+            return self._gang_over_budget(migration)
         why = self._too_many(migration, 1)
         return None if why is None or self._waits_for_ours(migration) else why
 
@@ -180,7 +185,11 @@ class Limits:
     def waits_for_node(self, migration: Migration, now: Millis) -> bool:
         """Whether it must wait with its slot held, and no deadline counts: for the slots of its node, for the word of its workloads, for what is under way, for the API's
         word on another one of its node, or, while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
-        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):
+        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration):
+            return True
+        if self.whole.is_gang(migration):
+            return self._gang_waits(migration, now)
+        if self.whole.one_is_asked(migration):
             return True
         if len(self._active) - len(self._parked) >= self._config.concurrent or self._crowded(migration, now):
             return True
@@ -190,9 +199,38 @@ class Limits:
             return True
         return self._goes_next(migration) != migration.id
 
+    def _gang_waits(self, migration: Migration, now: Millis) -> bool:
+        """Whether all of them would be more evictions within a minute than may be. A gang of more pods than that goes after a minute without any."""
+        most, going = self._config.evictions_per_minute, len(self.whole.first(migration))
+        if not most or not self.whole.nobody_left(migration):
+            return False
+        recent = sum(abs(now - at) < MINUTE for id, at in self._evicted.items() if self._state.migrations[id].plan != migration.plan)
+        return bool(recent) and recent + going > most
+
+    def _gang_over_budget(self, migration: Migration) -> Reason | None:
+        """Whether a disruption budget does not let all of them go at once: then none of them goes, whatever is waited for elsewhere (`budgetPatience`)."""
+        state, asked = self._state, Counter[str]()
+        for one in self.whole.first(migration):
+            uid = one.move.pod
+            if one.id not in self._parked or uid not in state.pods or state.pods[uid].live.phase in OVER:
+                continue
+            paths = self._spare.budgets.bind(uid) if state.budgets else ()
+            if len(paths) > 1:
+                return BUDGET, self._spare.over_budget(uid)
+            asked.update(paths)
+        for path, many in asked.items():
+            if (left := state.budgets[path].allowed - self._counted()._budgeted[path]) < many:
+                return BUDGET, f"the disruption budget {path} allows {max(left, 0)} evictions now, and {many} pods of the gang would need one"
+        return None
+
+    def _gang_not_gated(self, migration: Migration) -> Reason | None:
+        """Whether another scheduler would have the successor of one of them at once."""
+        gated = all(gating.is_gated(self._state, one) for one in self.whole.first(migration) if one.id in self._parked)
+        return None if gated else ended(NOT_GATED)
+
     def _goes_next(self, migration: Migration) -> MigrationId | None:
         """Of those of its node that may go now the one that is refused most easily: what that costs grows with each that has left."""
-        key = migration.plan, migration.move.source
+        key = self.whole.key(migration)
         if key not in self._next:
             able = [one for one in self.whole.first(migration) if one.id in self._parked and self._too_many(one, 1) is None]
             self._next[key] = min(able, key=self._ease, default=migration).id
@@ -205,7 +243,7 @@ class Limits:
         return min((self._state.budgets[path].allowed for path in paths), default=ANY)
 
     def _one_must_not_go(self, migration: Migration) -> bool:
-        key = migration.plan, migration.move.source
+        key = self.whole.key(migration)
         if key not in self._refused:
             self._refused[key] = any(self.refuses_for_good(one) for one in self.whole.first(migration) if one.id in self._parked)
         return self._refused[key]
@@ -220,6 +258,11 @@ class Limits:
 
     def before_eviction(self, migration: Migration, now: Millis) -> Reason | None:
         """Why the pod must not be evicted now; None where it may."""
+        if self.whole.is_gang(migration):
+            key = self.whole.key(migration)
+            if key not in self._gangs:
+                self._gangs[key] = self._gang_over_budget(migration) or self._gang_not_gated(migration) if self.whole.nobody_left(migration) else None
+            return self._gangs[key]
         most = self._config.evictions_per_minute
         if most and self._is_full(now, 0):
             return "RateLimit", f"{most} pods were evicted within a minute"
@@ -229,7 +272,7 @@ class Limits:
         """Why an eviction that was decided must not be sent, or tried again: the gang has lost others since. The session may have decided
         about another one of it at the same moment."""
         group = gang(self._state, migration)
-        if group not in self._state.pod_groups or _has_ended(self._state, migration):
+        if group not in self._state.pod_groups or _has_ended(self._state, migration) or self.whole.is_gang(migration):
             return None
         why = self._counted()._spare.too_few(group, migration.move.pod)
         return (GANG_MINIMUM, why) if why else None

@@ -7,8 +7,9 @@ from restow.contracts.ids import NodeName
 from restow.domain.disruption import not_admitted
 from restow.domain.hooks import is_asked
 from restow.domain.migration.holds import Reason
+from restow.domain.migration.whole_nodes import is_of_gang
 from restow.domain.movable import protected, unmovable
-from restow.domain.records import Migration
+from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
 from restow.domain.verdicts import NOT_ASKED, ended
 
@@ -59,7 +60,12 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
         return ended("PodChanged")
     if state.lineage(pod) != migration.lineage:
         return ended("OwnerChanged")
-    word, _, why = (unmovable(state, migration.move.pod) or not_admitted(state, migration.move.pod)).partition(": ")
+    as_gang = is_of_gang(state, migration)
+    if as_gang and migration.step in (Step.EVICTING, Step.ABORTING):
+        # What begins to start again is at work on its pods.
+        word, _, why = protected(state, migration.move.pod).partition(": ")
+    else:
+        word, _, why = (unmovable(state, migration.move.pod, as_gang) or not_admitted(state, migration.move.pod)).partition(": ")
     return (word, why) if word else None
 
 

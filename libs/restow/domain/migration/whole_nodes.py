@@ -5,8 +5,13 @@ eviction. Then one is evicted after the other, the next when the API has let the
 come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`)
 cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
 
+A gang that is moved as one (`Planned.gang`) goes by the same rules, with all of its pods in the place of a node's, and two that differ: they leave in
+one decision, and where one of them stays after that, those whose eviction the API has accepted land all the same.
+
 A pod that left without us, or whose successor came up elsewhere than planned, is no reason to stop: its node is rid of it.
 """
+
+from collections.abc import Callable
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
@@ -35,11 +40,15 @@ class Whole:
         self._agree: dict[Source, bool] = {}
         self._changed: dict[str, Millis] = {}
         self._asked: dict[Source, bool] = {}
+        self._answers: dict[Source, Reason | None] = {}
 
     def binds(self, migration: Migration) -> bool:
-        """Whether its node is to be emptied wholly."""
+        """Whether its node is to be emptied wholly, or its gang moved as one."""
         known = self._state.plans.get(PlanId(migration.plan))
-        return known is not None and known.planned.whole and not migration.move.follows
+        return known is not None and (known.planned.whole or bool(known.planned.gang)) and not migration.move.follows
+
+    def is_gang(self, migration: Migration) -> bool:
+        return is_of_gang(self._state, migration)
 
     def holds_first(self, migration: Migration) -> bool:
         """Whether it holds its slot before anybody leaves the node, and waits for that."""
@@ -47,17 +56,18 @@ class Whole:
 
     def first(self, migration: Migration) -> list[Migration]:
         """Those of its node that hold first."""
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._first:
             self._first[key] = [one for one in self.members(migration) if self.holds_first(one)]
         return self._first[key]
 
     def members(self, migration: Migration) -> list[Migration]:
         """All moves of its plan off its node, in the order of the plan."""
-        key = self._key(migration)
+        key = self.key(migration)
         known = self._members.get(key)
         if known is None:
-            state, ids = self._state, sources(self._state, PlanId(migration.plan)).get(key[1], ())
+            state, plan = self._state, PlanId(migration.plan)
+            ids = [move.migration for move in state.plans[plan].planned.moves] if self.is_gang(migration) else sources(state, plan).get(key[1], ())
             known = self._members[key] = [state.migrations[id] for id in ids if id in state.migrations]
         return known
 
@@ -65,45 +75,46 @@ class Whole:
         """Why it must not be evicted any more: another pod stays on its node."""
         if not self.binds(migration):
             return None
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._stays:
             found = next((one for one in self.members(migration) if has_stayed(self._state, one)), None)
+            whose = "gang" if self.is_gang(migration) else "node"
             self._stays[key] = None if found is None else (
-                WHOLE, f"another pod of its node stays: migration {found.id} was given up ({found.reason})"
+                WHOLE, f"another pod of its {whose} stays: migration {found.id} was given up ({found.reason})"
             )  # fmt: skip
         return self._stays[key]
 
     def all_hold(self, migration: Migration) -> bool:
         """Whether everybody of its node who holds first does, or has gone on from there."""
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._held:
             self._held[key] = all(_holds(self._state, one) for one in self.first(migration))
         return self._held[key]
 
     def all_agree(self, migration: Migration) -> bool:
         """Whether every workload of its node that is to be asked before its pod goes has agreed."""
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._agree:
             self._agree[key] = all(one.step not in WAITING or consents.has_word(self._state, one) for one in self.first(migration))
         return self._agree[key]
 
     def nobody_left(self, migration: Migration) -> bool:
         """Whether nobody's eviction has been decided yet."""
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._untouched:
             self._untouched[key] = all(one.step in WAITING for one in self.members(migration))
         return self._untouched[key]
 
     def one_is_asked(self, migration: Migration) -> bool:
         """Whether the API has not answered yet to the eviction of another one of its node that held first."""
-        key = self._key(migration)
+        key = self.key(migration)
         if key not in self._asked:
             self._asked[key] = any(one.step in (Step.EVICTING, Step.ABORTING) for one in self.first(migration))
         return self._asked[key]
 
     def goes(self, migration: Migration) -> None:
         """Its eviction has just been decided."""
-        self._asked[self._key(migration)] = True
+        self._asked[self.key(migration)] = True
 
     def changed(self, migration: Migration) -> Millis:
         """When a move of its plan has come further last. (A plan has so many moves and steps: this ends.)"""
@@ -113,9 +124,22 @@ class Whole:
             self._changed[migration.plan] = max((state.migrations[id].since for id in ids if id in state.migrations), default=Millis(0))
         return self._changed[migration.plan]
 
-    @staticmethod
-    def _key(migration: Migration) -> Source:
-        return migration.plan, migration.move.source
+    def asked_once(self, migration: Migration, ask: Callable[[], Reason | None]) -> Reason | None:
+        """What is asked about a gang before anybody of it leaves: the answer is all of its pods', and no question once they leave."""
+        key = self.key(migration)
+        if key not in self._answers:
+            self._answers[key] = ask() if self.nobody_left(migration) else None
+        return self._answers[key]
+
+    def key(self, migration: Migration) -> Source:
+        """Of its node; of a gang's, that is on many, of its plan."""
+        return migration.plan, NodeName("") if self.is_gang(migration) else migration.move.source
+
+
+def is_of_gang(state: ClusterState, migration: Migration) -> bool:
+    """Whether it is moved with all others of its gang."""
+    known = state.plans.get(PlanId(migration.plan))
+    return known is not None and bool(known.planned.gang)
 
 
 def _holds(state: ClusterState, migration: Migration) -> bool:
