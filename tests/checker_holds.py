@@ -229,7 +229,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             return self.overtaken(hold)
         if hold.once and key in self.spent and not self.migration_of(key):
             self.say(self.seq, f"{key} is handed over to {uid}, but {self.spent[key]} was bound there before")
-        request = self.amounts(pod["shape"], event.get("devices", ()), event.get("cores", ()))
+        request = self.amounts(pod["shape"], event.get("devices", ()) or self.of_hold(hold, pod["shape"]), event.get("cores", ()))
         draw = self.drawn(hold, request)
         told = self.known_at["reservation", key[0]], self.known_at["node", hold.node]
         if max(record["accepted_at"], self.known_at[uid], *told) <= self.read:
@@ -249,6 +249,12 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         self.judge_ports(hold.node, pod["shape"], uid)
         self.place(uid, event["node"], event.get("devices", ()), event.get("cores", ()))
         return self.settle(uid, fact=False)
+
+    def of_hold(self, hold, shape):
+        """What a pod that is told no devices takes of a hold's: whole ones, as many as it asks for."""
+        count = (self.shapes[shape].get("devices") or {}).get("count", 0)
+        whole = sorted(what for what, amount in hold.has.items() if isinstance(what, int) and amount >= 1000)
+        return [{"index": index, "milli": 1000} for index in whole[:count]]
 
     def place_comes_back(self, uid, now):
         """Whom the kubelet rejects, or who fails before it was ready, gives the place of its move to the next one (docs/migrations.md, `landed`).

@@ -45,11 +45,17 @@ class HandOverRules:
         spec = self.shapes.get(shape, {})
         devices, cores = event.get("devices", ()), event.get("cores", ())
         request, count = spec.get("devices") or {"count": 0, "milli": 0}, (spec.get("cores") or {}).get("count", 0)
+        if not devices and request["milli"] == 1000 and self.given_by_count(event.get("node"), who):
+            request = {"count": 0, "milli": 0}
         right = len({d["index"] for d in devices}) == len(devices) == request["count"] and all(d["milli"] == request["milli"] for d in devices)
         if not right and not event.get("waiting"):
             self.say(self.seq, f"{who} gets other devices than it asks for: {list(devices)}")
         if len(set(cores)) != len(cores) or (len(cores) != count and not event.get("waiting")):
             self.say(self.seq, f"{who} gets other CPUs than it asks for: {list(cores)}")
+
+    def given_by_count(self, node, who):
+        """Whether somebody else on the node has devices, and nobody says which: then the node's device plugin chooses."""
+        return any(name == node and key != who and has["?"] for key, (name, has) in self.charges.items() if not isinstance(key, tuple))
 
     def judge_ports(self, node, shape, who):
         """Nobody else has these ports on the node; a hold's are its owners'."""

@@ -102,15 +102,13 @@ class _Draw:
         return tuple(workloads), acts
 
     def beside(self, workloads: list[Workload]) -> list[Workload]:
-        """In one run of five, some belong to the stock scheduler, on the same nodes. Without GPUs: which device a pod got that nobody
-        chose one for is not in the API, and ours is rejected for ever if it guesses another."""
+        """In one run of five, some belong to the stock scheduler, on the same nodes, with the GPUs that they ask for."""
         chance = random.Random(f"stock {self.seed}")
         if chance.random() < 0.8:
             return workloads
         share = chance.choice((0.2, 0.5))
         ours = [one.kind == "Gang" or chance.random() >= share for one in workloads]
-        stock = {"scheduler": "default-scheduler", "gpus": 0, "milli": 0}
-        return [one if mine else replace(one, **stock) for one, mine in zip(workloads, ours, strict=True)]
+        return [one if mine else replace(one, scheduler="default-scheduler") for one, mine in zip(workloads, ours, strict=True)]
 
     def last(self, nodes: tuple[NodeSpec, ...]) -> Workload | None:
         """Now and then somebody comes at the end who needs all that is left, in small pieces: capacity that leaked is missed then."""

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import DeviceShare
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import Allocations
 from restow.domain.beside import is_body
-from restow.domain.node_table import ChargedAs
+from restow.domain.node_table import WHOLE, ChargedAs
 from restow.domain.records import Charge
 from restow.domain.state_maps import OVER
 
@@ -86,13 +87,13 @@ class Charges(Allocations):
         old = self.charges.get(pod)
         devices, cores = live.devices, live.cores
         placement = self.placed.get(pod)
-        if placement is not None and placement.node == node:
+        if placement is not None and placement.node == node and (live.node is None or self.ours(observed)):
             devices, cores = devices or placement.devices, cores or placement.cores
         shape, has = self.shapes[observed.shape], old if old is not None and old.node == node else None
         if has is not None and shape.unreadable:
             # What it was given is not said any more; it still has that.
             devices, cores = devices or has.devices, cores or has.cores
-        if not devices and shape.devices is not None:
+        if not devices and shape.devices is not None and not self._is_unsaid(pod, node):
             if has is not None and self.shapes[has.shape].devices == shape.devices:
                 devices = has.devices
             else:
@@ -101,6 +102,31 @@ class Charges(Allocations):
         releasing = live.deleting > 0
         queue = "" if releasing else self.queue_of(observed)
         return Charge(node, observed.shape, devices, releasing, queue, cores)
+
+    def _is_unsaid(self, pod: PodUid, node: NodeName) -> bool:
+        """Whether nobody says which devices a pod has on its node: its scheduler knows their count only, or our session has left the choice to
+        the node's device plugin. A guess would keep others from a device that is free, and send them to one that is not."""
+        placement = self.placed.get(pod)
+        if placement is not None and placement.node == node and not placement.devices:
+            return True
+        return self.live_of(pod).node == node and not self.ours(self.pods[pod].fact)  # type: ignore[union-attr]
+
+    def devices_of(self, pod: PodUid) -> tuple[DeviceShare, ...]:
+        """The devices that are free when a pod goes: its own, or, where nobody says which these are, as many of those that are taken for such
+        pods on its node, for each pod other ones."""
+        charge = self.charges[pod]
+        request = self.vectors[charge.shape].devices
+        if charge.devices or request is None:
+            return charge.devices
+        before = 0
+        for uid in self.on_node[charge.node]:
+            if uid == pod:
+                break
+            other = self.charges[uid]
+            if not other.devices and (asked := self.vectors[other.shape].devices) is not None:
+                before += asked.count
+        taken = self.table.taken_unsaid(self.table.rows[charge.node])
+        return tuple(DeviceShare(i, WHOLE) for i in sorted(taken[before : before + request.count]))
 
     def queue_of(self, pod: PodObserved) -> str:
         """The queue that a pod of ours is accounted to; empty for others."""

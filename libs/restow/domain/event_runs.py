@@ -98,7 +98,7 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
     shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
     pods, queue, owned = state.pods, state.queue, state.owned
     charges, on_node, held_on, nominated_on = state.charges, state.on_node, state.held_on, state.nominated_on
-    left, armed = state.left, state.armed
+    left, armed, rejections, refusing = state.left, state.armed, state.rejections, state.refusing
     seen, added = run.seen.append, run.added.append
     for event in events:
         pod, node, shape, moving = event.pod, event.node, shapes[event.shape], event.moving()
@@ -115,6 +115,8 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
                 node is not None
                 and (
                     node not in rows
+                    or node in refusing
+                    or (rejections and state.lineage(event) in rejections)
                     or node in held_on
                     or node in nominated_on
                     or moving.cores
@@ -195,7 +197,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     pods, queue, placements, charges, on_node = state.pods, state.queue, state.placed, state.charges, state.on_node
     held_on, nominated_on, waiting_on = state.held_on, state.nominated_on, state.waiting_on
     left, unready = state.left, any(budget.unready for budget in state.budgets.values())
-    takes = takes_from_others(state)
+    takes, rejections, refusing = takes_from_others(state), state.rejections, state.refusing
     seen, added, removed = run.seen.append, run.added.append, run.removed.append
     for event in events:
         pod, node, devices = event.pod, event.node, event.devices
@@ -206,6 +208,9 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
             or event.cores
             or (shape := shapes[(fact := known.fact).shape]) is None
             or shape.unreadable
+            or (event.reason and event.phase == "Failed")
+            or (refusing and (event.node in refusing or ((old := charges.get(pod)) is not None and old.node in refusing)))
+            or (rejections and state.lineage(fact) in rejections)
             or ((before := known.live).ready and unready and not event.ready)
             or (left and before.node is None and state.lineage(fact) in left)
         ):
@@ -221,9 +226,10 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
                 if placement.cores:
                     run.one(event)
                     continue
-                devices = devices or placement.devices
+                if shape.ours:
+                    devices = devices or placement.devices
             if shape.devices and not devices:
-                if old is None or old.node != node:
+                if old is None or old.node != node or (placement is not None and placement.node == node) or (old.devices and not shape.ours):
                     run.one(event)
                     continue
                 devices = old.devices
@@ -268,12 +274,12 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
     run = _Run(state, events, maps)
     special, groups_touched, nominated_on, waiting_on = run.special, state.touched.groups, state.nominated_on, state.waiting_on
     pods, queue, owned = state.pods, state.queue, state.owned
-    placements, charges, on_node = state.placed, state.charges, state.on_node
+    placements, charges, on_node, refusing = state.placed, state.charges, state.on_node, state.refusing
     seen, removed = run.seen.append, run.removed.append
     for event in events:
         pod = event.pod
         known, old = pods.get(pod), charges.get(pod)
-        if known is None or pod in special or (old is not None and (old.node in nominated_on or old.node in waiting_on)):
+        if known is None or pod in special or (old is not None and (old.node in nominated_on or old.node in waiting_on or old.node in refusing)):
             run.one(event)
             continue
         seen(pod)

@@ -149,7 +149,9 @@ class Seats(msgspec.Struct, frozen=True):
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
-    `(nodes, devices) int64` in thousandths, far below zero where there is none. `alive` marks rows that are nodes. Arrays are
+    `(nodes, devices) int64` in thousandths, far below zero where there is none. `unsaid` `(nodes,) int64` counts devices that are taken without
+    anybody saying which: in `device_free` those that are free otherwise are taken for them, so that what is left is right by count, and nothing
+    more is known. `alive` marks rows that are nodes. Arrays are
     views of larger buffers; take them anew after adding a node or a column. `columns` has the column of each resource,
     `resources` its name by column. `structure` counts rows and columns that came or went; `dirty` lists rows whose amounts
     changed."""
@@ -166,6 +168,9 @@ class NodeTable:
         # A resource's column is one stretch of memory: most questions are about one resource of all nodes.
         self._buffers = {name: _filled((16, 8), 0) for name in ("allocatable", "used", "reserved", "releasing", "free")}
         self._devices = _filled((16, 8), NO_DEVICE)
+        self._unsaid = np.zeros(16, np.int64)
+        self._said: dict[int, np.ndarray] = {}
+        """Of rows with some that nobody names, by device: what is free of it as far as charges that do name it go."""
         self._alive = np.zeros(16, bool)
         self._rank: np.ndarray | None = None
         self._views()
@@ -213,6 +218,8 @@ class NodeTable:
         for buffer in self._buffers.values():
             buffer[row] = 0
         self._devices[row] = NO_DEVICE
+        self._unsaid[row] = 0
+        self._said.pop(row, None)
         self._alive[row] = False
         self._vacant.append(row)
         self._rank = None
@@ -252,6 +259,7 @@ class NodeTable:
                     self._buffers[key] = _grown(old, axis=0, fill=0)
                 self._devices = _grown(self._devices, axis=0, fill=NO_DEVICE)
                 self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+                self._unsaid = np.concatenate([self._unsaid, np.zeros_like(self._unsaid)])
         self.rows[name] = row
         self._alive[row] = True
         self._rank = None
@@ -261,16 +269,20 @@ class NodeTable:
     def _set_devices(self, row: int, devices: Collection[int]) -> None:
         there = sorted(index for index in devices if 0 <= index < MAX_DEVICES)
         self._widen(there[-1] + 1 if there else 0)
-        shares = self._devices[row]
+        shares = self._said.get(row, self._devices[row])
         had = shares > NO_DEVICE // 2
         has = np.zeros(len(shares), bool)
         has[there] = True
         shares[has & ~had] += WHOLE - NO_DEVICE
         shares[had & ~has] -= WHOLE - NO_DEVICE
+        if row in self._said:
+            self._spread(row)
 
     def _widen(self, width: int) -> None:
         while width > self._devices.shape[1]:
+            more = self._devices.shape[1]
             self._devices = _grown(self._devices, axis=1, fill=NO_DEVICE)
+            self._said = {row: np.append(said, np.full(more, NO_DEVICE, np.int64)) for row, said in self._said.items()}
             self._views()
 
     def _views(self) -> None:
@@ -281,6 +293,7 @@ class NodeTable:
         self.releasing = self._buffers["releasing"][:n, :m]
         self.free = self._buffers["free"][:n, :m]
         self.device_free = self._devices[:n]
+        self.unsaid = self._unsaid[:n]
         self.alive = self._alive[:n]
 
     @property
@@ -305,8 +318,9 @@ class NodeTable:
 
     # -- charges -----------------------------------------------------------------------------------------------------
 
-    def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, charged_as: ChargedAs = ChargedAs.USED) -> None:
-        """Add (`sign` 1) or take back (-1) a request. Facts may over-commit a node: free can be negative."""
+    def charge(self, row: int, v: Vector, devices: Sequence[DeviceShare], sign: int, charged_as: ChargedAs = ChargedAs.USED) -> None:
+        """Add (`sign` 1) or take back (-1) a request; one for devices without any is counted in `unsaid`. Facts may over-commit a node: free can be
+        negative."""
         self.dirty.append(row)
         # A few integers: one by one they cost less than arrays.
         taken, free = self.reserved if charged_as is ChargedAs.HELD else self.used, self.free
@@ -316,6 +330,8 @@ class NodeTable:
             free[row, column] -= change
             if charged_as is ChargedAs.RELEASING:
                 self.releasing[row, column] += change
+        if v.devices is not None and not devices:
+            self._count_unsaid(row, v.devices.count * sign)
         for d in devices:
             self._charge_device(row, d, sign)
 
@@ -340,10 +356,20 @@ class NodeTable:
         for name in (taken, "releasing") if charged_as is ChargedAs.RELEASING else (taken,):
             np.add.at(self._buffers[name].reshape(-1, order="F"), at, amounts)
         np.subtract.at(self._buffers["free"].reshape(-1, order="F"), at, amounts)
-        self._charge_devices([(row, d) for row, some in zip(rows, devices, strict=True) for d in some if 0 <= d.index < MAX_DEVICES], sign)
+        named: list[tuple[int, DeviceShare]] = []
+        for row, v, some in zip(rows, vectors, devices, strict=True):
+            if some:
+                named += [(row, d) for d in some if 0 <= d.index < MAX_DEVICES]
+            elif v.devices is not None:
+                self._count_unsaid(row, v.devices.count * sign)
+        self._charge_devices(named, sign)
 
     def _charge_devices(self, shares: Sequence[tuple[int, DeviceShare]], sign: int) -> None:
         """Of rows, and of indices that a device may have."""
+        if self._said:
+            for row, d in [one for one in shares if one[0] in self._said]:
+                self._charge_device(row, d, sign)
+            shares = [one for one in shares if one[0] not in self._said]
         if not shares:
             return
         self._widen(max([d.index for _, d in shares]) + 1)
@@ -357,7 +383,36 @@ class NodeTable:
             return
         if share.index >= self._devices.shape[1]:
             self._widen(share.index + 1)
-        self._devices[row, share.index] -= min(max(share.milli, -MOST), MOST) * sign
+        said = self._said.get(row)
+        shares = self._devices[row] if said is None else said
+        shares[share.index] -= min(max(share.milli, -MOST), MOST) * sign
+        if said is not None:
+            self._spread(row)
+
+    def _count_unsaid(self, row: int, change: int) -> None:
+        if row not in self._said:
+            self._said[row] = self._devices[row].copy()
+        self._unsaid[row] += change
+        self._spread(row)
+        if not self._unsaid[row]:
+            del self._said[row]
+
+    def _spread(self, row: int) -> None:
+        """Devices that somebody has who says not which are those of which most is free, the first among equals. It follows from what is charged now,
+        so that it does not matter who came first."""
+        said = self._said[row]
+        self._devices[row] = said
+        self._devices[row, self._taken(said, int(self._unsaid[row]))] -= WHOLE
+
+    @staticmethod
+    def _taken(said: np.ndarray, count: int) -> list[int]:
+        shares = said.tolist()
+        there = sorted((-share, i) for i, share in enumerate(shares) if share > NO_DEVICE // 2)
+        return [i for _, i in there[: max(count, 0)]]
+
+    def taken_unsaid(self, row: int) -> list[int]:
+        """The devices that are taken for those that nobody names, in the order in which they were."""
+        return self._taken(self._said[row], int(self._unsaid[row])) if row in self._said else []
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ def fits(state: ClusterState, migration: Migration, before: Container[MigrationI
     for uid in state.on_node.get(target, ()):
         if (id := state.victims.get(uid)) in before and id is not None and state.migrations[id].move.target:
             charge = state.charges[uid]
-            _add(free, devices, state.vectors[charge.shape], charge.devices, 1)
+            _add(free, devices, state.vectors[charge.shape], state.devices_of(uid), 1)
     for id in state.promised.get(target, ()):
         if id in before:
             other = state.migrations[id]

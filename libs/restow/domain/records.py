@@ -446,6 +446,22 @@ class LeftAlone(Record):
     since: Millis
 
 
+class Times(Record):
+    """So often in a row, the last time then."""
+
+    times: int
+    at: Millis
+
+
+class Rejections(Record):
+    """Kubelets rejected pods of a workload so often in a row, the last one then and for this `reason`; and by node."""
+
+    times: int
+    at: Millis
+    reason: str
+    nodes: dict[NodeName, Times]
+
+
 class Waiting(Record):
     """Why pods wait: the last `session.unfit` of a shape (or of pods alike) and the capacity epoch then, or a
     `session.withheld` with its `reason` and `message`."""

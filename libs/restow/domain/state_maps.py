@@ -56,11 +56,13 @@ from restow.domain.records import (
     Placement,
     Plan,
     Refusal,
+    Rejections,
     Reservation,
     Search,
     Slot,
     Tally,
     Telling,
+    Times,
     Victim,
     Waiting,
 )
@@ -292,6 +294,11 @@ class Maps:
     """Pods that bounced, and how often in a row their lineage did."""
     found: dict[tuple[str, NodeName], int] = stored(dict)
     """Lineages that bounced off a node too often, to be reported (`migration.bounced`)."""
+
+    rejections: dict[str, Rejections] = stored(dict)
+    """By lineage: workloads whose pods kubelets have rejected (`evolve.rejections`)."""
+    refusing: dict[NodeName, Times] = stored(dict)
+    """Nodes where a device that a pod of ours was given is somebody else's, whom nobody knows."""
 
     search: Search = stored(Search)
 

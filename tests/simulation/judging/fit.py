@@ -54,11 +54,15 @@ class Capacity:
         self.free = amounts((node.get("status") or {}).get("allocatable"))
         devices, self.ports = self.free.pop(NEAR, 0), []
         self.devices = [WHOLE] * devices
+        self.unsaid = 0
+        """Devices that somebody has or has a share of, and nobody says which."""
         self.certain = self.name not in log.device_objects and not (log.numa.get(self.name)) and self.name not in {n for n, _ in log.reserved.values()}
         for pod in pods:
             asked = requests(pod)
             self.take(asked, shares(pod))
-            if gpus(asked) and sum(shares(pod).values()) != gpus(asked)[0] * gpus(asked)[1]:
+            if gpus(asked) and not shares(pod):
+                self.unsaid += gpus(asked)[0]
+            elif gpus(asked) and sum(shares(pod).values()) != gpus(asked)[0] * gpus(asked)[1]:
                 self.certain = False
             self.ports += ports(pod["spec"])
         self.keep(pods, log)
@@ -93,6 +97,11 @@ class Capacity:
         wanted = gpus(asked)
         if wanted is None:
             return None if any(asked[name] for name in GPUS) else Counter()
+        if self.unsaid:
+            # By count: of those that nobody has a named part of, some are theirs; where a share would be taken from one of them it is not certain.
+            entire = [minor for minor, free in enumerate(self.devices) if free == WHOLE]
+            enough = wanted[1] == WHOLE and len(entire) - self.unsaid >= wanted[0]
+            return Counter({minor: WHOLE for minor in entire[: wanted[0]]}) if enough else None
         able = sorted((free, minor) for minor, free in enumerate(self.devices) if free >= wanted[1])
         if len(able) < wanted[0] or (wanted[1] == WHOLE and any(free != WHOLE for free, _ in able[: wanted[0]])):
             return None

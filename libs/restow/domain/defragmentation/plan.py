@@ -92,7 +92,7 @@ def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[FreeC
     loads: Counter[NodeName] = Counter()
     for uid, end in ends.items():
         v, charge = state.vectors[state.pods[uid].fact.shape], state.charges[uid]
-        capacity.take(table.rows[charge.node], v, charge.devices, -1)
+        capacity.take(table.rows[charge.node], v, state.devices_of(uid), -1)
         capacity.take(end.row, v, end.devices)
         loads[charge.node] -= 1
         loads[NodeName(table.names[end.row])] += 1

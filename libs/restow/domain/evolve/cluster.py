@@ -7,7 +7,7 @@ from restow.contracts.ids import MigrationId, PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import groups, node_devices
 from restow.domain.beside import GUARD, STOLEN, has_fallen, named_slot
-from restow.domain.evolve import bounces, demand_slots
+from restow.domain.evolve import bounces, demand_slots, rejections
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
@@ -32,6 +32,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
         state.touched.nodes[event.name] = None
     state.put(state.nodes, event.name, event)
     node_devices.set_node(state, event.name)
+    rejections.changed_on(state, event.name)
     state.capacity_epoch += 1
     housed = [pod for pod, node in state.homeless.items() if node == event.name]
     for pod in sorted(housed, key=state.order_of):
@@ -143,13 +144,24 @@ def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) 
     if live.node is not None and before is not None and before.node is None:
         # Before it was bound it was nobody's victim.
         more_may_go(state)
-    state.settle(uid)
+    _settle(state, uid)
+    rejections.seen(state, live, before)
     state.requeue(uid)
     if waited and uid not in state.parked:
         _waits_no_more(state)
     if uid in state.placeholders:
         _embody(state, uid, live)
     _touch(state, uid)
+
+
+def _settle(state: ClusterState, uid: PodUid) -> None:
+    """What it is charged, and, where a device is somebody's whom nobody knows, that something has changed there."""
+    before = state.charges.get(uid)
+    state.settle(uid)
+    now = state.charges.get(uid)
+    for charge in (before, now) if state.refusing and (before is None) != (now is None) else ():
+        if charge is not None:
+            rejections.changed_on(state, charge.node)
 
 
 def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None:
@@ -204,7 +216,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     if known.live.node is not None and not known.live.deleting:
         _next_follows(state, uid)
     state.drop(state.pods, uid)
-    state.settle(uid)
+    _settle(state, uid)
     state.drop(state.placed, uid)
     state.drop(state.victims_of, uid)
     state.drop(state.stuck, uid)

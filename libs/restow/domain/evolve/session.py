@@ -33,6 +33,7 @@ from restow.domain.records import (
 from restow.domain.resources import GPU_MILLI
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState, Under
+from restow.domain.unsaid_devices import of_hold
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its capacity (RULES G-7)."""
@@ -182,7 +183,8 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     key, slot = found
     record, pod = state.reservations[event.reservation], state.pods[event.pod].fact
     wanted = state.vectors[pod.shape].items
-    items, devices, cores = taken_of(slot.capacity, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
+    takes = event.devices or of_hold(state.shapes[pod.shape].devices, slot.capacity.held_devices)
+    items, devices, cores = taken_of(slot.capacity, wanted, takes, event.cores, state.table.columns.get(GPU_MILLI))
     if record.spec is None or record.spec.allocate_once:
         state.vacate(key, slot)
         # What was allocated is remembered longer than the pod is there (RULES 004-1).

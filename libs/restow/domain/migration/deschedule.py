@@ -233,7 +233,7 @@ class HoldFirst:
             if charge is None:
                 continue
             v = state.vectors[charge.shape]
-            self._capacity.take(rows[charge.node], v, charge.devices, -1)
+            self._capacity.take(rows[charge.node], v, state.devices_of(move.pod), -1)
             self._loads[charge.node] -= 1
             if move.target:
                 self._capacity.take(rows[move.target], v, move.devices)

@@ -42,7 +42,7 @@ def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target
     asked = asked_for(state)
     capacity = FreeCapacity(state.table)
     v = state.vectors[pod.shape]
-    capacity.take(state.table.rows[source], v, state.charges[uid].devices, -1)
+    capacity.take(state.table.rows[source], v, state.devices_of(uid), -1)
     capacity.take(spot.row, v, spot.devices)
     after = packing(state, capacity, {source: -1, to: 1}, asked)
     return Planned(

@@ -97,7 +97,7 @@ def _start(state: ClusterState, move: Move) -> _Spot | None:
     charge = state.charges.get(move.pod)
     if charge is None or charge.node != move.source:
         return None
-    return _Spot(state.table.rows[move.source], move.source, state.vectors[charge.shape], charge.devices)
+    return _Spot(state.table.rows[move.source], move.source, state.vectors[charge.shape], state.devices_of(move.pod))
 
 
 __all__ = ["NodeGroup", "machine", "node_groups"]

@@ -10,6 +10,7 @@ from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Reservation, Slot
 from restow.domain.reservation.owner_matching import by_spec
 from restow.domain.state import ClusterState
+from restow.domain.unsaid_devices import is_share, rows
 
 
 def may_run(state: ClusterState, pod: PodObserved, slot: Slot, equal: bool) -> bool:
@@ -78,6 +79,8 @@ def _devices(
     request = v.devices
     if request is None:
         return ()
+    if is_share(request) and rows(state)[row]:
+        return None
     shares = state.table.device_free[row].tolist()
     held = {d.index: d.milli for d in slot.capacity.held_devices}
     if request == state.vectors[slot.shape].devices and held == {d.index: d.milli for d in slot.devices}:

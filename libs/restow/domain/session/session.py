@@ -26,6 +26,7 @@ from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
+from restow.domain.unsaid_devices import said
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -141,7 +142,8 @@ class Session(View):
         self.place(job, pod, fit)
         if fit.borrows:
             self.events += [e.HoldBorrowed(*key, pod.pod) for key in fit.borrows]
-        self.events.append(e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores))
+        devices = said(self.state, pod.shape, fit.row, fit.devices) if fit.devices else ()
+        self.events.append(e.PodPlaced(pod.pod, self.state.table.names[fit.row], devices, fit.volumes, fit.cores))
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """The pod is there from now on: it is charged to its node and its queue, and rules see it."""
@@ -237,6 +239,8 @@ class Session(View):
             # What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session.
             rest = vector_of(less(slot.capacity.held, self.state.vectors[pod.shape].items))
             self.nodes.take(row, rest, fewer(slot.capacity.held_devices, handed.devices))
+        if handed.devices:
+            handed = replace(handed, devices=said(self.state, pod.shape, row, handed.devices))
         self.events.append(handed)
         return handed
 

@@ -126,7 +126,7 @@ class World:
         if (spot := self.moved.get(uid)) is not None:
             return spot
         charge = self.state.charges[uid]
-        return Spot(self.state.table.rows[charge.node], charge.devices, charge.cores)
+        return Spot(self.state.table.rows[charge.node], self.state.devices_of(uid), charge.cores)
 
     def spot(self, uid: PodUid) -> Spot:
         return self.away.get(uid) or self.home(uid)

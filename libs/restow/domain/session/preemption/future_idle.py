@@ -39,7 +39,7 @@ class FutureIdle:
         for uid in state.victims_of:
             if self.goes(uid):
                 charge = state.charges[uid]
-                self._add(state.table.rows[charge.node], state.vectors[charge.shape].items, charge.devices, 1)
+                self._add(state.table.rows[charge.node], state.vectors[charge.shape].items, state.devices_of(uid), 1)
 
     def _promised(self, row: int, capacity: Capacity) -> None:
         """What the capacity still lacks goes there first."""
@@ -85,7 +85,7 @@ class FutureIdle:
         if releasing.any():
             for uid in state.on_node.get(self._session.name(row), ()):
                 charge = state.charges[uid]
-                for d in charge.devices if charge.releasing else ():
+                for d in state.devices_of(uid) if charge.releasing else ():
                     devices[d.index] = devices.get(d.index, 0) + d.milli
         return amounts, devices
 

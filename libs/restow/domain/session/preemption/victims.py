@@ -310,7 +310,7 @@ class Hunt:
             if modest and not is_best_effort(state.shapes[charge.shape]):
                 continue
             priority = state.shapes[state.pods[uid].fact.shape].priority
-            units.append(Unit(uid, priority, since(state, uid), state.pods[uid].order, charge.shape, charge.queue, charge.devices))
+            units.append(Unit(uid, priority, since(state, uid), state.pods[uid].order, charge.shape, charge.queue, state.devices_of(uid)))
         if scope is Scope.QUEUE and not modest:
             units += self._holds(job, node)
         units.sort(key=lambda unit: unit.importance)

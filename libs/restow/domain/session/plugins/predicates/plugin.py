@@ -6,6 +6,7 @@ are those that depend on what runs."""
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.session.other_pods import OtherPods
+from restow.domain.session.plugins.predicates import kubelets
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.session.plugins.predicates.cores import OwnCores, asked_for
 from restow.domain.session.plugins.predicates.filters import (
@@ -23,8 +24,11 @@ from restow.domain.state import ClusterState
 
 
 def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
-    """When the next node may be asked for a volume again that it could not have."""
-    return min((until for nodes in state.unserved.values() for until in nodes.values() if until > after), default=None)
+    """When the next node may be asked for a volume again that it could not have, or for a pod like one that it has rejected."""
+    times = [until for nodes in state.unserved.values() for until in nodes.values() if until > after]
+    if (when := kubelets.deadline(state, after)) is not None:
+        times.append(when)
+    return min(times, default=None)
 
 
 CLAIMS = "resource claims (dynamic resource allocation) are not decided by this scheduler"
@@ -48,6 +52,8 @@ def open(session: Session, args: Args) -> None:
         cores = extensions.cores = OwnCores(session)
         extensions.filter(cores)
     extensions.filter(NumaZones(state))
+    extensions.filter(kubelets.SharesOfUnsaid(state))
+    extensions.filter(kubelets.Rejected(state, session.now))
     volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
     extensions.filter(volumes)
     extensions.volumes = volumes
