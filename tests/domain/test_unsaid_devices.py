@@ -116,6 +116,17 @@ def test_a_node_with_fewer_devices_than_strangers_have_has_none_left():
     assert sorted(free(state).values()) == [0, 0, 0, 1000]
 
 
+def test_what_is_promised_by_name_is_not_kept_from_it_by_strangers():
+    """Which are theirs is a guess: while there are enough, whoever waits for device 0 has it, and nobody else comes in between."""
+    their_two = shape("their-two", gpu=(2, 1000), scheduler=STOCK)
+    state = given(node("n0", gpus=4), *SHAPES, their_two, pod("v", "two", "n0", devices=(DeviceShare(0, 1000), DeviceShare(1, 1000))), pod("b", "their-two", "n0"), pod("p", "two"))
+    then(state, e.Preempted("v", "p", "preempt", ""), e.Nominated("p", "n0", NOW + 90_000, (DeviceShare(0, 1000), DeviceShare(1, 1000)), ("v",)))
+    then(state, e.PodGone("v"))
+    assert state.nominations["p"].complete
+    then(state, pod("x", "whole"))
+    assert placed(scheduled(state)).keys() == {"p"}
+
+
 def test_those_that_go_leave_devices_of_their_own():
     """For plans, and for victims: of two that nobody names each frees another one."""
     state = given(node("n0", gpus=3), *SHAPES, pod("a", "theirs", "n0"), pod("b", "theirs", "n0"), pod("c", "whole", "n0", devices=(DeviceShare(0, 1000),)))

@@ -41,6 +41,9 @@ class Fold:
     def shape(self, shape):
         return shape in self.shapes
 
+    def ours(self, scheduler):
+        return scheduler == "restow"
+
     def node(self, name):
         return self.nodes.get(name)
 

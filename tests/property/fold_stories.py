@@ -29,7 +29,7 @@ KEPT = NODES[:2]
 """Nodes on which capacity is kept for somebody now and then."""
 ELSEWHERE = "n9"
 """No node, most of the time."""
-SHAPES = ("small", "large", "half", "two", "social", "urgent", "foreign")
+SHAPES = ("small", "large", "half", "two", "social", "urgent", "foreign", "theirs")
 HOLDS = tuple(f"r{i}" for i in range(4))
 SHARES = ((), (), (DeviceShare(0, 500),), (DeviceShare(1, 330),), (DeviceShare(0, 1000), DeviceShare(1, 1000)), (DeviceShare(5, 100), DeviceShare(-1, 7)))
 BOTH = config.SessionConfig(scheduler_names=("restow", "volcano"), actions=(ActionConfig("allocate"), ActionConfig("preempt")))
@@ -62,6 +62,7 @@ class Story:
             shape("social", cpu=100, pod_affinity=(near,)),
             shape("urgent", cpu=100, priority=self.pick((-5, 1_000, 2_000_000_000))),
             shape("foreign", cpu=100, scheduler="volcano"),
+            shape("theirs", cpu=100, gpu=(1, 1000), scheduler="volcano"),
         ]
         facts = [queue("a"), pod_group("g", self.pick(("", "a"))), pod_group("h"), configured("session", self.pick((BOTH, OURS, OURS))), self.budget()]
         first = [self.observed(uid) for uid in self.chance.sample(PODS, self.chance.randint(0, 50))]
@@ -96,7 +97,7 @@ class Story:
         on: dict = {"node": None}
         if self.likely(35):
             on = {"node": self.where(), "phase": self.pick(("Running", "Running", "Pending")), "ready": self.likely(50), "devices": self.pick(SHARES)}
-        rare = self.pick(({"deleting": NOW}, {"gated": True}, {"gated": True, "landing": True}, {"cores": (0, 1)}, {"phase": "Running"}, {"phase": "Failed"}, {"labels": {"app": "owner"}}))
+        rare = self.pick(({"deleting": NOW}, {"gated": True}, {"gated": True, "landing": True}, {"cores": (0, 1)}, {"phase": "Running"}, {"phase": "Failed"}, {"labels": {"app": "owner"}}, {"nominated": "n1"}))
         kind = self.pick(SHAPES) if self.likely(98) else "undeclared"
         return pod(uid or self.pick(PODS), kind, **({"annotations": notes, "owner": owner} | on | (rare if self.likely(15) else {})))
 
@@ -109,7 +110,8 @@ class Story:
         if on is None and self.likely(80):
             phase = "Pending"
         devices = charge.devices if charge is not None and self.likely(40) else self.pick(SHARES) if self.likely(30) else ()
-        return e.PodChanged(uid, on, phase, self.likely(60), self.pick((0, 0, 0, 0, NOW, -1)), "", devices, cores=(0, 2) if self.likely(3) else ())
+        reason = self.pick(("UnexpectedAdmissionError", "UnexpectedAdmissionError", "OutOfcpu", "Evicted", "")) if phase == "Failed" else ""
+        return e.PodChanged(uid, on, phase, self.likely(60), self.pick((0, 0, 0, 0, NOW, -1)), reason, devices, cores=(0, 2) if self.likely(3) else ())
 
     def placed(self, uid: str = "") -> e.PodPlaced:
         volumes = (ClaimChoice("default/c", "v"),) if self.likely(4) else ()

@@ -26,13 +26,15 @@ def on_nodes(state: ClusterState):
 def table(state):
     """The node table is the sum of charges, slots of places and of nominations; and no node gives more than it has for a hold."""
     used, reserved, releasing, devices = (defaultdict(Counter) for _ in range(4))
-    kept = defaultdict(Counter)
+    kept, unsaid = defaultdict(Counter), Counter()
     for charge in state.charges.values():
         amounts = dict(state.vectors[charge.shape].items)
         used[charge.node].update(amounts)
         if charge.releasing:
             releasing[charge.node].update(amounts)
         devices[charge.node].update({d.index: d.milli for d in charge.devices})
+        if not charge.devices and (request := state.vectors[charge.shape].devices) is not None:
+            unsaid[charge.node] += request.count
     homes = [(slot.node, slot.capacity) for _, slot in on_nodes(state)] + [(n.node, n.capacity) for n in state.nominations.values()]
     for node, capacity in homes:
         reserved[node].update(dict(capacity.held))
@@ -49,6 +51,8 @@ def table(state):
                 yield f"{node} {resource} is {now}, and should be {right}"
             if left < 0 < reserved[node][column]:
                 yield f"{node} {resource} is over-committed by {-left}, and {reserved[node][column]} are reserved"
+        for index in [index for index in there if not devices[node][index]][: unsaid[node]]:
+            devices[node][index] = 1000
         for index in there:
             free = int(state.table.device_free[row, index])
             if free != 1000 - devices[node][index]:

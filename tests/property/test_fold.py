@@ -134,6 +134,7 @@ def begin() -> ClusterState:
 def recount(state: ClusterState) -> list[str]:
     """What the table must say, added up anew from records: an oracle for the incremental table."""
     used: dict[tuple[str, str], int] = {}
+    taken: dict[str, int] = {}
     said = state.device_objects
     there = {n: [g.index for g in said[n].gpus if g.healthy] if n in said else range(fact.devices) for n, fact in state.nodes.items()}
     free_devices: dict[tuple[str, int], int] = {(n, d): 1000 for n, devices in there.items() for d in devices}
@@ -147,6 +148,14 @@ def recount(state: ClusterState) -> list[str]:
         for share in shares:
             if (where, share.index) in free_devices:  # a device that the node does not have is nobody's
                 free_devices[where, share.index] -= share.milli
+    # Who says not which devices he has takes those that are free otherwise, the first ones.
+    for charge in state.charges.values():
+        request = state.shapes[charge.shape].devices
+        if request is not None and not charge.devices:
+            taken[charge.node] = taken.get(charge.node, 0) + request.count
+    for where, count in taken.items():
+        for index in [d for d in there[where] if free_devices[where, d] == 1000][:count]:
+            free_devices[where, index] = 0
     wrong = []
     for name, fact in state.nodes.items():
         row = state.table.rows[name]

@@ -109,6 +109,7 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
             or moving.deleting
             or moving.phase in OVER
             or event.landing
+            or event.nominated
             or (not shape.ours and SLOT in event.annotations)
             or (armed and state.lineage(event) in armed)
             or (
@@ -190,7 +191,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     """Pods that wait, and pods that start, run, terminate and end on their node."""
     maps = (
         state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
-        state.reserved_tasks, state.gated, state.to_land, state.placeholders,
+        state.reserved_tasks, state.gated, state.to_land, state.placeholders, state.nominees,
     )  # fmt: skip
     run = _Run(state, events, maps)
     shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
@@ -269,7 +270,7 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
     maps = (
         state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
         state.reserved_tasks, state.stuck, state.troubles, state.returned, state.refused, state.resized,
-        state.gated, state.to_land, state.placeholders,
+        state.gated, state.to_land, state.placeholders, state.nominees,
     )  # fmt: skip
     run = _Run(state, events, maps)
     special, groups_touched, nominated_on, waiting_on = run.special, state.touched.groups, state.nominated_on, state.waiting_on

@@ -118,7 +118,8 @@ class HeldCapacity(Slots):
         held = slot.capacity
         if not held.held and not held.held_devices:
             return
-        v = self._vector(held.held, self.vectors[slot.shape])
+        # What is held is held by name, or not at all.
+        v = self._vector(held.held, self.vectors[slot.shape]) if held.held_devices else vector_of(held.held)
         self._charge(self.table.rows[slot.node], v, held.held_devices, sign, ChargedAs.HELD)
         self._account(slot.queue, v, sign)
 
@@ -152,7 +153,7 @@ class HeldCapacity(Slots):
             return capacity
         row = self.table.rows[node]
         lacking = fewer(capacity.devices, capacity.held_devices)
-        free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist() if lacking else ()
+        free, shares = self.table.free[row].tolist(), self.table.named_free(row) if lacking else ()
         more, devices = available(less(capacity.wanted, capacity.held), lacking, free, shares, self._gpus)
         if not more and not devices:
             return capacity

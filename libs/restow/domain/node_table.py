@@ -398,17 +398,19 @@ class NodeTable:
             del self._said[row]
 
     def _spread(self, row: int) -> None:
-        """Devices that somebody has who says not which are those of which most is free, the first among equals. It follows from what is charged now,
-        so that it does not matter who came first."""
+        """Devices that somebody has who says not which are the first that are free as far as anybody says. It follows from what is charged now, so that
+        it does not matter who came first. Where there are fewer, the column of all devices has the rest."""
         said = self._said[row]
         self._devices[row] = said
         self._devices[row, self._taken(said, int(self._unsaid[row]))] -= WHOLE
 
     @staticmethod
     def _taken(said: np.ndarray, count: int) -> list[int]:
-        shares = said.tolist()
-        there = sorted((-share, i) for i, share in enumerate(shares) if share > NO_DEVICE // 2)
-        return [i for _, i in there[: max(count, 0)]]
+        return np.flatnonzero(said == WHOLE)[: max(count, 0)].tolist()
+
+    def named_free(self, row: int) -> list[int]:
+        """`device_free` of a row, but for what is taken for those that nobody names: what is promised by name, and is not in use, may be any."""
+        return self._said.get(row, self._devices[row]).tolist()
 
     def taken_unsaid(self, row: int) -> list[int]:
         """The devices that are taken for those that nobody names, in the order in which they were."""

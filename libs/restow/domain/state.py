@@ -64,6 +64,7 @@ class ClusterState(Charges):
         ours = known is not None and self.ours(known.fact)
         if not ours:
             self._regate(pod, awaits)
+        self._note_nominee(pod, ours)
         if awaits and ours:
             if pod not in self.queue and pod not in self.parked and pod not in self.nominations:
                 self.put(self.queue, pod, self.turn(pod))
@@ -74,6 +75,18 @@ class ClusterState(Charges):
                 self.denominate(pod)
             if pod in self.reserved_tasks:
                 self.unreserve(pod)
+
+    def _note_nominee(self, pod: PodUid, ours: bool) -> None:
+        """Whether another scheduler keeps capacity for it. (What a slot was handed over to is charged already.)"""
+        known = self.pods.get(pod)
+        node = known.fact.nominated if known is not None and not ours else NodeName("")
+        if node and known is not None and known.live.node is None and known.live.phase == "Pending" and not known.live.deleting and pod not in self.placed:
+            if self.nominees.get(pod) != node:
+                self.put(self.nominees, pod, node)
+                self.capacity_epoch += 1
+        elif pod in self.nominees:
+            self.drop(self.nominees, pod)
+            self.capacity_epoch += 1
 
     def _regate(self, pod: PodUid, awaits: bool) -> None:
         """One of another scheduler: whether it waits for a slot, or a slot was handed over to it and it is not bound."""

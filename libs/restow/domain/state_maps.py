@@ -295,6 +295,8 @@ class Maps:
     found: dict[tuple[str, NodeName], int] = stored(dict)
     """Lineages that bounced off a node too often, to be reported (`migration.bounced`)."""
 
+    nominees: dict[PodUid, NodeName] = stored(dict)
+    """Pods of other schedulers that wait for their victims to go, and the node that they are nominated for."""
     rejections: dict[str, Rejections] = stored(dict)
     """By lineage: workloads whose pods kubelets have rejected (`evolve.rejections`)."""
     refusing: dict[NodeName, Times] = stored(dict)

@@ -13,7 +13,7 @@ from restow.contracts import values as v
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.autoscalers import CORDONED, PROTECTED
-from restow.domain.beside import GATE, VIRTUAL
+from restow.domain.beside import GATE
 from restow.domain.protection import DO_NOT_DISRUPT
 from restow.kube import cpus, wire
 from restow.kube.annotations import (
@@ -134,7 +134,7 @@ def pod_fact(
         waiting=plain.waiting,
         well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
         landing=gates == (GATE,),
-        nominated=NodeName(status.nominated_node_name if gates == (VIRTUAL,) else ""),
+        nominated=NodeName(status.nominated_node_name if gates != (GATE,) and not spec.node_name else ""),
         gates=gates,
     )
     return shape, id, fact

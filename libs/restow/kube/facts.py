@@ -32,6 +32,10 @@ class Known(Protocol):
     """What the fold holds of the cluster's facts; None is "never seen, or gone". `known.StateKnown` is the usual one."""
 
     def shape(self, shape: ShapeId) -> bool: ...
+    def ours(self, scheduler: str) -> bool:
+        """Whether our session places the pods that name this scheduler: what it nominates the log knows before the API."""
+        ...
+
     def node(self, name: NodeName) -> e.NodeObserved | None: ...
     def pod(self, uid: PodUid) -> tuple[e.PodObserved, e.PodChanged] | None:
         """The description that was logged last, and the latest moving part (which wins over the description's)."""
@@ -136,6 +140,8 @@ class Batch:
             self._node(replace(known, unschedulable=True, unreadable=one.message[:_LONGEST]))
 
     def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
+        if fact.nominated and self._known.ours(shape.scheduler):
+            fact = replace(fact, nominated=NodeName(""))
         known = self._lookup(d.PODS, fact.pod)
         if known is not None and fact.deleting and known[1].deleting:
             # A kubelet's last request brings the end forward; that it ends is known.

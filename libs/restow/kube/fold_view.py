@@ -20,6 +20,9 @@ class StateKnown:
     def shape(self, shape: ShapeId) -> bool:
         return shape in self._state.shapes
 
+    def ours(self, scheduler: str) -> bool:
+        return scheduler in self._state.session_config.scheduler_names
+
     def node(self, name: NodeName) -> e.NodeObserved | None:
         return self._state.nodes.get(name)
 

@@ -101,7 +101,7 @@ class Capacity:
             # By count: of those that nobody has a named part of, some are theirs; where a share would be taken from one of them it is not certain.
             entire = [minor for minor, free in enumerate(self.devices) if free == WHOLE]
             enough = wanted[1] == WHOLE and len(entire) - self.unsaid >= wanted[0]
-            return Counter({minor: WHOLE for minor in entire[: wanted[0]]}) if enough else None
+            return Counter(dict.fromkeys(entire[: wanted[0]], WHOLE)) if enough else None
         able = sorted((free, minor) for minor, free in enumerate(self.devices) if free >= wanted[1])
         if len(able) < wanted[0] or (wanted[1] == WHOLE and any(free != WHOLE for free, _ in able[: wanted[0]])):
             return None

@@ -74,7 +74,8 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or whose description has changed. It has `labels`, the annotations that some rule
     reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
     controller; `owners` are all other owner references. `gates`: its scheduling gates; none in older logs. `landing`: the only
-    one is Restow's (`restow.dev/landing`). `nominated`: of a placeholder that is never bound, the node that it is nominated for.
+    one is Restow's (`restow.dev/landing`). `nominated`: while it has no node, the node that another
+    scheduler has nominated it for (or Restow, where it is a placeholder that is never bound).
     Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid

@@ -166,7 +166,7 @@ class CoreChooser(Protocol):
         ...
 
 
-STAGES = ("reserved", "window", "reusable", "rejected", "ports", "capacity", "proportional", "devices", "cores", "numa", "volumes", "spread", "affinity")
+STAGES = ("reserved", "window", "reusable", "rejected", "ports", "capacity", "nominated", "proportional", "devices", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
 CAPACITY = STAGES.index("capacity")
 """Where amounts stand in it, which are no filter."""

@@ -12,7 +12,7 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import accounts
 from restow.domain.groups import Group
 from restow.domain.memo import Memo
-from restow.domain.node_table import Vector, available, fewer, less, vector_of
+from restow.domain.node_table import WHOLE, Vector, available, fewer, less, vector_of
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
@@ -216,6 +216,8 @@ class Session(View):
     def free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> tuple[Vector, tuple[DeviceShare, ...]]:
         """What is held at once of a slot whose capacity is still in use, as the fold does it (`HeldCapacity.top_up`)."""
         free, shares = self.nodes.row(row)
+        for i in self.state.table.taken_unsaid(row) if devices else ():
+            shares = [*shares[:i], shares[i] + WHOLE, *shares[i + 1 :]]
         items, had = available(wanted, devices, free, shares, self.state.table.columns.get(GPU_MILLI))
         return vector_of(items), had
 

@@ -18,6 +18,7 @@ from restow.domain.session.plugins.predicates.filters import (
     VolumeRules,
 )
 from restow.domain.session.plugins.predicates.kept_for_successors import KeptForSuccessors
+from restow.domain.session.plugins.predicates.nominees import Nominees
 from restow.domain.session.plugins.predicates.proportional import Proportional
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
@@ -52,6 +53,7 @@ def open(session: Session, args: Args) -> None:
         cores = extensions.cores = OwnCores(session)
         extensions.filter(cores)
     extensions.filter(NumaZones(state))
+    extensions.filter(Nominees(state))
     extensions.filter(kubelets.SharesOfUnsaid(state))
     extensions.filter(kubelets.Rejected(state, session.now))
     volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
