@@ -1,7 +1,7 @@
 """Who may do what: at the Kubernetes API (RBAC) and at the broker. One declaration of each; `make rights` writes the manifests from
 them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 
-    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside and deploy/autoscalers, and deploy/nats/permissions.conf
+    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside, deploy/autoscalers and deploy/webhook, and deploy/nats/permissions.conf
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ DEPLOY = Path(__file__).parent
 RBAC = DEPLOY / "base" / "rights.yaml"
 BESIDE = DEPLOY / "beside" / "rights.yaml"
 HOST_PORTS = DEPLOY / "beside" / "host-ports" / "rights.yaml"
+WEBHOOK = DEPLOY / "webhook" / "gate" / "rights.yaml"
 AUTOSCALERS = DEPLOY / "autoscalers" / "rights.yaml"
 PERMISSIONS = DEPLOY / "nats" / "permissions.conf"
 HEADER = "# Written by `make rights` from deploy/rights.py; change it there.\n"
@@ -152,6 +153,17 @@ def host_ports() -> str:
 def autoscalers() -> str:
     """`deploy/autoscalers/rights.yaml`."""
     return HEADER + "---\n".join(_added("ClusterRole", NODES, what="autoscalers"))
+
+
+GATE = Rule("Whose new pods wait; nothing else.", "restow.dev", "landings", "list watch")
+"""Of the webhook, which stands in for the admission policy."""
+
+
+def webhook() -> str:
+    """`deploy/webhook/gate/rights.yaml`."""
+    name = "restow-webhook"
+    account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  namespace: {NAMESPACE}\n"
+    return HEADER + "---\n".join([account, *_role("ClusterRole", name, name, (GATE,), ("",))])
 
 
 def _added(kind: str, rules: dict[str, tuple[Rule, ...]], namespace: str = "", what: str = "beside") -> list[str]:
@@ -330,5 +342,6 @@ if __name__ == "__main__":
     RBAC.write_text(rbac())
     BESIDE.write_text(beside())
     HOST_PORTS.write_text(host_ports())
+    WEBHOOK.write_text(webhook())
     AUTOSCALERS.write_text(autoscalers())
     PERMISSIONS.write_text(permissions())

@@ -23,6 +23,7 @@ from restow.contracts.times import millis
 from restow.domain import nomination_checks as checks
 from restow.domain import verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
+from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
@@ -30,8 +31,6 @@ from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import NOT_CHECKED, NOT_CHOSEN, SCHEDULER
 
-GATE = "restow.dev/landing"
-"""The scheduling gate that the admission policy sets; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
 FORSAKEN = 300_000
 """Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
 NAMESPACES = (checks.HOLDS, "restow-holds-ports")

@@ -49,6 +49,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 _TARGETS = {name: target for section in SECTIONS.values() for name, (target, _) in section.items() if target}
 _TARGETS["log"] = "restow.cli.log:log"
 _TARGETS["descheduler"] = "restow.cli.descheduler.command:descheduler"
+_PROCESSES = {"webhook": "restow.cli.webhook:webhook"}
+"""What manifests run (deploy/webhook), and nobody calls."""
 
 EXAMPLES = """\
   restow up                                 a cluster on this machine, for kubectl
@@ -84,7 +86,7 @@ class Restow(click.Group):
         return [name for name, target in _TARGETS.items() if _there(target)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        target = _TARGETS.get(name)
+        target = _TARGETS.get(name) or _PROCESSES.get(name)
         if target is None or not _there(target):
             return None
         module, _, attribute = target.partition(":")

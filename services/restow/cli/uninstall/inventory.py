@@ -104,6 +104,7 @@ BEFORE: tuple[Stage, ...] = (
         (
             _admission("MutatingAdmissionPolicyBinding", "restow-landing"),
             _admission("MutatingAdmissionPolicy", "restow-landing"),
+            _admission("MutatingWebhookConfiguration", "restow-landing"),
             Kind("Landing", "/apis/restow.dev/v1/landings", lambda item: True),
         ),
     ),

@@ -1,0 +1,69 @@
+"""The rule by which a new pod gets our scheduling gate: it has no node, and a Landing lists its controller, or owners of a Reservation like it, for longer
+than now.
+
+The API server asks it of an admission policy (deploy/beside/landing.yaml, in CEL) or, where it has none, of a webhook (`restow webhook`), which calls
+this. One table of cases holds both to each other, on a real API server (tests/kubernetes/test_beside_webhook.py).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+GATE = "restow.dev/landing"
+"""The scheduling gate; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
+
+
+class NewPod(NamedTuple):
+    """What counts of a pod that is being made. `controllers`: uids of the owners that control it. `at`: the times of its managedFields, the one clock that
+    an admission policy has; it is the API server's, in whole seconds."""
+
+    node: str
+    controllers: tuple[str, ...]
+    at: tuple[datetime, ...] | None
+    namespace: str = ""
+    labels: Mapping[str, str] | None = None
+
+
+class Owners(NamedTuple):
+    """Of a Reservation: pods in this namespace ("" for any) with all labels of one of these sets."""
+
+    namespace: str
+    until: str
+    labels: Sequence[Mapping[str, str]]
+
+
+class Listed(NamedTuple):
+    """By one installation: controllers' uids, each with the instant until which it counts, and owners of Reservations."""
+
+    open: Mapping[str, str]
+    owners: Sequence[Owners] = ()
+
+
+def gated_for(pod: NewPod, lists: Mapping[str, Listed]) -> str:
+    """What the annotation is to say; empty where the pod gets no gate. `lists`: by installation (its log)."""
+    if pod.node or pod.at is None:
+        return ""
+    for log, listed in lists.items():
+        for said in _instants(pod, listed):
+            if (until := _instant(said)) is not None and all(at < until for at in pod.at):
+                return f"{log} {said}"
+    return ""
+
+
+def _instants(pod: NewPod, listed: Listed) -> Iterator[str]:
+    """Until when it is listed: by its controller, by its labels."""
+    yield from (listed.open[uid] for uid in pod.controllers if uid in listed.open)
+    labels = pod.labels
+    if labels is not None:
+        for owners in listed.owners:
+            if owners.namespace in ("", pod.namespace) and any(all(labels.get(k) == v for k, v in wanted.items()) for wanted in owners.labels):
+                yield owners.until
+
+
+def _instant(text: str) -> datetime | None:
+    """None for what is none, or says no time zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

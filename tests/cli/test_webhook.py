@@ -1,0 +1,118 @@
+"""`restow webhook` as a process: it answers over TLS once it knows the lists, follows them, and ends in an orderly way."""
+
+import asyncio
+import json
+import signal
+import ssl
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from restow.cli import webhook
+from restow.kubesim.testing import kubesim
+
+ROOT = Path(__file__).parents[2]
+RESTOW = str(Path(sys.executable).with_name("restow"))
+LANDINGS = "/apis/restow.dev/v1/landings"
+POD = {
+    "metadata": {"ownerReferences": [{"uid": "u", "controller": True}], "managedFields": [{"time": "2026-03-01T08:00:00Z"}]},
+    "spec": {},
+}
+REVIEW = {"request": {"uid": "r", "object": POD}}
+
+
+def certify(folder: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", "/CN=w", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")], check=True, capture_output=True,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(kube, folder: Path):
+    config = {"clusters": [{"name": "k", "cluster": {"server": kube.url}}], "users": [{"name": "u", "user": {}}],
+              "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}], "current-context": "c"}  # fmt: skip
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    process = await asyncio.create_subprocess_exec(RESTOW, "webhook", "--port", "0", "--tls", str(folder), "--kubeconfig", str(folder / "kubeconfig"), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    port = int((await process.stdout.readline()).split()[-1])
+    trusted = ssl.create_default_context(cafile=str(folder / "tls.crt"))
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=aiohttp.TCPConnector(ssl=trusted)) as session:
+        try:
+            yield process, session
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def status(session, path: str) -> int:
+    async with session.get(path) as response:
+        return response.status
+
+
+async def until(session, expected: int) -> None:
+    async with asyncio.timeout(20):
+        while await status(session, "/readyz") != expected:
+            await asyncio.sleep(0.05)
+
+
+async def gated(session) -> bool:
+    async with session.post("/gate", json=REVIEW) as response:
+        return "patch" in (await response.json())["response"]
+
+
+async def put(kube, path: str, body) -> None:
+    async with aiohttp.ClientSession() as session, session.post(kube.url + path, json=body) as response:
+        assert response.status < 300, await response.text()
+
+
+async def test_it_answers_once_it_knows_the_lists_and_follows_them(tmp_path):
+    certify(tmp_path)
+    definition = yaml.safe_load((ROOT / "deploy" / "beside" / "crd.yaml").read_text())
+    async with kubesim() as kube, running(kube, tmp_path) as (process, session):
+        assert await status(session, "/livez") == 200
+        assert await status(session, "/readyz") == 503
+        assert not await gated(session)
+        await put(kube, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        await until(session, 200)
+        body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": {"name": "log"}, "spec": {"open": {"u": "2026-03-01T08:01:00Z"}}}
+        await put(kube, LANDINGS, body)
+        async with asyncio.timeout(10):
+            while not await gated(session):
+                await asyncio.sleep(0.02)
+        async with session.post("/gate", data=b"{") as response:
+            assert (response.status, "AdmissionReview" in json.loads(await response.read())["message"]) == (400, True)
+        process.send_signal(signal.SIGTERM)
+        assert await gated(session), "the API server hears of its end later"
+        async with asyncio.timeout(webhook.LINGER + 10):
+            assert await process.wait() == 0
+
+
+def test_without_a_certificate_it_says_what_it_needs(tmp_path):
+    done = subprocess.run([RESTOW, "webhook", "--tls", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "allowed: a folder with tls.crt and tls.key" in " ".join(done.stderr.split())
+
+
+def test_outside_a_cluster_it_asks_for_a_kubeconfig(tmp_path):
+    certify(tmp_path)
+    done = subprocess.run([RESTOW, "webhook", "--port", "0", "--tls", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "in-cluster configuration" in " ".join(done.stderr.split())
+
+
+def test_a_certificate_that_was_replaced_is_served_to_whoever_connects_next(tmp_path):
+    certify(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    first = webhook._load(context, tmp_path)
+    assert webhook._stamp(tmp_path) == first
+    certify(tmp_path)
+    assert webhook._stamp(tmp_path) != first
+    with pytest.raises(OSError, match="No such file"):
+        webhook._load(context, tmp_path / "away")
