@@ -1,5 +1,6 @@
 """The guard of the source beside another scheduler, and what is answered to each event of a move there (shared/BESIDE.md, "Event → answer")."""
 
+import msgspec
 import pytest
 from domain.build import NOW, changed, configured, node, pod, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
@@ -20,7 +21,7 @@ from domain.test_beside import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain import beside, config, session, snapshot
+from restow.domain import beside, config, session, snapshot, thefts
 from restow.domain.effects import (
     CloseLanding,
     CreatePlaceholder,
@@ -398,3 +399,52 @@ def test_whoever_else_was_not_gated_is_its_schedulers_and_nothing_is_owed_for_it
     then(state, pod("p3", "s", owner=OWNER))
     assert session_answers(state) == []
     assert session_owes(state) == [Land("p2", "b")]
+
+
+# -- thefts that go on -----------------------------------------------------------------------------------------------------
+
+
+def robbed(times: int):
+    """So many moves have ended because their hold was stolen."""
+    state = world()
+    for i in range(times):
+        then(state, plan(f"t{i}", move(f"t{i}-1")))
+        then(state, e.Holding(f"t{i}-1", NOW), e.MigrationFailed(f"t{i}-1", beside.STOLEN, ""))
+    return state
+
+
+@pytest.mark.parametrize("times", [thefts.MOST - 1, thefts.MOST])
+def test_after_some_thefts_in_a_row_moves_beside_another_scheduler_rest(times):
+    state = robbed(times)
+    then(state, plan("x", move("x-1")))
+    rests = {"x-1": "HoldsStolen"} if times == thefts.MOST else {}
+    assert failed(advance(state)) == rests
+    assert bool(thefts.rests_until(state)) is bool(rests)
+    assert beside.another_scheduler(state, "s") == ("HoldsStolen" if rests else "")
+
+
+def test_they_go_on_when_the_thefts_are_old_and_what_is_old_is_forgotten():
+    state = robbed(thefts.MOST)
+    assert len(snapshot.load(snapshot.dump(state)).thefts) == thefts.MOST
+    with state.draft():
+        state.time += thefts.WINDOW
+        assert thefts.rests_until(state) == 0
+        thefts.note(state, "new")
+        assert list(state.thefts) == ["new"]
+
+
+def test_a_move_that_holds_already_is_not_evicted_while_they_rest():
+    state = holding(robbed(thefts.MOST - 1))
+    opened(state)
+    then(state, node("c"), pod("q", "s", node="c", owner=OWNER), plan("z", move("z-1", "q", "c", "a")), e.Holding("z-1", NOW), e.MigrationFailed("z-1", beside.STOLEN, ""))
+    stands(state)
+    assert evicts(advance(state)) == []
+    assert step(state, "x-1") is Step.HELD
+
+
+def test_moves_of_our_own_pods_do_not_rest():
+    state = robbed(thefts.MOST)
+    then(state, configured("session", msgspec.structs.replace(state.session_config, scheduler_names=("default-scheduler",))))
+    then(state, plan("x", move("x-1")))
+    advance(state)
+    assert step(state, "x-1") is Step.HOLDING

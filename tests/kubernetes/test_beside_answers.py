@@ -16,6 +16,7 @@ from kubernetes.test_beside_services import budget, crowd, ended, known, left_ov
 from kubernetes.world import APPS, HIGH, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE
 
+from restow.domain import thefts
 from restow.domain.beside import SLOT
 from restow.kube.annotations import TOUCHED
 from restow.kube.beside import Beside
@@ -75,11 +76,16 @@ async def steal(world: World, held: Any) -> None:
     await world.until(lambda: (held["metadata"]["uid"], "gone") in world.at, "the hold is taken")
 
 
-def counted(stack: Running, reason: str) -> float:
-    """Migrations that ended so, as Prometheus is told."""
+def metrics(stack: Running) -> list[str]:
+    """Lines of the descheduler's."""
     request = urllib.request.Request(f"{stack.service_url(DESCHEDULER)}/metrics", headers=stack.authorization)
     with urllib.request.urlopen(request, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+        return list(answer.read().decode().splitlines())
+
+
+def counted(stack: Running, reason: str) -> float:
+    """Migrations that ended so, as Prometheus is told."""
+    lines = metrics(stack)
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("restow_migrations_ended_total") and f'reason="{reason}"' in line)
 
 
@@ -98,34 +104,6 @@ async def test_the_source_is_not_refilled_before_the_pod_has_landed_and_given_aw
     assert world.where("victim") == ["target"]
     assert refilled == []
     await world.until(lambda: "source" in world.where("crowd"), "what is free is given away at the end")
-    assert world.kubelets.rejected == []
-
-
-async def test_a_hold_that_a_higher_priority_takes_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running) -> None:
-    before = counted(stack, "HoldStolen")
-    victim, move, held = await begun(world, stack)
-    await steal(world, held)
-    one = await ended(stack, move)
-    assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
-    assert world.where("victim") == ["source"]
-    assert (victim["metadata"]["uid"], "ending") not in world.at
-    assert "HoldStolen" in await asyncio.to_thread(stack.restow, "why", f"migration/{move}")
-    assert counted(stack, "HoldStolen") == before + 1
-
-
-@pytest.mark.parametrize("kind", ["statefulsets", "deployments"])
-async def test_a_hold_that_a_higher_priority_takes_after_the_eviction_sends_the_pod_back(world: World, stack: Running, kind: str) -> None:
-    """A Deployment's successor may have been handed its slot before the theft: then it competes as any other, and is the first of those that wait."""
-    victim, move, held = await begun(world, stack, kind)
-    await ending(world, victim)
-    await steal(world, held)
-    one = await ended(stack, move)
-    if kind == "statefulsets":
-        assert (one["step"], one["reason"]) == ("failed", "HoldStolen"), one
-        assert world.where("victim") == ["source"]
-        assert world.where("crowd") == ["waits"] * 50
-    else:
-        assert one["step"] in ("failed", "landed"), one
     assert world.kubelets.rejected == []
 
 
@@ -251,3 +229,45 @@ def _reached(world: World, victim: Any, step: str) -> bool:
             return any(pod["spec"].get("schedulingGates") for pod in new)
         case _:
             return any(pod["status"].get("nominatedNodeName") for pod in new)
+
+
+# -- thefts: last, for after three of them moves rest -----------------------------------------------------------------------
+
+
+async def test_a_hold_that_a_higher_priority_takes_after_the_eviction_sends_the_pod_back(world: World, stack: Running) -> None:
+    victim, move, held = await begun(world, stack, "statefulsets")
+    await ending(world, victim)
+    await steal(world, held)
+    one = await ended(stack, move)
+    assert (one["step"], one["reason"]) == ("failed", "HoldStolen"), one
+    assert world.where("victim") == ["source"]
+    assert world.where("crowd") == ["waits"] * 50
+    assert world.kubelets.rejected == []
+
+
+async def test_a_hold_that_a_higher_priority_takes_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running) -> None:
+    before = counted(stack, "HoldStolen")
+    victim, move, held = await begun(world, stack)
+    await steal(world, held)
+    one = await ended(stack, move)
+    assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
+    assert world.where("victim") == ["source"]
+    assert (victim["metadata"]["uid"], "ending") not in world.at
+    assert "HoldStolen" in await asyncio.to_thread(stack.restow, "why", f"migration/{move}")
+    assert counted(stack, "HoldStolen") == before + 1
+
+
+async def test_after_some_thefts_in_a_row_no_move_begins_for_a_while(world: World, stack: Running) -> None:
+    victim = await ready(world, stack)
+    while counted(stack, "HoldStolen") < thefts.MOST:
+        number = int(counted(stack, "HoldStolen"))
+        await world.node(f"target-{number}", gpus=1)
+        move = await migrate(stack, victim, f"target-{number}")
+        (held,) = await stand(world, 1)
+        await world.api.ok("DELETE", path_of(held), {"gracePeriodSeconds": 0})
+        one = await ended(stack, move)
+        assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
+        await world.until(lambda: not world.placeholders(), "the placeholder goes")
+    name = f"pod/{victim['metadata']['namespace']}/{victim['metadata']['name']}"
+    await asyncio.to_thread(stack.restow, "migrate", name, "--to", "target", "--no-follow", code=1)
+    assert 'restow_moves_beside_rest{family="migration"} 1.0' in metrics(stack)

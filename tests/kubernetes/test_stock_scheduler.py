@@ -196,6 +196,28 @@ async def test_the_room_of_a_nominated_pod_is_free_when_it_goes(stock: Stock) ->
     await stock.bound("mid", "n0")
 
 
+async def test_a_guard_counts_beside_the_pod_that_leaves_and_is_followed_by_whom_it_keeps_the_node_for(stock: Stock) -> None:
+    """KS-403: as long as both are there, the node has room for nobody else, whatever it could take of its own."""
+    await stock.world.node("n0", gpus=2)
+    leaves = await stock.pod("leaves")
+    await stock.bound("leaves", "n0")
+    guard = await stock.pod("guard", **gated())
+    await stock.nominate(guard, "n0")
+    await asyncio.sleep(SETTLED)
+    for name in ("stranger", "other"):
+        await stock.pod(name)
+        await stock.waits(name)
+    await stock.delete(leaves)
+    await stock.world.until(lambda: any(stock.world.where(name) == ["n0"] for name in ("stranger", "other")), "what it left beyond the guard is taken")
+    back = await stock.pod("back", **gated())
+    await stock.nominate(back, "n0")
+    await stock.delete(guard)
+    await asyncio.sleep(SETTLED)
+    await stock.ungate(back)
+    await stock.bound("back", "n0")
+    assert sorted(stock.world.where("stranger") + stock.world.where("other")) == ["n0", "waits"]
+
+
 async def test_nominations_of_another_schedulers_pods_do_not_count(stock: Stock) -> None:
     """KS-404"""
     await stock.world.node("n0", gpus=1)

@@ -21,7 +21,7 @@ from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.times import millis
 from restow.domain import nomination_checks as checks
-from restow.domain import verdicts
+from restow.domain import thefts, verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
 from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
@@ -29,7 +29,7 @@ from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
-from restow.domain.verdicts import NOT_CHECKED, NOT_CHOSEN, SCHEDULER
+from restow.domain.verdicts import HOLDS_STOLEN, NOT_CHECKED, NOT_CHOSEN, SCHEDULER
 
 FORSAKEN = 300_000
 """Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
@@ -69,6 +69,8 @@ def another_scheduler(state: Maps, shape: ShapeId) -> str:
         return SCHEDULER
     if checks.verdict(state, known.scheduler) == checks.UNKNOWN:
         return NOT_CHECKED
+    if thefts.rests_until(state):
+        return HOLDS_STOLEN
     shares = known.devices is not None and known.devices.milli != WHOLE
     return NOT_CHOSEN if shares or known.cores is not None else ""
 

@@ -282,6 +282,8 @@ class Maps:
     tellings: dict[MigrationId, Telling] = stored(dict)
     """Moves of which a workload is still to be told."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
+    thefts: dict[MigrationId, Millis] = stored(dict)
+    """When moves ended because their hold was stolen: the last ones (`domain.thefts`)."""
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""
     resized: dict[PodUid, ShapeId] = stored(dict)

@@ -18,6 +18,7 @@ CRITICAL = "Critical"
 SCHEDULER = "Scheduler"
 NOT_CHOSEN = "NotChosen"
 NOT_GATED = "NotGated"
+HOLDS_STOLEN = "HoldsStolen"
 NOT_CHECKED = "NotChecked"
 NAMESPACE = "Namespace"
 LABELS = "Labels"
@@ -63,6 +64,7 @@ _OF_MOVES = {
     RETRIES: "its Job would fail by it, or have no retry left for itself",
     MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
     GANG_MINIMUM: "too few other members of its PodGroup are ready",
+    HOLDS_STOLEN: "another scheduler places it, and holds beside that were stolen again and again: such moves rest for ten minutes",
     NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
 }
 """Asked before a move is planned, before it begins and before its pod is evicted."""

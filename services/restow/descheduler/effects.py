@@ -8,6 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
 from restow.descheduler.hooks import Hooks
 from restow.descheduler.landings import Landings
+from restow.domain import thefts
 from restow.domain.beside import is_beside
 from restow.domain.effects import (
     AbortEviction,
@@ -78,7 +79,7 @@ class _MigrationEffects:
         self._nodes = NodeMarks(context.client, once)
         self._told: dict[tuple[str, str], tuple[str, int]] = {}
         """PodGroup → its uid and the version that was written last."""
-        context.metrics.gauges(lambda: {"lineages_bounced": len(context.state.left_alone)})
+        context.metrics.gauges(lambda: {"lineages_bounced": len(context.state.left_alone), "moves_beside_rest": int(thefts.rests_until(context.state) > 0)})
 
     async def create(self, effect: CreateHold, state: ClusterState) -> Answer:
         manifest = hold_manifest(state, state.migrations[effect.migration])

@@ -6,7 +6,8 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
 from restow.contracts.times import bounded
 from restow.contracts.values import Move
-from restow.domain import promised_slots
+from restow.domain import promised_slots, thefts
+from restow.domain.beside import STOLEN
 from restow.domain.evolve import bounces, common, consents, demand_slots, demands, group_moves, searches
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
@@ -230,6 +231,8 @@ def _step(to: Step, after: frozenset[Step]):
         _look_again(state, record)
         if to is Step.FAILED:
             _remember(state, record)
+            if record.reason == STOLEN:
+                thefts.note(state, record.id)
         state.drop(state.consents, record.id)
         if to in (Step.FAILED, Step.NOT_RECREATED):
             bounces.not_landed(state, record)

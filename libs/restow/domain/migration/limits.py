@@ -10,7 +10,7 @@ while it is evicted, but takes nothing from its gang: it was not among the ready
 from collections import Counter, defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
-from restow.domain import beside
+from restow.domain import beside, thefts
 from restow.domain.disruption import Spare
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
@@ -19,7 +19,7 @@ from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
-from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, NOT_GATED, ended
+from restow.domain.verdicts import BUDGET, GANG_MINIMUM, HOLDS_STOLEN, MAX_UNAVAILABLE, NOT_GATED, ended
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 ANY = 1 << 30
@@ -286,6 +286,8 @@ class Limits:
     def _too_many(self, migration: Migration, more: int) -> Reason | None:
         """`more`: how many it adds to those that are under way."""
         state, spare, uid = self._state, self._counted()._spare, migration.move.pod
+        if self._config.beside and beside.is_beside(state, migration.shape) and thefts.rests_until(state):
+            return ended(HOLDS_STOLEN)
         who, group = workload(state, migration), gang(state, migration)
         if who and self._config.max_unavailable:
             missing, size = spare.unready(who, uid)
