@@ -95,7 +95,7 @@ class _Draw:
             capacity[1] -= (one.gpus * 1000 or one.milli) * one.replicas
             late = chance.random() < 0.3
             acts.append(Act(self.moment() if late else round(chance.uniform(0.0, 10.0), 3), "create", {"workload": one.name}))
-        workloads = self.beside(workloads)
+        workloads = self.asked(self.beside(workloads))
         if (last := self.last(nodes)) is not None:
             workloads.append(last)
             acts.append(Act(round(self.seconds - 2.0, 3), "create", {"workload": last.name}))
@@ -109,6 +109,14 @@ class _Draw:
         share = chance.choice((0.2, 0.5))
         ours = [one.kind == "Gang" or chance.random() >= share for one in workloads]
         return [one if mine else replace(one, scheduler="default-scheduler") for one, mine in zip(workloads, ours, strict=True)]
+
+    def asked(self, workloads: list[Workload]) -> list[Workload]:
+        """In one run of four, some are to be asked before a pod of theirs is moved."""
+        chance = random.Random(f"hooks {self.seed}")
+        if chance.random() < 0.75:
+            return workloads
+        answers = ("", "agrees", "agrees", "refuses", "silent", "assents")
+        return [replace(one, hook=chance.choice(answers)) for one in workloads]
 
     def last(self, nodes: tuple[NodeSpec, ...]) -> Workload | None:
         """Now and then somebody comes at the end who needs all that is left, in small pieces: capacity that leaked is missed then."""

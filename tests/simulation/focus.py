@@ -2,6 +2,8 @@
 
 import random
 
+from msgspec.structs import replace
+
 from simulation.manifests import OWNERS
 from simulation.plan import Act, NodeSpec, Plan, Workload
 
@@ -104,6 +106,15 @@ def spreads(w: _World) -> None:
     for at in (20, 28):
         w.act(at + w.chance.random(), "scale", workload=f"x{w.chance.randrange(5)}", replicas=2)
         w.act(at + 4 + w.chance.random(), "scale", workload=f"w{w.chance.randrange(2)}", replicas=w.chance.choice((3, 4, 6)))
+
+
+def asks(w: _World) -> None:
+    """Workloads that are asked before their pods are packed together: some agree, at once or late, some refuse, some say nothing."""
+    spreads(w)
+    w.seconds = 60.0
+    w.workloads = [replace(one, hook=w.chance.choice(("agrees", "agrees", "refuses", "silent", "assents"))) for one in w.workloads]
+    for at in range(12, 50, 6):
+        w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(1, 4))
 
 
 def whole(w: _World) -> None:
@@ -272,7 +283,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

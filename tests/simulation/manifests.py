@@ -52,6 +52,10 @@ def pod_spec(workload: Workload) -> Obj:
     return spec
 
 
+WORD = "8s"
+"""How long a workload may take to say whether a pod of it may be moved."""
+
+
 def template(workload: Workload) -> Obj:
     annotations: Obj = {}
     if workload.kind == "Gang":
@@ -60,6 +64,10 @@ def template(workload: Workload) -> Obj:
         annotations["kubesim.restow.dev/stop-after"] = f"{workload.stops}s"
     if workload.runs:
         annotations["kubesim.restow.dev/run-for"] = f"{workload.runs}s"
+    if workload.hook:
+        annotations |= {"restow.dev/before-move": "annotation", "restow.dev/move-deadline": WORD}
+    if workload.hook == "assents":
+        annotations["restow.dev/on-silence"] = "evict"
     return {"metadata": {"labels": {"app": workload.name}, "annotations": annotations}, "spec": pod_spec(workload)}
 
 

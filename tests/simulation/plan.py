@@ -43,6 +43,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     minimum: int = 0
     """Of a gang."""
     scheduler: str = "restow"
+    hook: str = ""
+    """What it answers when it is asked whether a pod may be moved: agrees, refuses, silent (the pod stays), or assents (silence lets it go); "" where it is
+    not to be asked."""
 
 
 class Act(msgspec.Struct, frozen=True):

@@ -181,8 +181,19 @@ PLANTED = (
         "A pod is evicted before its place is held.",
     ),
     Planted(
+        "word-unasked", "saga", "asks", "migration/consents.py",
+        "    return known.given > 0 if known is not None else hook_of(state, migration) is None\n", "    return known is None or known.given >= 0\n",
+        "A pod is evicted although its workload has not agreed.",
+    ),
+    Planted(
+        "question-left", "saga", "asks", "migration/consents.py",
+        "    if migration.step in FINAL and requested(state, migration.move.pod) == migration.id:\n", "    if not migration.step:\n",
+        "What asks a workload about a move stays on its pod when the move is over.",
+    ),
+    Planted(
         "half-a-node", "saga", "whole", "migration/limits.py",
-        "        if not self.whole.all_hold(migration) or self.whole.one_is_asked(migration):\n", "        if self.whole.one_is_asked(migration):\n",
+        "        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):\n",
+        "        if not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):\n",
         "Pods leave a node that is to be emptied wholly, while others have no place yet.",
     ),
     Planted(

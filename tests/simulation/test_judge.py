@@ -674,6 +674,41 @@ def evicted_although_another_stays(h):
     h.say("migration.evicting", migration="m", deadline=9)
 
 
+def asked_and_evicted(h, asked=True, **answer):
+    h.run("p", "a", owner="ReplicaSet", annotations={"restow.dev/before-move": "annotation", **answer})
+    h.plan("p")
+    h.hold()
+    if asked:
+        h.say("migration.consent_asked", migration="m", deadline=9, way="annotation")
+    h.move_away("p")
+    h.land("q", "p")
+
+
+def evicted_without_a_question(h):
+    asked_and_evicted(h, asked=False)
+
+
+def evicted_without_a_word(h):
+    asked_and_evicted(h)
+
+
+def evicted_on_the_word_for_another_move(h):
+    asked_and_evicted(h, **{"restow.dev/move-acknowledged": "m-0"})
+
+
+def still_asked_when_its_move_is_over(h):
+    h.run("p", "a", annotations={"restow.dev/move-requested": "m"})
+    h.plan("p")
+    h.say("migration.failed", migration="m", reason="NoWord")
+
+
+def test_who_agrees_or_whose_silence_is_assent_may_go():
+    for answer in ({"restow.dev/move-acknowledged": "m"}, {"restow.dev/on-silence": "evict"}):
+        h = started()
+        asked_and_evicted(h, **answer)
+        assert "word-first" not in h.promises(), h.judge.broken
+
+
 def acknowledged_and_lost(h):
     h.judge.acknowledged(h.at, h.seq, "c-1")
     h.judge.kept(h.at, 1, {seq: f"other-{seq}" for seq in range(1, h.seq + 1)})
@@ -687,6 +722,8 @@ def truncated_by_nobody(h):
 BROKEN = [
     ("fits-held", reservation_waits_beside_free_capacity), ("deserved", queue_with_less_than_it_deserves_waits_for_one_with_more),
     ("whole-nodes", evicted_before_the_whole_node_has_places), ("whole-nodes", evicted_although_another_stays),
+    ("word-first", evicted_without_a_question), ("word-first", evicted_without_a_word), ("word-first", evicted_on_the_word_for_another_move),
+    ("word-first", still_asked_when_its_move_is_over),
     ("durable", acknowledged_and_lost), ("durable", truncated_by_nobody),
     ("log-whole", lost_sequence), ("log-whole", clock_back), ("decided-on-the-past", decided_on_itself), ("one-writer", deposed_writer),
     ("one-writer", epoch_again), ("own-family", anothers_event), ("overcommitted", node_promised_twice),

@@ -1,6 +1,7 @@
 """What users do: each act of the plan's list, through the API store, or over HTTP where a tool would."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from simulation.processes import TOKEN
 if TYPE_CHECKING:
     from simulation.world import World
 
+REQUESTED = "restow.dev/move-requested"
 DRAIN_RETRY = 2.0
 """Seconds after which `kubectl drain` asks again for what a budget refused; the tool waits five."""
 
@@ -108,6 +110,19 @@ class Users:
         there = self._pods_of(workload)
         if there:
             self._store.delete(PODS, NS, there[which % len(there)], grace_period=0 if force else None)
+
+    def asked(self, old: Obj | None, pod: Obj) -> None:
+        """A workload that is asked on its pod answers in a while, some of them too late."""
+        meta = pod["metadata"]
+        id = (meta.get("annotations") or {}).get(REQUESTED)
+        one = self._workloads.get((meta.get("labels") or {}).get("app", ""))
+        before = (((old or {}).get("metadata") or {}).get("annotations") or {}).get(REQUESTED)
+        if not id or id == before or one is None or one.hook not in ("agrees", "refuses"):
+            return
+        said = {"restow.dev/move-acknowledged": id} if one.hook == "agrees" else {"restow.dev/move-refused": f"{id} retry-after=20s busy"}
+        pause = random.Random(f"word {self._world.plan.seed} {id}").choice((0.1, 1.0, 4.0, 4.0, 20.0))
+        self._world.count[f"asked {one.hook}"] += 1
+        self.later(pause, self._change, PODS, meta["name"], lambda obj: _annotate(obj, meta["uid"], said))
 
     def _pods_of(self, workload: str) -> list[str]:
         pods = self._store.list(PODS, NS)
@@ -214,6 +229,11 @@ class Users:
         async with self._session.post(url, json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=timeout) as answer:
             await answer.read()
             return answer.status
+
+
+def _annotate(pod: Obj, uid: str, said: Obj) -> None:
+    if pod["metadata"]["uid"] == uid:
+        pod["metadata"].setdefault("annotations", {}).update(said)
 
 
 def _healed(node: Obj) -> None:

@@ -257,6 +257,8 @@ class World:
         by = caller.get() or (self._by())
         if resource == "pods":
             self._count_pod(old, new)
+            if new is not None:
+                self.users.asked(old, new)
         if self.judge is not None:
             verb = "deleted" if new is None else "created" if old is None else "modified"
             self.judge.wrote(self.loop.time(), verb, resource, old, new, by)

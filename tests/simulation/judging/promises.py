@@ -17,6 +17,7 @@ PROMISES = {
     "hold-left": "No hold outlives its Reservation, its migration or its expiry.",
     "saga-order": "A migration takes its steps in order.",
     "place-first": "A pod is evicted only when a place is held that its successor can use.",
+    "word-first": "Nobody is moved without the word of a workload that is to be asked, and no question stays on a pod.",
     "protected": "Critical, static, DaemonSet and do-not-disrupt pods are nobody's victims; within a queue nobody preempts from below.",
     "gang-minimum": "No eviction of ours leaves a gang with fewer than its minMember, and none starts with fewer.",
     "budget": "Nobody is chosen as a victim whose disruption budget is known to allow nothing.",

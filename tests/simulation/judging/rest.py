@@ -42,6 +42,7 @@ class RestJudge(HeldRules, ReclaimRules):
         self.log.end()
         self.judge_migrations()
         self.judge_reservations()
+        self.judge_questions()
         self.judge_leases()
         self.judge_ends()
         for node in self.cluster.of("nodes").values():
@@ -50,6 +51,14 @@ class RestJudge(HeldRules, ReclaimRules):
         self.judge_held()
 
     # -- what is left ----------------------------------------------------------------------------------------------------
+
+    def judge_questions(self):
+        """What asked a workload about a move that has ended is taken off its pod."""
+        for pod in self.cluster.of("pods").values():
+            id = (pod["metadata"].get("annotations") or {}).get("restow.dev/move-requested", "")
+            known = self.log.migrations.get(id)
+            if id and known is not None and known["step"] in FINAL and not pod["metadata"].get("deletionTimestamp"):
+                self.tell("word-first", f"pod {named(pod)} is still asked about migration {id}, which is {known['step']}")
 
     def judge_migrations(self):
         for reservation in self.cluster.of("reservations.batch.volcano.sh").values():

@@ -21,7 +21,7 @@ def protection(pod, priority):
 
 class VictimRules:
     def __init__(self, *args, **more):
-        self.gone_for, self.budgets, self.classes = {}, {}, {}
+        self.gone_for, self.budgets, self.classes, self.asked_for_word = {}, {}, {}, {}
         """Victim → when its preemption ended, or nothing was held any more for whom it was to go; (namespace, name) → budget; PriorityClass → value."""
         super().__init__(*args, **more)
 
@@ -102,6 +102,7 @@ class VictimRules:
             return
         what = f"migration {event['migration']} evicts {pod['name']}"
         self.judge_protected(pod, what)
+        self.judge_word(event["migration"], pod, what)
         if (pod.get("owner") or {}).get("kind") == "DaemonSet":
             self.tell("protected", f"{what}, which a DaemonSet makes again on the same node")
         if migration.get("target"):
@@ -110,6 +111,19 @@ class VictimRules:
         self.judge_pace(migration, what)
         if migration["whole"] and not migration.get("follows"):
             self.judge_whole(migration, what)
+
+    def migration_consent_asked(self, event):
+        self.asked_for_word[event["migration"]] = event["deadline"]
+
+    def judge_word(self, id, pod, what):
+        """Nobody goes without the word of a workload that is to be asked, unless its silence is assent."""
+        notes = pod.get("annotations") or {}
+        if not notes.get("restow.dev/before-move"):
+            return
+        if id not in self.asked_for_word:
+            self.tell("word-first", f"{what}, and its workload was not asked")
+        elif notes.get("restow.dev/move-acknowledged") != id and notes.get("restow.dev/on-silence") != "evict":
+            self.tell("word-first", f"{what}, and its workload has not agreed")
 
     def judge_whole(self, migration, what):
         """All of its node have their places, but for those that wait for others to land; and nobody of them is known to stay."""
