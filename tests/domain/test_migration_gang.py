@@ -20,7 +20,7 @@ from domain.saga import BOLD, advance, create, decider, evicts, failed, session_
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, OwnerRef
-from restow.domain import config, session
+from restow.domain import config, hooks, session
 from restow.domain.decider import Rejected
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import Step
@@ -213,3 +213,30 @@ def test_a_snapshot_in_the_middle_of_it_changes_nothing():
     held(state, "x-1", "x-2")
     other = load(dump(state))
     assert evicts(held(other, "x-3")) == evicts(held(state, "x-3")) == MOVES
+
+
+def asked_gang():
+    """Each of its pods is to be asked; all places are held."""
+    state = gang(annotations=AGAIN | {hooks.BEFORE: "annotation"})
+    moves(state)
+    advance(state)
+    return state, held(state, *MOVES)
+
+
+def says(state, number: int, after: int = 0, **answer: str) -> list[e.Event]:
+    fact = state.fact_of(f"g{number}")
+    then(state, pod(fact.name, node=state.node_of(fact.pod), owner=OWNER, labels=fact.labels, annotations={**fact.annotations, **answer}))
+    return advance(state, after)
+
+
+def test_all_workloads_of_a_gang_are_asked_together_and_it_leaves_when_the_last_has_agreed():
+    state, events = asked_gang()
+    assert [event.migration for event in events if isinstance(event, e.ConsentAsked)] == MOVES
+    assert evicts([*says(state, 1, **{hooks.ACKNOWLEDGED: "x-1"}), *says(state, 2, **{hooks.ACKNOWLEDGED: "x-2"})]) == []
+    assert evicts(says(state, 3, 60_000, **{hooks.ACKNOWLEDGED: "x-3"})) == MOVES
+
+
+def test_one_workload_that_refuses_keeps_its_whole_gang():
+    state, _ = asked_gang()
+    says(state, 1, **{hooks.ACKNOWLEDGED: "x-1"})
+    assert failed(says(state, 2, **{hooks.REFUSED: "x-2 no"})) == {"x-2": "WorkloadRefused", "x-1": "Whole", "x-3": "Whole"}

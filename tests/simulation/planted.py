@@ -192,8 +192,7 @@ PLANTED = (
     ),
     Planted(
         "half-a-node", "saga", "whole", "migration/limits.py",
-        "        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):\n",
-        "        if not self.whole.all_agree(migration) or self.whole.one_is_asked(migration):\n",
+        "        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration):\n", "        if not self.whole.all_agree(migration):\n",
         "Pods leave a node that is to be emptied wholly, while others have no place yet.",
     ),
     Planted(
