@@ -82,7 +82,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     CRITICAL: "its priority is system-critical",
     SCHEDULER: "another scheduler places it, which knows nothing of holds (restow.beside in the policy would hold for it with a placeholder)",
     NOT_CHOSEN: "another scheduler places it, which does not choose the part of a device, or the CPUs, that would be held for it",
-    NOT_CHECKED: "another scheduler places it, and whether that honours nominations is not known yet",
+    NOT_CHECKED: "another scheduler places it, and whether that honours nominations is not known yet (is deploy/beside applied? /readyz of the session says why)",
     NAMESPACE: "evictableNamespaces leaves its namespace out",
     LABELS: "labelSelector does not select it",
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",

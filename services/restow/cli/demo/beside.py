@@ -15,6 +15,8 @@ from restow.contracts.codec import decode
 from restow.contracts.values import Move
 from restow.domain.beside import GATE, GUARD, NAMESPACES, SLOT, STOLEN
 from restow.domain.node_table import WHOLE
+from restow.domain.nomination_checks import HONOURED, verdict
+from restow.domain.state import ClusterState
 
 if TYPE_CHECKING:
     from restow.replay.source import Source
@@ -59,6 +61,10 @@ class Beside:
     @property
     def p50(self) -> int:
         return round(statistics.median(self.bound)) if self.bound else 0
+
+    def is_checked(self, state: ClusterState) -> bool:
+        """Whether the canaries have said that nominations are honoured: before that nobody is moved."""
+        return verdict(state, self.scheduler) == HONOURED
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -219,6 +219,8 @@ async def _play(
         await feed.play(play, 0.0 if chaos is None else CHAOS_FILL * chaos.every / len(play))
         expected = len(feed.alive)
         await _settle(api, observer, outcome, 120 * patience, lambda: len(observer.state.pods) == expected)
+        if (other := outcome.beside) is not None:
+            await observer.until("its scheduler to honour nominations", lambda: other.is_checked(observer.state), 60 * patience)
     outcome.arrived, outcome.finished = feed.arrived, feed.finished
     before = await check.look(api)
     outcome.before, outcome.waited = observer.packing(), observer.waiting()
