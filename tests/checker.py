@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
+from checker_beside import BesideRules
 from checker_capacity import ON_NODE
 from checker_holds import FINAL, HoldRules
 from checker_migrations import MigrationRules
@@ -74,7 +75,7 @@ def check_records(commits, judge=None):
     return judge.report
 
 
-class Judge(HoldRules, SessionRules, MigrationRules):
+class Judge(BesideRules, HoldRules, SessionRules, MigrationRules):
     def __init__(self, strict=True, planned=False):
         super().__init__()
         self.report, self.strict = Report(), strict
@@ -193,7 +194,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         if pod is None or pod.get("phase", "Pending") in OVER:
             return None
         node = pod.get("node") or (placement[0] if placement else None)
-        if node is None:
+        if node is None or self.is_body(uid, node):
             return None
         planned = placement if placement and placement[0] == node else (node, (), ())
         return node, self.amounts(pod["shape"], pod.get("devices") or planned[1], pod.get("cores") or planned[2])
@@ -201,7 +202,9 @@ class Judge(HoldRules, SessionRules, MigrationRules):
     def waits(self, uid):
         """Whether the session may find a node for it."""
         pod = self.pods.get(uid)
-        if pod is None or pod.get("deleting") or pod.get("node") or pod.get("gated"):
+        if pod is None or pod.get("deleting") or pod.get("node"):
+            return False
+        if pod.get("gated") and not (pod.get("landing") and self.is_theirs(pod["shape"])):
             return False
         return pod.get("phase", "Pending") == "Pending" and uid not in self.placed
 
@@ -257,7 +260,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
     def cluster_pod_changed(self, event):
         if event["pod"] in self.pods:
             before = self.pods[event["pod"]]
-            kept = ("shape", "name", "namespace", "labels", "annotations", "owner", "gated")
+            kept = ("shape", "name", "namespace", "labels", "annotations", "owner", "gated", "landing")
             now = {k: before[k] for k in kept if k in before} | event
             self.moved(event["pod"], now)
 
@@ -267,6 +270,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
             self.say(self.seq, f"pod {now['name']} went from {before['node']} to {now.get('node')}")
         self.heard_of(uid, now)
         self.pods[uid] = now
+        self.note_body(uid, now)
         if now.get("deleting") and not before.get("deleting"):
             self.ended(uid, now["name"])
         self.place_comes_back(uid, now)
@@ -277,6 +281,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         if pod is not None and not pod.get("deleting"):
             self.ended(event["pod"], pod["name"])
         self.heard_of(event["pod"], None)
+        self.note_body(event["pod"], None)
         self.pods.pop(event["pod"], None)
         self.placed.pop(event["pod"], None)
         self.heirs.pop(event["pod"], None)

@@ -109,6 +109,7 @@ class HeldCapacityCheck:
         self.places_on[hold.node].pop(key, None)
         self.waiting_on[hold.node].pop(key, None)
         self.keep(key, hold)
+        self.bodies_are_charged_anew(key)
 
     def lose(self, key, hold):
         hold.lost, hold.has = self.seq, Counter()

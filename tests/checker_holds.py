@@ -157,7 +157,12 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             return self.want_anew(key, hold)
         self.judge_ports(hold.node, shape, key)
         hold.has = Counter(full)
+        if self.awaits_body(key, shape):
+            # Its capacity is there, and it waits for its placeholder.
+            self.begins_to_wait(key, hold)
+            hold.moved = 0
         self.keep(key, hold)
+        self.bodies_are_charged_anew(key)
         return self.squeeze(hold.node)
 
     def sits_on(self, key, hold):
@@ -180,6 +185,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             if self.raised.get(hold.node, 0) <= self.read:
                 self.say(self.seq, f"{key} is ready, but lacks {dict(missing) or 'CPUs'}")
             return
+        self.judge_body(key, hold)
         hold.state, hold.moved = "held", 0
         self.waiting_on[hold.node].pop(key, None)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from simulation.judging.amounts import GPUS, WHOLE, amounts, gpus, requests, shares
+from simulation.judging.beside import BesideJudge, is_placeholder
 from simulation.judging.victims import protection
 
 OVER = ("Succeeded", "Failed")
@@ -10,6 +11,8 @@ SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "desche
 APIS = ("reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh")
 UNENDED = ("Pending", "Available", "Waiting", "")
 """Phases of a Reservation that is not over."""
+MINUTE, REJECTIONS = 60.0, 60
+"""So many rejections of one workload in so many seconds are too many: of four pods at once some nine times."""
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
 
 
@@ -56,6 +59,9 @@ class ClusterJudge:
         """Lease → when its holder last said that it is there."""
         self.marked_at = {}
         """Pod → when its annotations were last changed."""
+        self.beside = BesideJudge(tell, log, self)
+        self.rejected_at = {}
+        """Controller → when kubelets rejected its pods lately."""
         self.calm_at = None
         """When users and faults ended; None before."""
 
@@ -115,6 +121,8 @@ class ClusterJudge:
     def pod_was_written(self, old, new, service):
         pod = new or old
         uid, before, after = uid_of(pod), node_of(old), node_of(new)
+        self.beside.pod_was_written(old, new, service)
+        self.judge_rejected(old, new)
         if old is not None and occupies(old) and (new is None or not occupies(new)):
             self.freed_at[before] = self.at
         if new is None:
@@ -134,9 +142,19 @@ class ClusterJudge:
         if new["metadata"].get("deletionTimestamp"):
             self.ends(old, new, service)
 
+    def judge_rejected(self, old, new):
+        status = (new or {}).get("status") or {}
+        failed = status.get("phase") == "Failed" and ((old or {}).get("status") or {}).get("phase") != "Failed"
+        if not failed or not status.get("reason") or status["reason"] == "Evicted" or new["spec"].get("schedulerName") not in self.log.ours:
+            return
+        owner = next((o["uid"] for o in new["metadata"].get("ownerReferences") or () if o.get("controller")), "")
+        times = self.rejected_at[owner] = [at for at in self.rejected_at.get(owner, ()) if self.at - at < MINUTE] + [self.at]
+        if owner and len(times) > REJECTIONS:
+            self.tell("rejected", f"kubelets rejected {len(times)} pods like {named(new)} within {MINUTE:.0f} s, the last one for {status['reason']}")
+
     def ends(self, old, pod, service):
         """A pod's end began: if a service of ours did it, then by an eviction (told by `evicted`, before or after)."""
-        if service and not (old or {}).get("metadata", {}).get("deletionTimestamp"):
+        if service and not is_placeholder(pod) and not (old or {}).get("metadata", {}).get("deletionTimestamp"):
             self.ending.setdefault(uid_of(pod), (self.at, service, named(pod)))
 
     def bound(self, pod, service):

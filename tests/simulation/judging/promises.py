@@ -34,10 +34,13 @@ PROMISES = {
     "nothing-left": "No Reservation of an ended migration and no Lease without a living holder is left.",
     "expired": "A Reservation whose time is over holds nothing and says so.",
     "ended-only": "The collector takes away only what has ended.",
+    "rejected": "Of one workload of ours kubelets do not reject one pod after the other without end.",
+    "beside": "A slot for a pod of another scheduler is held by a placeholder of its size that runs, and is handed over in order: nominated, placeholder deleted, gate removed.",
     "judge": "The judge itself understands what it sees.",
 }
 
 _OF = [
+    (r"^placeholder", "beside"),
     (r"it was decided at", "decided-on-the-past"),
     (r"in a commit of", "own-family"),
     (r"^epoch |sequence \d+ is missing", "one-writer"),

@@ -44,6 +44,7 @@ class RestJudge(HeldRules, ReclaimRules):
         self.judge_reservations()
         self.judge_questions()
         self.judge_leases()
+        self.cluster.beside.judge_rest(self.at, self.limits.cleanup)
         self.judge_ends()
         for node in self.cluster.of("nodes").values():
             self.cluster.judge_capacity(node["metadata"]["name"], "at rest")
