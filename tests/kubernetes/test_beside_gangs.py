@@ -138,3 +138,30 @@ async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupte
         await migrate(stack, first, "target")
     assert reason in " ".join(str(refusal.value).split())
     assert world.where(name) == ["source"] * 3
+
+
+async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_again(world: World, stack: Running) -> None:
+    """At its minimum, and disrupted as a whole: nobody of it could be moved alone."""
+    await victims(world, stack, "asone", 3, disruptionMode="PodGroup")
+    for i in range(2):
+        await world.node(f"target-{i}", gpus=1)
+    named = f"podgroup/{NS}/asone"
+    assert "nobody says that its gang starts again" in await refused(stack, named)
+    await world.api.ok("PATCH", f"{GROUPS}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media="application/merge-patch+json")
+    for _ in range(100):
+        if not await refused(stack, named):
+            break
+        await asyncio.sleep(0.1)
+    said = await asyncio.to_thread(stack.restow, "migrate", named, "--output", "json")
+    moves = json.loads(said)["migrations"]
+    assert [one["step"] for one in moves] == ["landed"] * 3, moves
+    assert world.where("asone") == ["target", "target-0", "target-1"]
+
+
+async def refused(stack: Running, what: str) -> str:
+    """Why `restow migrate` would not, in one line; empty where it would."""
+    try:
+        await asyncio.to_thread(stack.restow, "migrate", what, "--dry-run")
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""

@@ -108,7 +108,7 @@ ENDED = _OF_MOVES | {
     "Cancelled": "its plan was cancelled",
     "Taken": "an earlier plan moves its pod",
     "After": "a move that had to land first ended otherwise, or the moves of its plan wait for each other",
-    "Whole": "another pod of its node stays, and its plan empties nodes wholly",
+    "Whole": "another pod of its node stays, and its plan empties nodes wholly; or another pod of the gang that its plan moves as one",
     "NoCapacity": "others have taken the target's capacity since the plan",
     "TargetLost": "its target is gone, not ready, unschedulable, or does not take the pod any more",
     "HoldTimeout": "its target was not held in time",
