@@ -232,7 +232,7 @@ class Story:
             return self.observed()
         one = self.pick(active)
         return self.pick((
-            e.Evicted(one.id, NOW + 5), e.TurningBack(one.id, NOW + 5, "x"), e.NotRecreated(one.id), e.MigrationFailed(one.id, "Budget"),
+            e.Evicted(one.id, NOW + 5), e.TurningBack(one.id, NOW + 5, "x"), e.NotRecreated(one.id), e.MigrationFailed(one.id, self.pick(("Budget", "Budget", "HoldStolen"))),
             e.Landed(one.id, one.successor or self.pick(PODS), one.move.target), e.Evicting(one.id, NOW + 5), e.Held(one.id),
             e.ConsentAsked(one.id, NOW + 5, "annotation"), e.ConsentRefused(one.id, "x", self.pick((0, NOW + 9))),
             e.PodGone(one.move.pod), e.PodGone(one.successor or self.pick(PODS)),

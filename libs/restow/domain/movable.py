@@ -20,9 +20,11 @@ from restow.domain.pod_controllers import (
     known_owner,
 )
 from restow.domain.protection import asks_to_stay
+from restow.domain.records import EVERYWHERE
 from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
 from restow.domain.verdicts import (
+    DISTURBED,
     DO_NOT_DISRUPT,
     KUEUE,
     NOT_MOVABLE,
@@ -45,6 +47,8 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
     pod = state.pods[uid].fact
     if stay := protected(state, uid) or _of_group(state, pod, as_gang):
         return stay
+    if state.disturbed and (state.lineage(pod), EVERYWHERE) in state.left_alone:
+        return f"{DISTURBED}: {SENTENCES[DISTURBED]}"
     if why := objection(state, pod):
         return why
     said = movable(state, pod)

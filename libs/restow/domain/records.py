@@ -462,6 +462,18 @@ class Rejections(Record):
     nodes: dict[NodeName, Times]
 
 
+EVERYWHERE = NodeName("")
+"""Node of a finding that is about all nodes: somebody else disturbs the moves of a workload."""
+
+
+class Disturbed(Record):
+    """Somebody else has disturbed moves of a lineage, so often in a row, the last time `at`, in this way."""
+
+    times: int
+    at: Millis
+    reason: str
+
+
 class Waiting(Record):
     """Why pods wait: the last `session.unfit` of a shape (or of pods alike) and the capacity epoch then, or a
     `session.withheld` with its `reason` and `message`."""

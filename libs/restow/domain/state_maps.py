@@ -43,6 +43,7 @@ from restow.domain.records import (
     Consent,
     Demand,
     DemandSlot,
+    Disturbed,
     Emptied,
     GroupMoves,
     Landing,
@@ -295,7 +296,10 @@ class Maps:
     returned: dict[PodUid, int] = stored(dict)
     """Pods that bounced, and how often in a row their lineage did."""
     found: dict[tuple[str, NodeName], int] = stored(dict)
-    """Lineages that bounced off a node too often, to be reported (`migration.bounced`)."""
+    """Lineages that bounced off a node too often, or (node "") whose moves somebody else disturbs, to be reported (`migration.bounced`)."""
+
+    disturbed: dict[str, Disturbed] = stored(dict)
+    """By lineage of another scheduler's pods: moves that somebody else has disturbed (`evolve.bounces`)."""
 
     nominees: dict[PodUid, NodeName] = stored(dict)
     """Pods of other schedulers that wait for their victims to go, and the node that they are nominated for."""

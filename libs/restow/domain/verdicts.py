@@ -26,6 +26,7 @@ UNSUPPORTED = "Unsupported"
 PINNED = "Pinned"
 USES_RESERVATION = "UsesReservation"
 BOUNCED = "Bounced"
+DISTURBED = "Disturbed"
 PER_NODE, PER_NAMESPACE, NOT_SELECTED = "LimitPerNode", "LimitPerNamespace", "NodeSelector"
 CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesCapacity"
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
@@ -54,6 +55,7 @@ _OF_FILTERS = {
 
 _OF_MOVES = {
     DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
+    DISTURBED: "somebody else evicts or deletes what is moved of its workload, or takes the targets away: it is left alone for a while, longer each time",
     NOT_MOVABLE: f"{MOVABLE}: false is said of it",
     BAD_HOOK: "who is to be asked before it is moved cannot be read",
     UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",

@@ -176,6 +176,10 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.Planned: _planned,
     e.SearchBegun: lambda v, n: f"plan {v.plan} ({v.trigger}) is being made" + (f", with at most {v.steps} steps of search" if v.steps else ""),
     e.SearchEnded: lambda v, n: f"plan {v.plan} came to no end: {v.reason}{': ' * bool(v.message)}{v.message}",
+    e.Bounced: lambda v, n: (
+        f"pods of controller {v.lineage} bounced off {v.node} {v.times} times in a row: they are left alone there" if v.node
+        else f"somebody else disturbed moves of controller {v.lineage} {v.times} times in a row ({v.reason}): its pods are left alone for a while"
+    ),
     e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
     e.LandingOpened: lambda v, n: f"{v.migration}: what its controller makes until {seconds(v.until)} is gated",
     e.LandingClosed: lambda v, n: f"{v.migration}: what its controller makes is gated no more",

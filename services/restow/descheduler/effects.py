@@ -179,6 +179,8 @@ class _MigrationEffects:
     async def tell_bounced(self, effect: TellBounced, state: ClusterState) -> Answer:
         """On the pods that have come back, and on the node."""
         times = state.left_alone[effect.lineage, effect.node].times  # type: ignore[index]
+        if not effect.node:
+            return self._tell_disturbed(effect.lineage, times, state)
         note = f"was moved off {effect.node} and has come back {times} times in a row: it is left alone there"
         for uid in state.on_node.get(effect.node, ()):
             pod = state.pods[uid].fact
@@ -189,6 +191,16 @@ class _MigrationEffects:
         if node is not None:
             said = f"pods of controller {effect.lineage} were moved off and have come back {times} times in a row: they are left alone here"
             self._context.recorder.record(Notice(Regarding("v1", "Node", "", effect.node, node.uid), "Bounced", "Migrating", said, "Warning"))
+        return Done()
+
+    def _tell_disturbed(self, lineage: str, times: int, state: ClusterState) -> Answer:
+        """On a pod of the workload: it is one word about all."""
+        known = state.disturbed.get(lineage)
+        why = f" ({known.reason})" if known is not None else ""
+        note = f"somebody else has disturbed the moves of its workload {times} times in a row{why}: it is left alone for a while"
+        for uid in list(state.alive_under(lineage.partition("/")[0]))[:1]:
+            pod = state.pods[uid].fact
+            self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, uid), "Disturbed", "Migrating", note, "Warning"))
         return Done()
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:

@@ -73,11 +73,12 @@ class SearchEnded(Event, tag="migration.search_ended"):
 
 class Bounced(Event, tag="migration.bounced"):
     """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) bounced off this node, `times`
-    in a row. They are left alone there."""
+    in a row. They are left alone there. With an empty `node`: somebody else disturbs their moves (`reason`), and they are left alone everywhere."""
 
     lineage: str
     node: NodeName
     times: Int
+    reason: str = ""
 
 
 class Holding(Event, tag="migration.holding"):

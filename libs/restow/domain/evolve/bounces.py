@@ -9,8 +9,9 @@ has come back there; twice in a row, for the same line of successors, is a findi
 from collections.abc import Iterator
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.domain.records import Left, LeftAlone, Migration
+from restow.contracts.ids import Millis, NodeName, PlanId, PodUid, ShapeId
+from restow.domain.beside import is_beside
+from restow.domain.records import EVERYWHERE, Disturbed, Left, LeftAlone, Migration
 from restow.domain.state import OVER, ClusterState
 
 TIMES = 2
@@ -28,6 +29,33 @@ LEFT_ALONE, LONGEST_ALONE = 24 * 3600 * 1000, 16 * 24 * 3600 * 1000
 """Milliseconds that a lineage is left alone on a node, after the first finding and at most: the first plan after that forgets it. Its pod still knows
 how often it has come back, so that once more is a finding again, and it is left alone for twice as long: where plans are made once a day, or less
 often, a day would be over when the next one is made, and two plugins would move it to and fro for ever."""
+
+
+INTERFERENCE = frozenset({"HoldStolen", "SuccessorGone", "TargetLost"})
+"""Why moves end that somebody else has disturbed: a hold was preempted or deleted, a successor was deleted, or a target was cordoned or taken away."""
+TAKEN_AWAY = "TakenAway"
+"""In which way a move was disturbed whose pod was ended by somebody else soon after it had landed, and made again."""
+SOON, ONE_INCIDENT = 600_000, 60_000
+"""Milliseconds: what is soon after a landing, and for how long workloads are left alone that somebody else disturbs, after the first finding; and what
+counts once, however many moves it disturbs."""
+
+
+def disturbed(state: ClusterState, lineage: str, shape: ShapeId, reason: str) -> None:
+    """Another installation, Koordinator's descheduler, an autoscaler or a person works on the same pods or nodes. Twice in a row is a finding, and the workload
+    is left alone, for twice as long each time; after an hour of peace it begins anew. Only for pods of other schedulers: what happens to ours is refused by the session."""
+    if not lineage or not is_beside(state, shape):
+        return
+    before, times = state.disturbed.get(lineage), 1
+    if before is not None:
+        if state.time < before.at + ONE_INCIDENT:
+            return
+        if state.time < before.at + _how_long(before.times, EVERYWHERE) + 6 * SOON:
+            times = before.times + 1
+    state.put(state.disturbed, lineage, Disturbed(times, Millis(state.time), reason))
+    if len(state.disturbed) > KEEP:
+        state.drop(state.disturbed, next(iter(state.disturbed)))
+    if times >= TIMES and (lineage, EVERYWHERE) not in state.left_alone:
+        state.put(state.found, (lineage, EVERYWHERE), times)
 
 
 def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
@@ -82,6 +110,8 @@ def seen_on(state: ClusterState, uid: PodUid, node: NodeName) -> None:
     if not ended:
         return
     before = next((one for one in ended if one.node == node), ended[0])
+    if before.earlier and state.time < before.earlier[0][1] + SOON:
+        disturbed(state, lineage, state.pods[uid].fact.shape, TAKEN_AWAY)
     rest = tuple(one for one in known if one is not before)
     if rest:
         state.put(state.left, lineage, rest)
@@ -120,12 +150,12 @@ def bounced(state: ClusterState, event: e.Bounced) -> None:
 def forget(state: ClusterState) -> None:
     """Findings of nodes that are gone, those that are old, and the oldest of too many."""
     alone = state.left_alone
-    for key in [key for key, known in alone.items() if key[1] not in state.nodes or state.time >= known.since + _how_long(known.times)]:
+    for key in [key for key, known in alone.items() if (key[1] and key[1] not in state.nodes) or state.time >= known.since + _how_long(known.times, key[1])]:
         state.drop(alone, key)
     while len(alone) > KEEP:
         state.drop(alone, next(iter(alone)))
 
 
-def _how_long(times: int) -> int:
+def _how_long(times: int, node: NodeName) -> int:
     """Milliseconds; whatever the number is that an event names."""
-    return min(LEFT_ALONE << min(max(times - TIMES, 0), 8), LONGEST_ALONE)
+    return min((LEFT_ALONE if node else SOON) << min(max(times - TIMES, 0), 8), LONGEST_ALONE)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.domain.migration import consents, deadlines, demand_slots, emptied, plan_order, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
@@ -18,7 +18,7 @@ _OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
 
 def advance(state: ClusterState, now: Millis) -> list[e.Event]:
     """Findings, slots that nobody needs any more, every migration as far as it gets now, then new ones."""
-    events: list[e.Event] = [e.Bounced(lineage, node, times) for (lineage, node), times in sorted(state.found.items())]
+    events: list[e.Event] = [_finding(state, *key, times) for key, times in sorted(state.found.items())]
     for plan, (reason, message) in demand_slots.over(state, now).items():
         events.append(e.PlanCancelled(plan, f"{reason}: {message}"))
     if len(events) > len(state.found):
@@ -35,6 +35,11 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
                 limits.evicts(migration, now)
         events += _begin(state, now, limits, others)
     return [*_with_others_in_mind(state, events, limits), *emptied.decided(state, now)]
+
+
+def _finding(state: ClusterState, lineage: str, node: NodeName, times: int) -> e.Bounced:
+    known = None if node else state.disturbed.get(lineage)
+    return e.Bounced(lineage, node, times, "" if known is None else known.reason)
 
 
 def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
