@@ -64,7 +64,9 @@ class Story:
             shape("foreign", cpu=100, scheduler="volcano"),
             shape("theirs", cpu=100, gpu=(1, 1000), scheduler="volcano"),
         ]
-        facts = [queue("a"), pod_group("g", self.pick(("", "a"))), pod_group("h"), configured("session", self.pick((BOTH, OURS, OURS))), self.budget()]
+        session = configured("session", self.pick((BOTH, OURS, OURS)))
+        beside = configured("migration", config.MigrationConfig(beside=("volcano",)))
+        facts = [queue("a"), pod_group("g", self.pick(("", "a"))), pod_group("h"), beside, session, self.budget()]
         first = [self.observed(uid) for uid in self.chance.sample(PODS, self.chance.randint(0, 50))]
         return [*shapes, *(self.node(name) for name in NODES), *facts, self.workload(), *first]
 
@@ -273,7 +275,7 @@ class Story:
             e.PodGroupObserved("default", "p", "u", NOW, phase="Pending"),
             e.Enqueued("default", self.pick(("p", "g"))),
             configured("reservation", config.ReservationConfig(default_ttl=7_000)),
-            configured("migration", config.MigrationConfig(interval=7_000, emptied=self.pick(("none", "cordon", "cordon")))),
+            configured("migration", config.MigrationConfig(interval=7_000, emptied=self.pick(("none", "cordon", "cordon")), beside=("volcano",))),
             configured("gc", config.GcConfig(period=7_000)),
             e.Collected(self.pick(HOLDS), "Retention"),
             e.SnapshotTaken(self.pick((5, 50)), 1, 1),
