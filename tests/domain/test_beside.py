@@ -7,6 +7,7 @@ from domain.saga import OWNER, advance, create, decider, evicts, failed, move, o
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
+from restow.contracts.values import OwnerRef
 from restow.domain import beside, config, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import (
@@ -421,3 +422,26 @@ def test_a_gang_of_another_scheduler_leaves_when_all_of_its_placeholders_stand_a
     assert evicts(advance(state)) == [], "nobody is gated yet"
     opened(state)
     assert evicts(advance(state)) == ["x-1", "x-2"]
+
+
+# -- roles -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "mine", "others"),
+    [
+        ("PyTorchJob", "kubeflow.org/v1", {"training.kubeflow.org/replica-index": "0"}, {"training.kubeflow.org/replica-index": "1"}),
+        ("Job", "batch.volcano.sh/v1alpha1", {"volcano.sh/task-index": "0"}, {"volcano.sh/task-index": "1"}),
+        ("RayCluster", "ray.io/v1", {"ray.io/node-type": "worker", "ray.io/group": "a"}, {"ray.io/node-type": "worker", "ray.io/group": "b"}),
+    ],
+)
+def test_whoever_has_another_role_is_let_go_at_once_and_the_slot_waits_for_the_one_of_its_own(kind, version, mine, others):
+    owner, may = OwnerRef(kind, "o", "uid-o", version), {"restow.dev/movable": "true"}
+    state = evicted(then(world(), e.PodGone("p"), pod("p", node="a", owner=owner, labels=mine, annotations=may)))
+    then(state, pod("q", "s", owner=owner, gated=True, landing=True, labels=others, annotations=may))
+    session_answers(state)
+    assert LetGo("q") in session_owes(state)
+    assert slot(state).phase is SlotPhase.HELD
+    then(state, pod("p2", "s", owner=owner, gated=True, landing=True, labels=mine, annotations=may))
+    session_answers(state)
+    assert (state.migrations["x-1"].successor, slot(state).phase) == ("p2", SlotPhase.USED)
