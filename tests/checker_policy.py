@@ -48,6 +48,9 @@ class HandOverRules:
         if not devices and request["milli"] == 1000 and self.given_by_count(event.get("node"), who):
             request = {"count": 0, "milli": 0}
         right = len({d["index"] for d in devices}) == len(devices) == request["count"] and all(d["milli"] == request["milli"] for d in devices)
+        by_count = devices and not isinstance(who, tuple) and self.raised.get(event["node"], 0) <= self.read
+        if by_count and self.given_by_count(event["node"], who):
+            self.say(self.seq, f"{who} gets other devices than by count on {event['node']}, where nobody says who has which: {list(devices)}")
         if not right and not event.get("waiting"):
             self.say(self.seq, f"{who} gets other devices than it asks for: {list(devices)}")
         if len(set(cores)) != len(cores) or (len(cores) != count and not event.get("waiting")):

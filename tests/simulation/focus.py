@@ -194,6 +194,19 @@ def shares(w: _World) -> None:
         w.act(w.chance.uniform(5, 30), "koordinator", name=f"k{n}", workload=f"u{n}", once=True, ttl=30, seconds=0, waits=True)
 
 
+def strangers(w: _World) -> None:
+    """The stock scheduler's pods have devices on the same nodes, and it preempts ours for its urgent ones. Ours want shares and whole devices."""
+    stock = {"scheduler": "default-scheduler", "cpu": 500}
+    w.scheduler, w.nodes = PREEMPTION, [NodeSpec(f"n{number:02}", 8_000, 32_768, 2, "T4") for number in range(3)]
+    for n in range(2):
+        w.make(f"s{n}", 1, w.chance.uniform(0, 2), gpus=1, **stock)
+        w.make(f"m{n}", 1, w.chance.uniform(0, 4), milli=w.chance.choice((300, 500)), **stock)
+    for n in range(3):
+        w.make(f"o{n}", w.chance.choice((1, 2)), w.chance.uniform(0, 6), cpu=500, gpus=w.chance.choice((0, 1)), milli=400, priority="low")
+    w.make("urgent", 2, 12.0, gpus=2, priority="urgent", **stock)
+    w.make("after", 2, 20.0, cpu=500, gpus=1)
+
+
 def device_in_use(w: _World) -> None:
     """Somebody waits for a whole device that nobody leaves, by a Reservation or with a victim that takes long; of another one a part comes free, and
     small pods come that it would do for."""
@@ -283,7 +296,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

@@ -113,6 +113,16 @@ PLANTED = (
         "in nsmallest(limit, state.to_release.items())", "in nsmallest(0, state.to_release.items())",
         "What is asked back stays held.",
     ),
+    Planted(
+        "nominees-overlooked", "session", "strangers", "session/plugins/predicates/nominees.py",
+        "        self.active = bool(state.nominees)\n", "        self.active = False\n",
+        "Pods come where another scheduler has just preempted their like, and are preempted again, without end.",
+    ),
+    Planted(
+        "device-guessed", "session", "strangers", "unsaid_devices.py",
+        "    found = state.table.unsaid > 0\n", "    found = state.table.unsaid < 0\n",
+        "Devices are named, and shares given, beside strangers of whom nobody knows which they have.",
+    ),
     # -- fold ----------------------------------------------------------------------------------------------------------
     Planted(
         "finished-pods-use-capacity", "fold", "ends", "charges.py",
@@ -133,7 +143,7 @@ PLANTED = (
     ),
     Planted(
         "node-unnoticed", "fold", "too_small", "evolve/cluster.py",
-        "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 1\n", "    node_devices.set_node(state, event.name)\n    state.capacity_epoch += 0\n",
+        "    rejections.changed_on(state, event.name)\n    state.capacity_epoch += 1\n", "    rejections.changed_on(state, event.name)\n    state.capacity_epoch += 0\n",
         "Nobody who waits is looked at again when a node comes back.",
     ),
     Planted(
