@@ -8,7 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.contracts.values import OwnerRef
-from restow.domain import beside, config, session, snapshot
+from restow.domain import beside, config, hooks, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import (
     CloseLanding,
@@ -445,3 +445,36 @@ def test_whoever_has_another_role_is_let_go_at_once_and_the_slot_waits_for_the_o
     then(state, pod("p2", "s", owner=owner, gated=True, landing=True, labels=mine, annotations=may))
     session_answers(state)
     assert (state.migrations["x-1"].successor, slot(state).phase) == ("p2", SlotPhase.USED)
+
+
+# -- a workload that is asked first ----------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_has_agreed_and_its_successor_is_gated_for_as_long():
+    """Longer than the entry in the Landing was made for: it is made anew while the word is waited for, and only then may the pod go."""
+    asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "1h"}
+    state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
+    opened(state)
+    stands(state)
+    events = advance(state)
+    assert [event.deadline for event in events if isinstance(event, e.ConsentAsked)] == [NOW + 3_600_000]
+    assert failed(events) == {}
+    (longer,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
+    assert longer.until > NOW + 3_600_000
+    then(state, pod("p", node="a", owner=OWNER, annotations=asks | {hooks.ACKNOWLEDGED: "x-1"}))
+    early = advance(state, 1_800_000)
+    assert (evicts(early), failed(early)) == ([], {}), "nobody goes before the API gates its successor for long enough"
+    opened(state)
+    then(state, changed("h", node="b", phase="Running", ready=True))
+    assert evicts(advance(state, 1_801_000)) == ["x-1"]
+
+
+def test_where_the_entry_cannot_be_made_longer_the_move_ends_by_its_deadline():
+    asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "1h"}
+    state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
+    opened(state)
+    stands(state)
+    advance(state)
+    then(state, pod("p", node="a", owner=OWNER, annotations=asks | {hooks.ACKNOWLEDGED: "x-1"}))
+    assert failed(advance(state, 1_800_000)) == {}
+    assert failed(advance(state, 1_830_000)) == {"x-1": "NotGated"}
