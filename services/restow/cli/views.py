@@ -12,7 +12,7 @@ from restow.cli.amounts import amount, of
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.events import NodeObserved
-from restow.contracts.ids import Millis
+from restow.contracts.ids import MigrationId, Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain import migration
@@ -128,12 +128,19 @@ def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
                 "reason": record.reason,
                 "message": record.message,
                 "beside": msgspec.to_builtins(beside_view(state, record)),
+                "asked": _asked_until(state, record.id),
                 "waits": "; ".join(consent_lines(state, record)),
             }
         )
     plans = {str(plan): at for at, plan in enumerate(state.plans)}
     found.sort(key=lambda m: (plans.get(m["plan"], -1), _number(m["id"])))
     return found
+
+
+def _asked_until(state: ClusterState, id: MigrationId) -> str:
+    """Until when the word of its workload is waited for; empty where it is not."""
+    known = state.consents.get(id)
+    return rfc3339(known.deadline) if known is not None and not known.given else ""
 
 
 def plans(state: ClusterState, namespace: str | None = None) -> Rows:
@@ -292,7 +299,12 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
     beside = (m["beside"] or {}).get("stage", "-")
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, m["since"][:19], m["reason"] or "-")
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, m["since"][:19], _reason(m))
+
+
+def _reason(m: dict[str, Any]) -> str:
+    """Why it ended, or whose word it waits for."""
+    return m["reason"] or (f"asked, until {m['asked'][:19]}" if m["asked"] else "-")
 
 
 def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
@@ -300,9 +312,9 @@ def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
     placeholder = beside.get("placeholder", "-") + ("" if beside.get("runs") or not beside.get("placeholder") else " (does not run yet)")
     gated = f"{beside['controller']} until {beside['gatedUntil'][:19]}" if beside.get("controller") else "-"
     successor = beside.get("successor", "-") + (f" on {beside['bound']}" if beside.get("bound") else "")
-    told = (m["message"] or beside.get("message", "")) or "-"
+    told = m["message"] or m["waits"] or beside.get("message", "") or "-"
     parts = (beside.get("scheduler", "-"), placeholder, gated, successor, beside.get("stage", "-"))
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], *parts, m["since"][:19], m["reason"] or "-", told)
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], *parts, m["since"][:19], _reason(m), told)
 
 
 def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
