@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from restow.contracts.values import DeviceRequest
 from restow.domain.defragmentation.optimizing.value import Value, fits, wholes_taken
-from restow.domain.fragmentation.fitting import copies, copies_many
-from restow.domain.node_table import Vector, fullest
+from restow.domain.device_choice import copies, copies_many, fullest
+from restow.domain.node_table import Vector
 
 GPU = 1
 """The column of GPU share; cores are column 0."""

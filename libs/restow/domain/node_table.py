@@ -14,6 +14,7 @@ import numpy as np
 from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.changes import Changes
+from restow.domain.device_choice import choose
 
 WHOLE = 1000
 """Thousandths of a device."""
@@ -128,13 +129,6 @@ def _grown(old: np.ndarray, axis: int, fill: int) -> np.ndarray:
     new = _filled((rows * 2, columns) if axis == 0 else (rows, columns * 2), fill)
     new[:rows, :columns] = old
     return new
-
-
-def fullest(free: Sequence[int], request: DeviceRequest) -> list[int] | None:
-    """Indices of the devices for a request: those with the least free share that suffices, ties by index. None where they do
-    not suffice."""
-    able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
-    return [i for _, i in able[: request.count]] if len(able) >= request.count else None
 
 
 class Seats(msgspec.Struct, frozen=True):
@@ -436,7 +430,7 @@ class NodeTable:
     def choose_devices(
         self, row: int, request: DeviceRequest | None, restored: dict[int, int] | None = None
     ) -> tuple[DeviceShare, ...] | None:
-        """The devices for a request on this node: those with the least free share that suffices, ties by index.
+        """The devices for a request on this node (`device_choice.choose`).
         `restored` is given back first (share per index). None where they do not suffice; () where none are asked for."""
         if request is None:
             return ()
@@ -444,5 +438,4 @@ class NodeTable:
         for index, milli in (restored or {}).items():
             if 0 <= index < len(free):
                 free[index] += milli
-        chosen = fullest(free, request)
-        return tuple(DeviceShare(i, request.milli) for i in sorted(chosen)) if chosen is not None else None
+        return choose(free, request)

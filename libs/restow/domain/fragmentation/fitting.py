@@ -12,6 +12,7 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import DeviceRequest, Fitting
+from restow.domain.device_choice import copies_many
 from restow.domain.fragmentation.demands import is_counted
 from restow.domain.fragmentation.free_capacity import FreeCapacity
 from restow.domain.node_table import WHOLE, Vector
@@ -102,32 +103,3 @@ def times(v: Vector, free: np.ndarray, shares: np.ndarray, gpu: int = -1) -> np.
     if v.devices is not None:
         np.minimum(found, copies_many(shares, v.devices), out=found)
     return np.maximum(found, 0)
-
-
-def copies(shares: list[int], request: DeviceRequest) -> int:
-    """How many such requests fit beside each other on the devices of a node; no two shares of one request on one device."""
-    slots = [share // request.milli for share in shares if share >= request.milli]
-    if request.count == 1:
-        return sum(slots)
-    low, high = 0, sum(slots) // request.count
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(min(slot, middle) for slot in slots) >= middle * request.count:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def copies_many(shares: np.ndarray, request: DeviceRequest) -> np.ndarray:
-    """`(rows,) int64`: the same for many nodes, `shares` `(rows, devices)`."""
-    slots = np.maximum(shares, 0) // request.milli
-    if request.count == 1:
-        return slots.sum(axis=1)
-    if request.milli == WHOLE:
-        return slots.sum(axis=1) // request.count
-    # As `copies`: the most copies for which the slots of different devices suffice.
-    found = np.zeros(len(shares), np.int64)
-    for middle in range(1, int(slots.sum(axis=1).max(initial=0)) // request.count + 1):
-        found[np.minimum(slots, middle).sum(axis=1) >= middle * request.count] = middle
-    return found

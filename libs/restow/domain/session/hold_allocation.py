@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from restow.contracts.events import PodObserved
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
+from restow.domain.device_choice import choose_of_hold
 from restow.domain.node_table import NO_DEVICE, Vector
 from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Reservation, Slot
@@ -74,8 +75,7 @@ def _kept(state: ClusterState, v: Vector, slot: Slot, record: Reservation) -> fr
 def _devices(
     state: ClusterState, row: int, v: Vector, slot: Slot, equal: bool, only: bool
 ) -> tuple[DeviceShare, ...] | None:
-    """Whole devices, or a share of one each: never split (RULES 004-4). Those of which the hold has enough come first, then
-    those of which it has a part, each the fullest first. `only`: no others."""
+    """Of the hold first (`device_choice.choose_of_hold`); who asks for just what the hold was made for gets just that. `only`: no others."""
     request = v.devices
     if request is None:
         return ()
@@ -88,14 +88,4 @@ def _devices(
         least = NO_DEVICE // 2 if equal else 0
         if all(d.index < len(shares) and shares[d.index] >= least for d in slot.devices):
             return slot.devices
-    able = []
-    for index, share in enumerate(shares):
-        mine = held.get(index, 0)
-        if share + mine < request.milli or (only and mine < request.milli):
-            continue
-        group = 0 if mine >= request.milli else 1 if mine else 2
-        able.append((group, share + mine, index))
-    if len(able) < request.count:
-        return None
-    chosen = sorted(index for _, _, index in sorted(able)[: request.count])
-    return tuple(DeviceShare(index, request.milli) for index in chosen)
+    return choose_of_hold(shares, held, request, only)

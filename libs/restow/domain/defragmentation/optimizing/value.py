@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.fragmentation.fitting import copies, copies_many
-from restow.domain.node_table import WHOLE, Vector, fullest
+from restow.domain.device_choice import copies, copies_many, fullest
+from restow.domain.node_table import WHOLE, Vector
 
 Objective = Literal["devices", "nodes", "capacity", "none"]
 """`none`: nothing counts but what moves cost."""

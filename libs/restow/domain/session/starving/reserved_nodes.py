@@ -14,7 +14,8 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceRequest
 from restow.domain import resources
-from restow.domain.node_table import NO_DEVICE, WHOLE, Vector, fullest
+from restow.domain.device_choice import fullest
+from restow.domain.node_table import NO_DEVICE, WHOLE, Vector
 from restow.domain.quantity import CPU, format_resource
 from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import is_best_effort

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
-from restow.domain.node_table import WHOLE, Vector, fullest
+from restow.domain.device_choice import fullest
+from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.resources import PODS
