@@ -5,7 +5,7 @@ from checker import GPU, Judge
 
 M = "m-1"
 NODES = [{"type": "cluster.node_observed", "name": n, "allocatable": {"cpu": 4, "pods": 9, GPU: 2000}, "devices": 2} for n in "ab"]
-SHAPE = {"type": "cluster.shape_declared", "shape": "s", "spec": {"requests": {"cpu": 2, "pods": 1, GPU: 600}, "devices": {"count": 1, "milli": 600}}}
+SHAPE = {"type": "cluster.shape_declared", "shape": "s", "spec": {"requests": {"cpu": 2, "pods": 1, GPU: 600}, "devices": {"count": 1, "milli": 600}, "scheduler": "restow"}}
 
 
 def pod(uid, **more):

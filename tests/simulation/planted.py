@@ -62,7 +62,7 @@ PLANTED = (
         "A node that has filled up meanwhile is ranked as if it were free.",
     ),
     Planted(
-        "device-with-half", "session", "ends", "node_table.py",
+        "device-with-half", "session", "ends", "device_choice.py",
         "for i, share in enumerate(free) if share >= request.milli)", "for i, share in enumerate(free) if share * 2 >= request.milli)",
         "A pod gets a device that has half of what it asks for.",
     ),

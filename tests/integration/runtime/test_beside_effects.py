@@ -82,7 +82,7 @@ async def test_without_the_definition_the_move_ends_and_says_what_to_do(monkeypa
     state = holding(world())
     api = Api(monkeypatch, k.Refused(404, "NotFound"))
     said = await api.executors(state)[OpenLanding].execute(OpenLanding("x-1", OWNER.uid, NOW), state)
-    assert said == Report(c.ReportHold(NOW, "x-1", f"{subject.LACKING}: 404 NotFound"))
+    assert said == Report(c.ReportHold(NOW, "x-1", f"{subject.LACKING}: 404 NotFound", landing=True))
 
 
 async def test_a_later_entry_never_ends_before_an_earlier_one(monkeypatch):

@@ -289,7 +289,7 @@ BAD = [
     ("POST", "/defragment?dryRun=maybe", {}, 400, "dryRun is 'maybe'; allowed: true, false"),
     ("POST", "/defragment?dryrun=true", {}, 400, "query 'dryrun': unknown; allowed: dryRun, groupBy"),
     ("POST", "/defragment?dryRun=false&dryRun=true", {}, 400, "query 'dryRun': said more than once; allowed: once"),
-    ("POST", "/migrations", {}, 400, "missing required field `pod`"),
+    ("POST", "/migrations", {}, 400, "a move is of a pod, or of a podGroup"),
     ("POST", "/migrations", {"pod": "no-slash"}, 400, "pod is 'no-slash'; allowed: NAMESPACE/NAME"),
     ("POST", "/migrations", {"pod": "a/b/c"}, 400, "allowed: NAMESPACE/NAME"),
     ("POST", "/migrations", {"pod": "default/nobody"}, 404, "there is no pod 'default/nobody'"),
