@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -33,7 +34,16 @@ STATUS = {
     "readiness": {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
     "a condition away": {"status": {"conditions": [{"type": "PodScheduled", "$patch": "delete"}]}},
     "a word": {"status": {"message": "hello"}},
+    "more addresses of its node": {"status": {"hostIP": "10.9.9.9", "hostIPs": [{"ip": "10.9.9.9"}]}},
+    "what its kubelet has seen": {"status": {"observedGeneration": 99}},
+    "how its resize fares": {"status": {"resize": "Infeasible"}},
 }
+PLACEHOLDER = {
+    "securityContext": {"runAsNonRoot": True, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [{"name": "hold", "image": "i", "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}],
+}
+HOLDS = "/api/v1/namespaces/restow-holds/pods"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 OURS = {
     "our gate": ("", {"spec": {"schedulingGates": [{"$patch": "delete", "name": "restow.dev/landing"}]}}),
     "our annotation": ("", {"metadata": {"annotations": {"restow.dev/migration": "aborted"}}}),
@@ -53,9 +63,15 @@ async def service(request: pytest.FixtureRequest, lab: Lab, accounts: dict[str, 
 
 
 @pytest.fixture
-async def pod(world: World) -> Any:
+async def pod(world: World, accounts: dict[str, Target]) -> Any:
+    """Not before the guard is in force: an API server that has just heard of a policy compiles it first."""
     gates = [{"name": "theirs"}, {"name": "restow.dev/landing"}]
-    return await world.pod("theirs", pod_spec(schedulingGates=gates), annotations={"kubelets/term": "0"})
+    there = await world.pod("theirs", pod_spec(schedulingGates=gates), annotations={"kubelets/term": "0"})
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+        service = Api(accounts["descheduler"], session)
+        while (await service.call("PATCH", path_of(there) + "?dryRun=All", META["a label"], media=STRATEGIC)).status == 200:
+            await asyncio.sleep(0.1)
+    return there
 
 
 async def refused(service: Api, pod: Any, changes: dict[str, Any], subresource: str) -> None:
@@ -111,6 +127,68 @@ async def test_the_placeholders_namespace_takes_no_pod_with_privileges(world: Wo
         assert "PodSecurity" in failed["message"]
 
 
-def test_the_guards_expressions_are_well_typed(lab: Lab) -> None:
-    there = plain(lab.target, "GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/restow-guard")
+async def made(service: Api, path: str, body: dict[str, Any]) -> str:
+    """Why it was not, by the name of the policy; empty where it was."""
+    answer = await service.call("POST", path, body)
+    assert answer.status in (201, 403, 422), answer.body
+    return "" if answer.status == 201 else next(name for name in ("restow-guard-holds", "restow-guard-classes") if name in answer.body["message"])
+
+
+async def test_no_pod_that_the_session_makes_preempts_or_evades_the_scheduler(world: World, accounts: dict[str, Target]) -> None:
+    theirs = {"metadata": {"name": "theirs"}, "value": 9000}
+    await world.api.ok("POST", CLASSES, theirs)
+    try:
+        async with aiohttp.ClientSession() as session:
+            service = Api(accounts["scheduler-session"], session)
+            for priority, why in (("system-node-critical", "restow-guard-holds"), ("theirs", "restow-guard-holds"), ("", "")):
+                spec = PLACEHOLDER | ({"priorityClassName": priority} if priority else {})
+                assert await made(service, HOLDS + "?dryRun=All", {"metadata": {"name": "x"}, "spec": spec}) == why, priority
+            assert await made(service, HOLDS + "?dryRun=All", {"metadata": {"name": "x"}, "spec": PLACEHOLDER | {"nodeName": "n"}}) == "restow-guard-holds"
+    finally:
+        await world.api.ok("DELETE", f"{CLASSES}/theirs")
+
+
+async def test_where_the_cluster_has_a_default_priority_canaries_have_it(world: World, accounts: dict[str, Target]) -> None:
+    await world.api.ok("POST", CLASSES, {"metadata": {"name": "usual"}, "value": 50, "globalDefault": True})
+    try:
+        async with aiohttp.ClientSession() as session:
+            service, body = Api(accounts["scheduler-session"], session), {"metadata": {"name": "x"}, "spec": PLACEHOLDER}
+            for _ in range(50):
+                answer = await service.call("POST", HOLDS + "?dryRun=All", body)
+                assert answer.status == 201, answer.body
+                if answer.body["spec"].get("priorityClassName") == "usual":
+                    return
+                await asyncio.sleep(0.1)
+            raise AssertionError("the default has not come into force")
+    finally:
+        await world.api.ok("DELETE", f"{CLASSES}/usual")
+
+
+async def test_the_descheduler_makes_pods_as_a_dry_run_only(world: World, accounts: dict[str, Target]) -> None:
+    async with aiohttp.ClientSession() as session:
+        service, body = Api(accounts["descheduler"], session), {"metadata": {"name": "x"}, "spec": PLACEHOLDER}
+        assert await made(service, HOLDS, body) == "restow-guard-holds"
+        assert await made(service, HOLDS + "?dryRun=All", body) == ""
+
+
+async def test_the_session_makes_classes_of_placeholders_only(world: World, accounts: dict[str, Target]) -> None:
+    fit = {"metadata": {"name": "restow-hold-7"}, "value": 7, "preemptionPolicy": "Never"}
+    unfit = (
+        fit | {"globalDefault": True}, fit | {"preemptionPolicy": "PreemptLowerPriority"}, fit | {"metadata": {"name": "evil"}}, fit | {"value": 8},
+    )  # fmt: skip
+    async with aiohttp.ClientSession() as session:
+        service = Api(accounts["scheduler-session"], session)
+        assert await made(service, CLASSES + "?dryRun=All", fit) == ""
+        assert [await made(service, CLASSES + "?dryRun=All", one) for one in unfit] == ["restow-guard-classes"] * 4
+
+
+async def test_no_landing_gates_every_pod(world: World, service: Api) -> None:
+    everybody = {"u": {"namespace": "", "labels": [{}], "until": "2099-01-01T00:00:00Z"}}
+    body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": {"name": "x"}, "spec": {"owners": everybody}}
+    assert (await service.call("POST", "/apis/restow.dev/v1/landings?dryRun=All", body)).status == 422
+
+
+@pytest.mark.parametrize("name", ["restow-guard", "restow-guard-holds", "restow-guard-classes"])
+def test_the_guards_expressions_are_well_typed(lab: Lab, name: str) -> None:
+    there = plain(lab.target, "GET", f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}")
     assert "expressionWarnings" not in there["status"].get("typeChecking", {}), there["status"]

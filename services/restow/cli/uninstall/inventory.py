@@ -94,6 +94,7 @@ def _names_log(item: Object) -> bool:
     return LOG in labels(item)
 
 
+_GUARDS = ("restow-guard", "restow-guard-holds", "restow-guard-classes", "restow-guard-nodes", "restow-holds-ports")
 PODS = _core("Pod")
 NODES = _core("Node")
 DEFINITIONS = _of("apiextensions.k8s.io", "CustomResourceDefinition", lambda item: applied(item) or item["spec"]["group"] == GROUP)
@@ -124,8 +125,8 @@ AFTER: tuple[Stage, ...] = (
     Stage(
         "nothing is guarded",
         (
-            _admission("ValidatingAdmissionPolicyBinding", "restow-guard", "restow-guard-nodes", "restow-holds-ports"),
-            _admission("ValidatingAdmissionPolicy", "restow-guard", "restow-guard-nodes", "restow-holds-ports"),
+            _admission("ValidatingAdmissionPolicyBinding", *_GUARDS),
+            _admission("ValidatingAdmissionPolicy", *_GUARDS),
         ),
     ),
     Stage(
