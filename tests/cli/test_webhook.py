@@ -6,7 +6,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -116,3 +116,42 @@ def test_a_certificate_that_was_replaced_is_served_to_whoever_connects_next(tmp_
     assert webhook._stamp(tmp_path) != first
     with pytest.raises(OSError, match="No such file"):
         webhook._load(context, tmp_path / "away")
+
+
+def most_memory(pid: int) -> int:
+    """MiB that it has had at most."""
+    return int(next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1]) >> 10
+
+
+async def test_strangers_who_send_halves_of_large_bodies_take_neither_its_memory_nor_its_answers(tmp_path):
+    """Its container may have 256 MiB. What a connection buffers by itself, TLS in the main, is about one MiB; a body held whole would be four more."""
+    certify(tmp_path)
+    async with kubesim() as kube, running(kube, tmp_path) as (process, session):
+        session.connector._limit = 100
+        before = most_memory(process.pid)
+
+        async def half():
+            async def data():
+                yield b" " * 3_900_000
+                await asyncio.sleep(60)
+
+            with suppress(aiohttp.ClientError):
+                async with session.post("/gate", data=data()):
+                    pass
+
+        strangers = [asyncio.create_task(half()) for _ in range(24)]
+        for _ in range(3):
+            await asyncio.sleep(1)
+            async with asyncio.timeout(60), session.post("/gate", json=REVIEW) as response:
+                assert response.status == 200
+        assert most_memory(process.pid) - before < 75
+        for stranger in strangers:
+            stranger.cancel()
+        await asyncio.gather(*strangers, return_exceptions=True)
+
+
+async def test_a_large_pod_is_answered_too(tmp_path):
+    certify(tmp_path)
+    large = {"request": {"uid": "r", "object": POD | {"metadata": POD["metadata"] | {"annotations": {"a": "x" * 1_000_000}}}}}
+    async with kubesim() as kube, running(kube, tmp_path) as (_, session), session.post("/gate", json=large) as response:
+        assert (await response.json())["response"] == {"uid": "r", "allowed": True}

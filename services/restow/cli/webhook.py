@@ -18,6 +18,9 @@ from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
 PATH = "/gate"
 LARGEST = 4 << 20
 """Bytes of a review: an object of 1.5 MB, twice where it is replaced, with what is around it."""
+SMALL, LARGE_AT_ONCE, READ_IN = 256 << 10, 2, 2.0
+"""Bytes of what is read at once from however many; how many larger ones are read at a time, and in how many seconds. Anybody in the cluster can reach it,
+and a hundred halves of large ones would be more memory than it may have."""
 LINGER = 5.0
 """Seconds for which it still answers after SIGTERM: the API server hears of its end later."""
 RELOAD = 30.0
@@ -56,11 +59,17 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
     except ClientConfigError as error:
         raise Failure(str(error), UNREACHABLE) from error
     lists, reflector = Lists(), Reflector(LANDINGS, "", Config(max_backoff=3_000), half_jitter)
-    ending = asyncio.Event()
+    ending, large = asyncio.Event(), asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def review(request: web.Request) -> web.Response:
+        length = request.content_length
         try:
-            return web.json_response(answer(await request.read(), lists))
+            if length is not None and length <= SMALL:
+                return web.json_response(answer(await request.read(), lists))
+            async with large, asyncio.timeout(READ_IN):
+                return web.json_response(answer(await request.read(), lists))
+        except TimeoutError:
+            return web.json_response({"message": f"no whole body within {READ_IN:g} s"}, status=408)
         except ValueError as error:
             return web.json_response({"message": str(error)}, status=400)
 
