@@ -87,6 +87,7 @@ def test_a_queue_borrows_beyond_what_it_deserves_up_to_its_capability():
 def test_what_is_guaranteed_to_one_is_kept_from_all_others():
     state = cluster(queue("a"), queue("b", guarantee={"cpu": 3_000}))
     assert counts(settle(wanting(state, a=10))) == {"a": 7}
+    assert why(state, "a9") == ("QueueQuota", "queue root has no cpu left beside other queues, which are guaranteed the rest (queue a is below it)")
     assert counts(settle(wanting(state, b=10))) == {"b": 3}
 
 

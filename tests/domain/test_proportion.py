@@ -156,7 +156,7 @@ def test_what_is_guaranteed_to_a_queue_is_kept_for_it_although_it_wants_nothing(
     state = given(node("n", cpu=8_000), shape("s"), queue("a"), queue("b", guarantee={"cpu": 3_000}))
     then(state, *[in_queue(f"a{i}", "a") for i in range(8)])
     assert len(settle(state)) == 5
-    assert why(state, "a7") == ("QueueQuota", "queue a has no cpu left of its capability")
+    assert why(state, "a7") == ("QueueQuota", "queue a has no cpu left beside other queues, which are guaranteed the rest")
     then(state, *[in_queue(f"b{i}", "b") for i in range(8)])
     assert len(settle(state)) == 3
 

@@ -145,7 +145,7 @@ async def test_a_closed_queue_stays_closed_and_says_so_to_who_waits(world: World
     await batch.counted(queue, state="Open")
     await world.patch(f"{BATCH}/queues/{queue}/status", {"status": {"state": "Closed"}})
     await batch.gang("late", 1, "100m", queue=queue)
-    await world.unschedulable("late-0", f"queue {queue} is Closed")
+    await world.undetermined("late-0", f"queue {queue} is Closed")
     await batch.counted(queue, state="Closed")
     await world.patch(f"{BATCH}/queues/{queue}/status", {"status": {"state": "Open"}})
     await batch.phase("late", "Running", running=1)
@@ -156,6 +156,6 @@ async def test_pods_that_name_a_group_which_does_not_exist_wait_for_it(world: Wo
     meta = {"name": "early", "annotations": {"scheduling.k8s.io/group-name": "g"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": world.spec()}
     await world.api.ok("POST", f"/api/v1/namespaces/{world.ns}/pods", pod)
-    await world.unschedulable("early", f"PodGroup {world.ns}/g does not exist")
+    await world.undetermined("early", f"PodGroup {world.ns}/g does not exist")
     await Batch(world).gang("g", 0, "100m", need=1)
     await world.running("early")

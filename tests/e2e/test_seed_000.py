@@ -109,7 +109,7 @@ async def test_the_seeds_job_comes_pod_by_pod_and_takes_what_was_held_for_it_at_
 async def test_a_pod_waits_for_the_reservation_that_it_names_although_there_is_capacity(world: World) -> None:
     await world.node("a")
     await owner(world, "p", "r")
-    await world.unschedulable("p", "there is no Reservation r in namespace")
+    await world.undetermined("p", "there is no Reservation r in namespace")
     await world.reservation("r", {"t": (1, world.spec("800m"))}, owners=OWNERS)
     await world.running("p")
     status = await world.held("r", "Succeeded")
@@ -121,9 +121,9 @@ async def test_who_names_a_reservation_of_others_or_for_others_is_told_why(world
     await world.reservation("r", {"t": (1, world.spec("800m"))}, owners=OWNERS)
     await world.held("r", "Available")
     await owner(world, "stranger", "r", app="else")
-    await world.unschedulable("stranger", "pod stranger matches no owner of Reservation")
+    await world.undetermined("stranger", "pod stranger matches no owner of Reservation")
     await owner(world, "large", "r", cpu="900m")
-    await world.unschedulable("large", "pod large has not the spec of any task of Reservation")
+    await world.undetermined("large", "pod large has not the spec of any task of Reservation")
     await owner(world, "free", cpu="900m")
     await world.running("free")
     assert (await world.held("r", "Available"))["available"] == 1

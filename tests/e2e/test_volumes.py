@@ -123,7 +123,7 @@ async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None
     kind = await storage.kind("kubernetes.io/no-provisioner", "Immediate")
     await storage.claim("data", kind)
     await storage.pod("p", "data")
-    await world.waits("p", "nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    await world.waits("p", "nodes are available: pod has unbound immediate PersistentVolumeClaims.", undetermined=True)
     await storage.local("v", a, kind)
     await world.lands("p", a)
 
@@ -217,7 +217,7 @@ async def test_a_pod_waits_for_a_claim_that_does_not_exist_yet(world: World) -> 
     storage = Storage(world)
     a = await world.node("a")
     await storage.pod("early", "data")
-    await world.waits("early", 'nodes are available: persistentvolumeclaim "data" not found.')
+    await world.waits("early", 'nodes are available: persistentvolumeclaim "data" not found.', undetermined=True)
     await storage.claim("data", await storage.kind())
     await world.lands("early", a)
 
@@ -269,7 +269,7 @@ async def test_what_a_pod_counts_on_may_go_and_come_again_while_it_waits(world: 
     if gone == "claim":
         await world.remove(f"{storage.claims}/data")
         await world.patch(f"/api/v1/nodes/{b}", {"metadata": {"labels": {"disk": "slow"}}})
-        await world.waits("p", 'persistentvolumeclaim "data" not found')
+        await world.waits("p", 'persistentvolumeclaim "data" not found', undetermined=True)
         await storage.claim("data", kind)
     else:
         await world.remove(f"/api/v1/persistentvolumes/{world.ns}-v")

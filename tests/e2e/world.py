@@ -194,23 +194,31 @@ class World:
         return await self.until(f"{count} pods of {app} run", probe)
 
     async def unschedulable(self, name: str, *reasons: str) -> str:
-        """The message of PodScheduled: False, once it says all of this: what it says first may be of a moment
+        """The message of PodScheduled: False, Unschedulable, once it says all of this: what it says first may be of a moment
         at which the pod's siblings or a node's facts were not there yet."""
+        return await self._told(name, "Unschedulable", reasons)
+
+    async def undetermined(self, name: str, *reasons: str) -> str:
+        """The same of a pod that no node would help."""
+        return await self._told(name, "Undetermined", reasons)
+
+    async def _told(self, name: str, word: str, reasons: tuple[str, ...]) -> str:
 
         async def probe() -> str | None:
             pod = await self.get(name)
             for one in (pod or {}).get("status", {}).get("conditions") or ():
                 if one["type"] == "PodScheduled" and one["status"] == "False" and one["reason"] != "SchedulingGated":
-                    assert one["reason"] == "Unschedulable"
-                    return one["message"] if all(reason in one["message"] for reason in reasons) else None
+                    assert one["reason"] in ("Unschedulable", "Undetermined")
+                    said = one["reason"] == word and all(reason in one["message"] for reason in reasons)
+                    return one["message"] if said else None
             return None
 
-        return await self.until(f"{name} is told to be unschedulable: {reasons}", probe)
+        return await self.until(f"{name} is told to be {word}: {reasons}", probe)
 
-    async def waits(self, name: str, *reasons: str) -> str:
+    async def waits(self, name: str, *reasons: str, undetermined: bool = False) -> str:
         """The message of a pod that waits, once its condition and an Event both say all of this; it has no node."""
 
-        message = await self.unschedulable(name, *reasons)
+        message = await (self.undetermined if undetermined else self.unschedulable)(name, *reasons)
         assert not node_of(await self.get(name) or {"spec": {}})
 
         async def told() -> bool:

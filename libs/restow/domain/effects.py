@@ -98,7 +98,7 @@ class TellNominated(Effect):
 
 
 class TellUnschedulable(Effect):
-    """Write the pod's PodScheduled condition and an Event: why it waits, in one sentence."""
+    """Write the pod's PodScheduled condition and an Event: why it waits, in one sentence, and whether more nodes may help (`reasons.condition_reason`)."""
 
     pod: PodUid
     message: str

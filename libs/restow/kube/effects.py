@@ -240,7 +240,7 @@ class Effects:
     async def patch_pod_condition(
         self, pod: PodRef, status: str, reason: str, message: str, since: str, kind: str = "PodScheduled"
     ) -> PatchOutcome:
-        """Sets one condition (`PodScheduled: False, Unschedulable`); `since` is RFC 3339. Other conditions stay."""
+        """Sets one condition (`PodScheduled: False`); `since` is RFC 3339. Other conditions stay."""
         condition = {
             "type": kind,
             "status": status,

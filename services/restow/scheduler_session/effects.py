@@ -21,6 +21,7 @@ from restow.domain.effects import (
     WritePodGroupStatus,
     WriteQueueStatus,
 )
+from restow.domain.session.reasons import condition_reason
 from restow.domain.session.registry import keeps
 from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
@@ -148,7 +149,7 @@ class _SessionEffects:
         if waiting is None:
             return Done()
         outcome = await self._kube.patch_pod_condition(
-            k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
+            k.PodRef(pod.namespace, pod.name, pod.pod), "False", condition_reason(waiting), message, rfc3339(waiting.at)
         )
         if isinstance(outcome, k.Failed):
             return later(outcome)

@@ -167,6 +167,11 @@ NOT_ENQUEUED = "NotEnqueued"
 """Why pods of a PodGroup wait that is not let in yet."""
 OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
 """Why pods wait for their queue: it has had its share, or these would be more than it may have."""
+TOGETHER, THE_CLUSTER, BESIDE_OTHERS = "the gang needs", "the cluster has no", "beside other queues"
+"""Parts of what is said where more nodes may help (`reasons.lacks_node`): of a gang that does not fit as a whole, of a PodGroup for whose minimum the
+cluster is too small, and of a queue that shares the cluster with others."""
+GUARANTEED = f"{BESIDE_OTHERS}, which are guaranteed the rest"
+"""Of what a queue has nothing left, where no capability says so."""
 
 
 def is_best_effort(shape: PodShape) -> bool:

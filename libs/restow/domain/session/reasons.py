@@ -8,7 +8,15 @@ from restow.contracts.ids import PodUid
 from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.evolve.session import withheld_key
 from restow.domain.records import Waiting
-from restow.domain.session.jobs import UNSCHEDULABLE
+from restow.domain.session.jobs import (
+    BESIDE_OTHERS,
+    NOT_ENQUEUED,
+    OVERUSED,
+    QUOTA,
+    THE_CLUSTER,
+    TOGETHER,
+    UNSCHEDULABLE,
+)
 from restow.domain.session.session import Session, Unfit, Withheld
 from restow.domain.session.starving import sentence
 from restow.domain.state import ClusterState
@@ -26,6 +34,27 @@ def pod_sentence(waiting: Waiting) -> str:
     if waiting.reasons and waiting.message and waiting.reason == UNSCHEDULABLE:
         return f"{waiting.message}; {fit_message(waiting.nodes, waiting.reasons)}"
     return waiting.message or fit_message(waiting.nodes, waiting.reasons)
+
+
+UNDETERMINED = "Undetermined"
+"""Reason of the condition PodScheduled of a pod that no new node would help: Volcano's word for pods that it has not compared with nodes
+(PodReasonUndetermined). cluster-autoscaler and Karpenter add nodes for every pod that says `Unschedulable`, and for no other."""
+
+
+def lacks_node(waiting: Waiting) -> bool:
+    """Whether a new node may help those who wait for this. All of a gang that does not fit as a whole: an autoscaler places those itself that fit on nodes which
+    are there, and has to know how many come with them (Volcano said `Undetermined` of some of them once, and too few nodes were added, its #2602)."""
+    if not waiting.reason:
+        return True
+    if waiting.reason == UNSCHEDULABLE:
+        return waiting.message.startswith(TOGETHER)
+    limited = waiting.reason in (NOT_ENQUEUED, OVERUSED, QUOTA)
+    return limited and (waiting.message.startswith(THE_CLUSTER) or BESIDE_OTHERS in waiting.message)
+
+
+def condition_reason(waiting: Waiting) -> str:
+    """Of the pod's condition PodScheduled."""
+    return UNSCHEDULABLE if lacks_node(waiting) else UNDETERMINED
 
 
 def condition_message(state: ClusterState, pod: PodUid) -> str:

@@ -14,7 +14,7 @@ from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, place_together, ways
 from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
-from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job
+from restow.domain.session.jobs import QUOTA, TOGETHER, UNSCHEDULABLE, Job
 from restow.domain.session.queues import Refused
 from restow.domain.session.session import Session
 from restow.domain.state import Under
@@ -188,4 +188,4 @@ def _place_gang(session: Session, job: Job) -> None:
 
 
 def _message(job: Job, ready: int) -> str:
-    return f"the gang needs {job.need} pods together; {ready} run, {len(job.tasks)} wait and do not fit as a whole"
+    return f"{TOGETHER} {job.need} pods together; {ready} run, {len(job.tasks)} wait and do not fit as a whole"

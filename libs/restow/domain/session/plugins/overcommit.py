@@ -10,7 +10,7 @@ import msgspec
 from restow.domain.session.admission import admission
 from restow.domain.session.args import Arguments, decimal, mapped, thousandths, with_prefix, without_prefix
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
-from restow.domain.session.jobs import NOT_ENQUEUED, Job
+from restow.domain.session.jobs import NOT_ENQUEUED, THE_CLUSTER, Job
 from restow.domain.session.session import Session
 from restow.domain.session.sums import totals
 
@@ -54,7 +54,7 @@ def open(session: Session, args: Args) -> None:
             there, charged = (nodes.allocatable[column], nodes.charged[column]) if column is not None else (0, 0)
             if amount and charged + promised.get(resource, 0) + amount > there * args.milli(resource) // 1000:
                 factor = args.factors.get(resource, args.factor)
-                said = f"the cluster has no {resource} left for the group's minimum, of {factor} times what there is"
+                said = f"{THE_CLUSTER} {resource} left for the group's minimum, of {factor} times what there is"
                 return Refusal(NOT_ENQUEUED, said, resource, amount)
         return PERMITTED
 

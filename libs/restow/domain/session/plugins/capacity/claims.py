@@ -88,6 +88,10 @@ class Claims:
                     growth = self._claim(name, column, growth) - self._claim(name, column)
         return None
 
+    def is_the_clusters(self, queue: str, column: int) -> bool:
+        """Whether what it may have at most is what the cluster has, and no capability."""
+        return queue == ROOT and self._most[ROOT].get(column) != self._capability[ROOT].get(column)
+
     def charge(self, queue: str, items: Items, sign: int) -> None:
         chain = self._chain(queue)
         for column, amount in items:

@@ -16,7 +16,7 @@ from restow.domain.resources import title
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
-from restow.domain.session.jobs import NOT_ENQUEUED, Job
+from restow.domain.session.jobs import GUARANTEED, NOT_ENQUEUED, Job
 from restow.domain.session.plugins.capacity.claims import Claims, Items
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, TreeQueue, plant
 from restow.domain.session.queues import CLOSED, INVALID, SCALE, beyond, may_lose, share
@@ -27,6 +27,7 @@ from restow.domain.state import ClusterState
 NOT_A_LEAF = "QueueNotLeaf"
 FIRST = -(1 << 40)
 """Before any priority of a queue."""
+MAY_USE = "that it may use"
 NO_MORE = "its queue would use more than it deserves"
 
 
@@ -98,7 +99,7 @@ class Tree:
         return (queue, *tree_queue.above) if tree_queue is not None else (queue,)
 
     def _of(self, queue: str, what: str) -> Amounts:
-        """`real`, `deserved` or `guarantee` of a queue, by column."""
+        """`real`, `capability`, `deserved` or `guarantee` of a queue, by column."""
         known = self._columns.get((queue, what))
         if known is None:
             tree_queue = self._tree_queues.get(queue)
@@ -170,7 +171,8 @@ class Tree:
         if full is None:
             return ""
         name, column = full
-        return f"queue {name} has no {title(self._state.table.resources[column])} left that it may use{self._for(name, job.queue)}"
+        left = GUARANTEED if self._claims.is_the_clusters(name, column) else MAY_USE
+        return f"queue {name} has no {title(self._state.table.resources[column])} left {left}{self._for(name, job.queue)}"
 
     def _for(self, name: str, queue: str) -> str:
         return f" (queue {queue} is below it)" if name != queue else ""
@@ -181,7 +183,9 @@ class Tree:
         for name in self._chain(job.queue):
             real = self._of(name, "real")
             if real and (resource := self._admission.lacking(job, self._leaves(name), real)):
-                said = f"queue {name} has no {title(resource)} left that it may use for the group's minimum{self._for(name, job.queue)}"
+                column = self._state.table.columns[resource]
+                left = MAY_USE if any(column in self._of(one, "capability") for one in self._chain(job.queue)) else GUARANTEED
+                said = f"queue {name} has no {title(resource)} left {left} for the group's minimum{self._for(name, job.queue)}"
                 return Refusal(NOT_ENQUEUED, said, resource, self._admission.asks(job)[resource])
         return PERMITTED
 

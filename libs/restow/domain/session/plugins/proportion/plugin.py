@@ -16,7 +16,7 @@ from restow.domain.session import queues
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
-from restow.domain.session.jobs import NOT_ENQUEUED, Job
+from restow.domain.session.jobs import BESIDE_OTHERS, GUARANTEED, NOT_ENQUEUED, Job
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.queues import Items, beyond, may_lose, share
 from restow.domain.session.session import Session
@@ -190,7 +190,7 @@ class Shares:
         wanted = [column for column, amount in self.wanted.get(queue, {}).items() if amount]
         if not wanted or any(c not in limit or used.get(c, 0) < limit[c] for c in wanted):
             return ""
-        return f"queue {queue} uses all that it deserves beside other queues"
+        return f"queue {queue} uses all that it deserves {BESIDE_OTHERS}"
 
     def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
         queue = job.queue
@@ -203,11 +203,12 @@ class Shares:
             return ""
         used = self._session.usage(queue)
         if capability and (column := beyond(used, items, capability)) is not None:
-            return f"queue {queue} has no {self._name(column)} left of its capability"
+            own = beyond(used, items, self._amounts(queue, "capability"))
+            return f"queue {queue} has no {self._name(column if own is None else own)} left {GUARANTEED if own is None else 'of its capability'}"
         if limit and beyond(used, items, limit) is not None and not self._too_large(pod.shape):
             column = beyond(used, items, {column: self._unclaimed(queue, column) for column in limit})
             if column is not None:
-                return f"queue {queue} has no {self._name(column)} left of what it deserves beside other queues"
+                return f"queue {queue} has no {self._name(column)} left of what it deserves {BESIDE_OTHERS}"
         return ""
 
     def _unclaimed(self, queue: str, column: int) -> int:
@@ -247,7 +248,8 @@ class Shares:
         if not resource:
             return PERMITTED
         amount = self._admission.asks(job)[resource]
-        said = f"queue {job.queue} has no {resource} left of its capability for the group's minimum"
+        own = self._admission.lacking(job, (job.queue,), self._amounts(job.queue, "capability"))
+        said = f"queue {job.queue} has no {resource} left {'of its capability' if own else GUARANTEED} for the group's minimum"
         return Refusal(NOT_ENQUEUED, said, resource, amount)
 
     def preemptive(self, queue: str, pod: PodObserved) -> bool:
