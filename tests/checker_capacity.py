@@ -171,6 +171,15 @@ class HeldCapacityCheck:
                 if hold.state == "held":
                     self.begins_to_wait(key, hold)
 
+    def leaves_cores_to_others(self, hold):
+        """Whether others have some of the CPUs that it is to have: where facts have overtaken the decision, these stay theirs."""
+        if hold.node not in self.nodes or self.raised.get(hold.node, 0) <= self.read:
+            return False
+        theirs = [core for core in cores_of(hold.full) if self.used[hold.node][core] > (hold.has[core] > 0)]
+        for core in theirs:
+            del hold.full[core]
+        return bool(theirs)
+
     def is_a_migrations(self, key):
         record = self.reservations[key[0]]
         return record["fact"].get("migration", "") in self.migrations

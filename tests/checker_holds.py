@@ -146,6 +146,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             del self.allocations[pod]
         full = self.amounts(shape, event.get("devices", ()), event.get("cores", ()))
         hold = self.holds[key] = Hold(event["node"], shape, full, record["spec"].get("allocate_once", False))
+        short = self.leaves_cores_to_others(hold)
         self.spent.pop(key, None)
         self.sits_on(key, hold)
         if waiting:
@@ -157,8 +158,8 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             return self.want_anew(key, hold)
         self.judge_ports(hold.node, shape, key)
         hold.has = Counter(full)
-        if self.awaits_body(key, shape):
-            # Its capacity is there, and it waits for its placeholder.
+        if short or self.awaits_body(key, shape):
+            # Its capacity is there, and it waits for its placeholder; or it is to get other CPUs.
             self.begins_to_wait(key, hold)
             hold.moved = 0
         self.keep(key, hold)
@@ -212,10 +213,13 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         if self.asked(record, event["slot"]) != event["shape"] or hold.shape == event["shape"]:
             if record["accepted_at"] <= self.read:
                 self.say(self.seq, f"{key} is resized to {event['shape']}, which is not asked for")
-            return
+            return self.overtaken(hold)
         hold.shape = event["shape"]
         hold.full = self.amounts(hold.shape, event.get("devices", ()), event.get("cores", ()))
+        short = self.leaves_cores_to_others(hold)
         self.want_anew(key, hold)
+        if short and hold.state == "held":
+            self.begins_to_wait(key, hold)
         if hold.state == "waiting" and hold.moved == self.seq and self.raised.get(hold.node, 0) <= self.read:
             self.say(self.seq, f"{key} is resized to more than is free on {hold.node}")
 

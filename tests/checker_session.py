@@ -7,7 +7,7 @@ nobody else comes to a node that is reserved for a starving job's task; placemen
 import json
 from collections import Counter, defaultdict
 
-from checker_capacity import GPU, lacking
+from checker_capacity import GPU, cores_of, lacking, without
 
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
@@ -98,6 +98,9 @@ class SessionRules:
                     del self.victims[victim]
             return
         wanted = self.amounts(pod["shape"], event.get("devices", ()), event.get("cores", ()))
+        for key in self.places_on[event["node"]]:
+            # Those of a hold whose hand-over was void are not for it.
+            wanted = without(wanted, dict.fromkeys(cores_of(self.holds[key].has), 1))
         self.nominations[uid] = {"node": event["node"], "wanted": wanted, "has": Counter(), "victims": event.get("victims", ())}
         self.lowered[event["node"]] = None
 

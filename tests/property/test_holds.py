@@ -31,6 +31,7 @@ def test_nothing_is_promised_twice_and_nothing_held_for_the_dead(steps, preempt)
 A_SEED = st.integers(0, 10**9)
 
 
+@example(22366)  # a hand-over is void, and the same commit gives the CPUs of that slot to another hold
 @example(46875090)  # a pod is refused by the API after its Reservation was, and while a later generation of that waits for its review
 @example(3546903)  # a hand-over is void, for its pod has just gone; whom the same commit gives the port of that slot is not to blame
 @example(227139)  # a hold comes back, for its owner is gone before it is bound, where another has just been resized into what that had left
@@ -80,6 +81,9 @@ RECORDED = {
     "CPUs of a hand-over that was overtaken are nobody's twice": (
         [("ask", 0, 60, 0), ("work", 0, 0, 0), ("pod", 0, 3, 0), ("pod", 0, 0, 0), ("gone", 1, 0, 0), ("pod", 37, 3, 0), ("pod", 0, 0, 0),
          ("race", 2, 2, 0)], True,
+    ),
+    "CPUs of a hand-over that is void are no other hold's": (
+        [("ask", 0, 8, 0), ("pod", 0, 0, 0), ("pod", 0, 0, 0), ("ask", 1, 8, 0), ("race", 2, 0, 0), ("pod", 0, 0, 0)], True,
     ),
     "the last place of a Reservation that has lost another is not let go to be moved": (
         [("pod", 3, 0, 0), ("pod", 5, 0, 0), ("pod", 0, 0, 0), ("ask", 0, 21, 1), ("pod", 0, 0, 0), ("work", 0, 0, 0), ("ask", 2, 4, 0),

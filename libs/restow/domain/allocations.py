@@ -66,8 +66,10 @@ class Allocations(HeldCapacity):
 
     def _has_back(self, key: SlotKey, slot: Slot) -> None:
         """What nobody takes of the slot any more."""
-        wanted, devices, cores = self.unallocated(key, self.vectors[slot.shape].items, slot.devices, slot.cores)
-        self.change_capacity(key, replace(slot.capacity, wanted=wanted, devices=devices, cores=cores))
+        full = self.nobodys_cores(key, slot.node, slot.cores)
+        wanted, devices, cores = self.unallocated(key, self.vectors[slot.shape].items, slot.devices, full)
+        capacity = replace(slot.capacity, wanted=wanted, devices=devices, cores=cores)
+        self.change_capacity(key, capacity, len(full) < len(slot.cores), cores=full)
         self.capacity_epoch += 1
 
     def unallocated(
@@ -100,7 +102,7 @@ class Allocations(HeldCapacity):
             # A later generation has been accepted meanwhile, and does not ask for it: it stays as it is.
             return
         # CPUs that the owner left were nobody's: others may have them now, and the slot is to get other ones (`releases`).
-        cores = tuple(core for core in slot.cores if core not in self._cores_in_use(slot.node)) if slot.cores else ()
+        cores = self.nobodys_cores(key, slot.node, slot.cores)
         capacity = Capacity(self.vectors[slot.shape].items, devices=slot.devices, cores=cores)
         again = replace(
             slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, capacity=capacity, cores=cores, reasons={},

@@ -75,15 +75,15 @@ class HeldCapacity(Slots):
             self.drop_in(self.held_on, slot.node, key)
             self.capacity_epoch += 1
 
-    def change_capacity(self, key: SlotKey, capacity: Capacity, **changes: object) -> None:
-        """A slot on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
-        until the session says that it is ready again."""
+    def change_capacity(self, key: SlotKey, capacity: Capacity, short: bool = False, **changes: object) -> None:
+        """A slot on its node holds this now, as much as is free of what it is short of. It waits where that is not all, or it is `short` of
+        CPUs, and until the session says that it is ready again."""
         slot = self.slots[key[0]][key[1]]
         capacity = _in_step(capacity, self._gpus)
         self._hold_instead(slot, capacity)
         now = replace(slot, capacity=capacity, **changes)
         capacity = self._filled(now.node, capacity, now.queue)
-        if now.phase is SlotPhase.HELD and not capacity.complete:
+        if now.phase is SlotPhase.HELD and (short or not capacity.complete):
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
         now = replace(now, capacity=capacity)
         self.put_slot(key, now)
@@ -173,12 +173,28 @@ class HeldCapacity(Slots):
             self._lowered(key, replace(slot, capacity=capacity, cores=tuple(core for core in slot.cores if core not in cores)))
             self.capacity_epoch += 1
 
-    def _cores_in_use(self, node: NodeName) -> set[int]:
-        """CPUs that are some pod's, some slot's, or kept for a nomination."""
-        found = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores}
-        found.update(core for uid, name in self.held_on.get(node, ()) for core in self.slots[uid][name].capacity.cores)
-        found.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].capacity.cores)
-        return found
+    def nobodys_cores(self, key: SlotKey, node: NodeName, cores: tuple[int, ...]) -> tuple[int, ...]:
+        """Of these CPUs those that the slot may have: no pod has them that has not drawn them of it, no other slot, and they are not kept for
+        a nomination."""
+        if not cores:
+            return ()
+        taken = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores if not self._has_drawn(pod, key, core)}
+        taken |= self.held_cores(node, key)
+        taken.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].capacity.cores)
+        return tuple(core for core in cores if core not in taken)
+
+    def held_cores(self, node: NodeName, but: SlotKey | None = None) -> set[int]:
+        """CPUs that slots on the node keep, `but` this one."""
+        return {core for key in self.held_on.get(node, ()) if key != but for core in self.slots[key[0]][key[1]].capacity.cores}
+
+    def lacks_cores(self, slot: Slot) -> bool:
+        """Whether others have some of its CPUs: only the session can give it other ones (`releases`)."""
+        request = self.shapes[slot.shape].cores
+        return request is not None and len(slot.cores) < request.count
+
+    def _has_drawn(self, pod: PodUid, key: SlotKey, core: int) -> bool:
+        allocation = self.allocations.get(pod)
+        return allocation is not None and (allocation.reservation, allocation.slot) == key and core in allocation.cores
 
     # -- nominations -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from restow.domain.beside import PLACEHOLDER, needs_placeholder
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
-from restow.domain.held_capacity import PRE_ALLOCATION
+from restow.domain.held_capacity import OVERCOMMITTED, PRE_ALLOCATION
 from restow.domain.node_table import lowered, shares_up_to
 from restow.domain.records import (
     FINAL,
@@ -106,23 +106,26 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
         return _void(state, event)
     key, slot = found
     wanted = state.vectors[slot.shape].items
+    state.cut_off(key)
+    # Who had left them to it may have them still, for facts have overtaken that: it waits, and is to get other ones (`releases`).
+    cores = state.nobodys_cores(key, event.node, event.cores)
     if event.waiting:
-        capacity = Capacity(wanted, devices=event.devices, cores=event.cores)
+        capacity = Capacity(wanted, devices=event.devices, cores=cores)
     else:
-        capacity = Capacity.full(wanted, event.devices, event.cores)
+        capacity = Capacity.full(wanted, event.devices, cores)
+    short = len(cores) < len(event.cores)
     empty = not event.waiting and needs_placeholder(state, key, slot)
     held = Slot(
         slot.shape,
         slot.task,
-        SlotPhase.WAITING if event.waiting or empty else SlotPhase.HELD,
+        SlotPhase.WAITING if event.waiting or empty or short else SlotPhase.HELD,
         event.node,
         event.devices,
-        reason=PRE_ALLOCATION if event.waiting else PLACEHOLDER if empty else "",
+        reason=PRE_ALLOCATION if event.waiting else PLACEHOLDER if empty else OVERCOMMITTED if short else "",
         queue=_queue_of(state, event.reservation),
-        cores=event.cores,
+        cores=cores,
         capacity=capacity,
     )
-    state.cut_off(key)
     state.put_slot(key, held)
     state.occupy(key, held)
     state.squeeze(event.node)
@@ -132,7 +135,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
 
 def hold_ready(state: ClusterState, event: e.HoldReady) -> None:
     found = _slot_of(state, event, SlotPhase.WAITING)
-    if found is None or not found[1].capacity.complete or found[0] in state.to_release:
+    if found is None or not found[1].capacity.complete or state.lacks_cores(found[1]) or found[0] in state.to_release:
         return _void(state, event)
     key, slot = found
     state.drop_in(state.waiting_on, slot.node, key)
@@ -157,12 +160,14 @@ def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
         return _void(state, event)
     key, slot = found
     state.drop(state.resizes, key)
-    wanted, devices, cores = state.unallocated(key, state.vectors[event.shape].items, event.devices, event.cores)
+    full = state.nobodys_cores(key, slot.node, event.cores)
+    wanted, devices, cores = state.unallocated(key, state.vectors[event.shape].items, event.devices, full)
     held_devices = shares_up_to(devices, {d.index: d.milli for d in slot.capacity.held_devices})
     capacity = Capacity(wanted, lowered(slot.capacity.held, wanted), devices, held_devices, cores)
     state.change_capacity(
-        key, capacity, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""
-    )
+        key, capacity, len(full) < len(event.cores), shape=event.shape, devices=event.devices, cores=full, asked=ShapeId(""), reasons={}, nodes=0,
+        message="",
+    )  # fmt: skip
     state.top_up(slot.node)
     state.capacity_epoch += 1
 
@@ -324,7 +329,10 @@ def nominated(state: ClusterState, event: e.Nominated) -> None:
                 state.drop(state.victims_of, victim)
         return _void(state, event)
     v = state.vectors[state.pods[event.pod].fact.shape]
-    capacity = Capacity(v.items, devices=event.devices, cores=event.cores)
+    # CPUs of its victims are theirs still; those of a hold whose hand-over was void are not for it.
+    theirs = state.held_cores(event.node) if event.cores else ()
+    cores = tuple(core for core in event.cores if core not in theirs)
+    capacity = Capacity(v.items, devices=event.devices, cores=cores)
     state.nominate(event.pod, Nomination(event.node, event.deadline, capacity, event.victims))
     if event.pod in state.nominations:
         state.unpark(event.pod)

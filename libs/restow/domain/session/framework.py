@@ -165,6 +165,10 @@ class CoreChooser(Protocol):
         their own, None where they cannot be had."""
         ...
 
+    def free(self, row: int) -> tuple[int, ...]:
+        """CPUs of the row that are nobody's, in order."""
+        ...
+
 
 STAGES = ("reserved", "window", "reusable", "rejected", "ports", "capacity", "nominated", "proportional", "devices", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""

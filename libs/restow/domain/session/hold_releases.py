@@ -73,9 +73,8 @@ class _Hopeless(_Found):
         slot = state.slots.get(who[0], {}).get(who[1]) if isinstance(who, tuple) else None
         if slot is None or who not in state.waiting_on.get(slot.node, ()):
             return ""
-        v, cores = state.vectors[slot.shape], state.shapes[slot.shape].cores
-        allocatable, row = state.table.allocatable, state.table.rows[slot.node]
-        lost = cores is not None and len(slot.cores) < cores.count
+        v, allocatable, row = state.vectors[slot.shape], state.table.allocatable, state.table.rows[slot.node]
+        lost = state.lacks_cores(slot)
         return UNAVAILABLE if lost or any(allocatable[row, column] < amount for column, amount in v.items) else ""
 
 

@@ -258,9 +258,11 @@ def _with_its_devices(state: ClusterState, record: Reservation, fit: Fit | None)
 
 def _cores(session: Session, record: Reservation, pod: e.PodObserved, fit: Fit) -> tuple[int, ...]:
     """Of the CPUs that a migration's plan promised as many as are still free."""
-    if not fit.cores or not is_migration_hold(session.state, record):
+    chooser = session.extensions.cores
+    if not fit.cores or chooser is None or not is_migration_hold(session.state, record):
         return fit.cores
-    promised = session.state.migrations[record.fact.migration].move.cores
+    free = chooser.free(fit.row)
+    promised = tuple(core for core in session.state.migrations[record.fact.migration].move.cores if core in free)
     return session.choose_cores(pod, fit.row, promised) or fit.cores
 
 

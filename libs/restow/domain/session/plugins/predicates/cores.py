@@ -44,6 +44,10 @@ class OwnCores(Filter):
         request = self._shapes[pod.shape].cores
         return () if request is None else self._cores.choose(request, row, preferred, pod.pod)
 
+    def free(self, row: int) -> tuple[int, ...]:
+        """CPUs of a row that are nobody's, as the session is now."""
+        return self._cores.free(row)
+
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         """What is kept for a nomination of the state counts already."""
         request, session = self._shapes[pod.shape].cores, self._session
