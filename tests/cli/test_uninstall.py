@@ -8,7 +8,7 @@ import yaml
 from cli.conftest import Api, kubesim
 
 from restow.cli.uninstall import removal
-from restow.cli.uninstall.inventory import AFTER, BEFORE, DEFINITIONS
+from restow.cli.uninstall.inventory import AFTER, BEFORE, DEFINITIONS, unmarked
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OURS, MADE = {"app.kubernetes.io/part-of": "restow"}, {"app.kubernetes.io/managed-by": "restow", "restow.dev/log": "log-1"}
@@ -177,3 +177,29 @@ def test_nodes_keep_nothing_of_what_restow_has_set_and_everything_else(api, rest
     assert there["n"]["metadata"]["annotations"] == theirs
     assert not there["n"]["spec"].get("unschedulable")
     assert there["drained"]["spec"]["unschedulable"], "somebody else's"
+
+
+def test_a_nodes_marks_that_nobody_of_ours_has_written_neither_stop_it_nor_uncordon_the_node():
+    for note in (" log plan", "log\tplan", " "):
+        for mark in ("restow.dev/protected", "restow.dev/cordoned"):
+            node = {"metadata": {"name": "n", "resourceVersion": "1", "annotations": {mark: note}}, "spec": {"unschedulable": True}}
+            assert "spec" not in unmarked(node), (mark, note)
+
+
+async def test_pods_that_somebody_gates_again_and_again_end_it_with_their_names():
+    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"schedulingGates": [{"name": "restow.dev/landing"}]}}
+
+    class Client:
+        async def get(self, path, query=()):
+            return json.dumps({"items": [pod] if path == "/api/v1/pods" else [], "metadata": {}}).encode()
+
+        async def patch(self, *_):
+            return b"{}"
+
+    async def sleep(seconds):
+        pass
+
+    said = []
+    with pytest.raises(removal.Stuck, match="Pod default/p"):
+        await removal.Removal(Client(), said.append, dry=False, reservations=False, sleep=sleep).run()
+    assert {one.action for one in said} == {"ungate"}

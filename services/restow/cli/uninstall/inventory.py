@@ -162,9 +162,10 @@ def unmarked(node: Object) -> dict[str, Any]:
     there = msgspec.convert({"metadata": {"annotations": dict(_notes(node))}, "spec": {"unschedulable": node["spec"].get("unschedulable")}}, wire.Node)
     annotations: dict[str, Any] = {}
     spec: dict[str, Any] = {}
-    for log in {_notes(node)[mark].partition(" ")[0] for mark in (PROTECTED, CORDONED) if _notes(node).get(mark)}:
+    words = [(_notes(node).get(mark) or "").split() for mark in (PROTECTED, CORDONED)]
+    for log in {said[0] for said in words if said}:
         said = change(there, log, protect=False, plan="")
-        annotations |= said["metadata"]["annotations"]
+        annotations |= said.get("metadata", {}).get("annotations", {})
         spec |= said.get("spec", {})
     if not annotations:
         return {}

@@ -113,15 +113,18 @@ class Removal:
 
     async def _ungate(self) -> None:
         """Until nobody is gated: the policy may have reached a pod after it was deleted, on a server that had not heard of it."""
-        first = True
+        first, waited = True, 0.0
         while True:
             found = [pod async for pod in self._listed(PODS.path) if gated(pod) or marks(pod)]
             for pod in found:
                 await self._free(pod)
             if self._dry or (not first and not any(map(gated, found))):
                 return
+            if waited >= PATIENCE:
+                raise Stuck(f"pods are gated again and again: {', '.join(_said('', PODS, pod).named for pod in found if gated(pod)) or 'none now'}"[:500])
             first = False
             await self._sleep(SETTLED)
+            waited += SETTLED
 
     async def _free(self, pod: Object) -> None:
         meta, left = pod["metadata"], marks(pod)
