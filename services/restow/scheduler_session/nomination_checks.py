@@ -30,8 +30,8 @@ class NominationChecks:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kube = Beside(context.client, Backoff(attempts=1))
-        self._asked: set[str] = set()
-        """Schedulers that were asked since this process leads."""
+        self._asked: dict[str, str] = {}
+        """Schedulers that were asked since this process leads, and who led them then."""
         self._leader, self._heard = "", -LEADER
         context.health.notes.append(self._note)
         context.metrics.labelled(self._gauges)
@@ -45,13 +45,15 @@ class NominationChecks:
             await asyncio.sleep(LOOK)
 
     async def _look(self, scheduler: str) -> None:
-        state, now = self._context.state, self._context.clock.now()
         leader = await self._led(scheduler)
+        state, now = self._context.state, self._context.clock.now()
         known = state.nominations_checked.get(scheduler)
-        again = scheduler not in self._asked and (known is None or not known.failed)
+        # Where it came to nothing the pauses grow to an hour; a scheduler that is there again, by its Lease, is not waited for so long.
+        returned = scheduler in self._asked and bool(leader) and leader != self._asked[scheduler]
+        again = returned or (scheduler not in self._asked and (known is None or not known.failed))
         if (not again and rules.due(state, scheduler, leader) > now) or rules.obstacle(state):
             return
-        self._asked.add(scheduler)
+        self._asked[scheduler] = leader
         said, why = await self._ask(scheduler, 0 if known is None else known.failed)
         report = c.ReportNominations(self._context.clock.now(), scheduler, said, why, leader)
         try:

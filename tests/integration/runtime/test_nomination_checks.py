@@ -119,6 +119,20 @@ async def test_what_the_api_refuses_is_unknown_and_asked_again_later_on_another_
     assert rules.verdict(rig.state, STOCK) == rules.HONOURED
 
 
+async def test_a_scheduler_that_was_away_for_an_hour_is_asked_as_soon_as_its_lease_has_another_holder(monkeypatch):
+    late = Verdict("unknown", "the scheduler did not look at the probe within 10 s")
+    rig = Rig(monkeypatch, *[late] * 9, Verdict("honoured"))
+    await rig.turns()
+    for failed in range(1, 9):
+        rig.later(min(rules.FIRST << (failed - 1), rules.LONGEST))
+        await rig.turns()
+    assert len(rig.answers) == 1
+    rig.leader = "two"
+    rig.later(11_000)
+    await rig.turns()
+    assert rules.verdict(rig.state, STOCK) == rules.HONOURED
+
+
 @pytest.mark.parametrize(("gone", "why"), [("nodes", "no node takes another pod"), ("namespaces", "namespace restow-holds is not there (is deploy/beside applied?)")])
 async def test_where_it_cannot_be_tried_nobody_is_asked_until_it_can(monkeypatch, gone, why):
     rig = Rig(monkeypatch, Verdict("honoured"))
