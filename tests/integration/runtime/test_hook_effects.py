@@ -374,3 +374,24 @@ def test_what_an_answer_means(status, header, body, expected):
 
 def test_events_have_no_token():
     assert not any("token" in field for event in (e.ConsentAsked, e.WorkloadToTell) for field in event.__struct_fields__)
+
+
+def test_a_hooks_certificate_is_verified_as_kubectl_verifies(monkeypatch, tmp_path):
+    """Python 3.13, which the image has, is stricter than the authorities of EKS and MicroK8s are. Where an authority is named, it alone is trusted."""
+    made = ssl.create_default_context
+
+    def strict(*args, **kwargs):
+        context = made(*args, **kwargs)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=hook-test"]
+    subprocess.run([*openssl, "-keyout", "ca.key", "-out", "ca.crt"], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setattr(hook_calls, "ACCOUNT", str(tmp_path))
+    for hook in (None, HookConfig(name="h", before="https://h/x", ca_file=str(tmp_path / "ca.crt"))):
+        context = hook_calls._verify(hook)
+        assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+        assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+        assert any("hook-test" in str(one["subject"]) for one in context.get_ca_certs())
+    assert len(context.get_ca_certs()) == 1
