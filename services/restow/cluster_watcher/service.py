@@ -7,6 +7,7 @@ judged by a queue, a claim or a Reservation that is merely not there yet.
 import asyncio
 from typing import Any
 
+from restow import machine
 from restow.cluster_watcher.observer import Observer
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus
@@ -19,6 +20,8 @@ from restow.runtime.service import Context, Parts, Service, Shaping
 from restow.runtime.signals import Bell
 
 NOT_SERVED = "Status404"
+FIRST, LONGEST = 3.0, 60.0
+"""Seconds between two questions to discovery about a collection that nobody serves: at first, doubled each time, and at most."""
 QUIET_REASONS = ("Expired", NOT_SERVED)
 """History is finite, and a CRD may not be installed (yet): nothing to worry about."""
 
@@ -53,6 +56,21 @@ class Gate:
 
     async def wait(self) -> None:
         await self._open.wait()
+
+
+class Patience:
+    """Until when discovery is not asked again, where it has said that nothing more is to be had: where nobody serves a collection, that is for ever. The collection itself
+    is looked for all the while."""
+
+    def __init__(self) -> None:
+        self._pause, self._until = FIRST, 0.0
+
+    def rests(self) -> bool:
+        return machine.steady() < self._until
+
+    def answered(self) -> None:
+        self._until = machine.steady() + self._pause
+        self._pause = min(2 * self._pause, LONGEST)
 
 
 class Watches:
@@ -118,14 +136,17 @@ class Watches:
             Config(max_backoff=3_000 if collection.optional else 10_000), half_jitter,
         )
         self._reflectors[collection.name] = reflector
+        patience = Patience()
         async for changes in watch(context.client, reflector):
             restarts = [change for change in changes if isinstance(change, Restart)]
             for restart in restarts:
                 self._restarted(collection, restart)
-                if collection.optional and restart.reason == NOT_SERVED and await self._not_served(reflector, collection, anew):
+                if collection.optional and restart.reason == NOT_SERVED and await self._not_served(reflector, collection, anew, patience):
                     gate.passed(collection.name)
             if restarts:
                 changes = [change for change in changes if not isinstance(change, Restart)]
+            if changes:
+                patience = Patience()
             if changes and not self._reset:
                 if collection is d.PODS:
                     await gate.wait()
@@ -136,12 +157,14 @@ class Watches:
                     gate.passed(collection.name)
                 await observer.space()
 
-    async def _not_served(self, reflector: Reflector[Any], collection: d.Collection[Any], anew: bool) -> bool:
+    async def _not_served(self, reflector: Reflector[Any], collection: d.Collection[Any], anew: bool, patience: Patience) -> bool:
         """Whether nothing more is to be waited for: with a CRD go its objects, and nobody says so to who did not watch just then. What the log
         knows of them is gone when the API says that it serves no version of them; until it does say something, it may still be there. A
         `discovered` collection is looked for at the version that the API names first."""
         context = self._context
         if not collection.discovered and not list(StateKnown(context.state).keys(collection.name)):
+            return True
+        if patience.rests():
             return True
         try:
             versions = await serving(context.client, collection)
@@ -151,6 +174,7 @@ class Watches:
         if versions and collection.discovered:
             reflector.collection = collection.at(versions[0])
             return False
+        patience.answered()
         if versions:
             self._log.warning("objects that the log knows are served in other versions only", kind=collection.name, versions=versions)
         elif not self._reset and list(StateKnown(context.state).keys(collection.name)):

@@ -217,6 +217,34 @@ async def test_where_discovery_does_not_confirm_that_a_crd_is_gone_nothing_is_fo
             assert (await watcher.get("/readyz"))[0] == 200
 
 
+async def test_discovery_is_asked_ever_less_often_about_what_nobody_serves(broker, cluster, monkeypatch):
+    """That is so for ever on most clusters. The collection itself is looked for as before."""
+    asked = []
+
+    async def nobody(client, collection):
+        asked.append(collection.name)
+        return []
+
+    monkeypatch.setattr(watcher_service, "serving", nobody)
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await _create(kube, _pod("p0"))
+        await watcher.until(lambda state: state.pods)
+        await asyncio.sleep(2)
+    assert asked == [d.UPSTREAM_GROUPS.name]
+
+
+def test_the_pauses_of_discovery_grow_to_a_minute_and_end(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(watcher_service.machine, "steady", lambda: now)
+    patience, asked = watcher_service.Patience(), []
+    while now < 300:
+        if not patience.rests():
+            asked.append(now)
+            patience.answered()
+        now += 1.0
+    assert asked == [0, 3, 9, 21, 45, 93, 153, 213, 273]
+
+
 async def test_everything_else_is_in_the_log_before_the_first_pod(broker, cluster):
     """Also where the other lists take longer than that of the pods."""
     async with kubesim() as kube:
