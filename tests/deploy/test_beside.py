@@ -61,7 +61,24 @@ def test_whoever_may_patch_pods_is_guarded():
         if {"pods", "pods/status"} & set(rule["resources"]) and "patch" in rule["verbs"] and rule["apiGroups"] == [""]
     }
     (condition,) = named(BOTH, "ValidatingAdmissionPolicy", "restow-guard")["spec"]["matchConditions"]
-    assert patch == set(re.findall(r"restow-system:(restow-[a-z-]+)", condition["expression"]))
+    (pattern,) = re.findall(r'matches\("(.+)"\)', condition["expression"])
+    for namespace in ("restow-system", "restow-second"):
+        assert patch == {f"restow-{one}" for one in SERVICES if re.search(pattern, f"system:serviceaccount:{namespace}:restow-{one}")}
+    assert not re.search(pattern, "system:serviceaccount:default:restow-descheduler-2")
+
+
+def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_have():
+    """What both would have under one name is the same."""
+    for folder, theirs in (("base", "second"), ("beside", "second/beside")):
+        first = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(folder)}
+        second = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(theirs)}
+        assert len(first) == len(second)
+        for key in set(first) & set(second):
+            assert first[key] == second[key], key
+        for binding in of_kind(build(theirs), "ClusterRoleBinding", "RoleBinding"):
+            assert {s["namespace"] for s in binding["subjects"]} == {"restow-second"}
+        for role in of_kind(build(theirs), "Role"):
+            assert "restow-system" not in str(role["rules"])
 
 
 def test_the_gates_policy_fails_open_and_reads_a_crd():

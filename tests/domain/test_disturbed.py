@@ -6,6 +6,7 @@ from domain.saga import OWNER, advance, move, plan
 from domain.test_beside import world
 
 from restow.contracts import events as e
+from restow.contracts.events import WorkloadObserved
 from restow.domain.evolve.bounces import ONE_INCIDENT, SOON, TAKEN_AWAY
 from restow.domain.movable import unmovable
 from restow.domain.records import EVERYWHERE
@@ -48,6 +49,31 @@ def test_what_nobody_else_has_done_disturbs_nobody(reason):
     state = world()
     fails(state, "x", reason, 0)
     fails(state, "y", reason, APART)
+    assert (found(state, APART), state.disturbed) == ([], {})
+
+
+def deleted_meanwhile(state, id: str, victim: str, at: int) -> str:
+    """Somebody deletes the pod that a move holds a slot for; its controller makes another one. Its name."""
+    move_id, source = f"{id}-1", state.live_of(victim).node
+    then(state, plan(id, move(move_id, pod=victim, source=source)), time=NOW + at)
+    then(state, e.Holding(move_id, NOW + at + 1_000), e.Held(move_id), e.PodGone(victim), time=NOW + at)
+    then(state, e.MigrationFailed(move_id, "PodGone", ""), pod(f"{id}-next", node="a", owner=OWNER), time=NOW + at)
+    return f"{id}-next"
+
+
+def test_pods_that_somebody_deletes_while_slots_are_held_for_them_are_a_finding_too():
+    state = world()
+    following = deleted_meanwhile(state, "x", "p", 0)
+    assert found(state) == []
+    last = deleted_meanwhile(state, "y", following, APART)
+    assert found(state, APART) == [e.Bounced(LINEAGE, EVERYWHERE, 2, "PodGone")]
+    assert unmovable(state, last).startswith(DISTURBED)
+
+
+def test_what_its_controller_asked_for_is_nobody_elses_doing():
+    """A rollout, or a scale-down, deletes pods that are about to move."""
+    state = then(world(), WorkloadObserved(uid=OWNER.uid, kind="ReplicaSet", namespace="default", name="rs", busy="rollout"))
+    deleted_meanwhile(state, "y", deleted_meanwhile(state, "x", "p", 0), APART)
     assert (found(state, APART), state.disturbed) == ([], {})
 
 

@@ -57,6 +57,8 @@ class Running:
     """How kubectl is told where the API is."""
     announced: dict[str, Any] = field(default_factory=dict)
     puppet: Puppet | None = None
+    killed: bool = False
+    """For good, by the test."""
 
     @property
     def simulated(self) -> bool:
@@ -182,10 +184,10 @@ def outside(running: Running, kubeconfig: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def up(running: Running, argv: list[str], policy: str = "") -> Iterator[None]:
-    """`policy`: the descheduler's, by default that of the embedded stack."""
+def up(running: Running, argv: list[str], policy: str = "", scheduler: str = "") -> Iterator[None]:
+    """`policy`: the descheduler's, and `scheduler`: the session's, by default those of the embedded stack."""
     folder = running.folder
-    (folder / "scheduler.yaml").write_text(configs.scheduler())
+    (folder / "scheduler.yaml").write_text(scheduler or configs.scheduler())
     (folder / "policy.yaml").write_text(policy or configs.policy())
     command = [
         sys.executable, "-m", "restow.cli.main", "up", *argv, "--data", str(folder / ".restow"), "--keep",
@@ -203,7 +205,7 @@ def up(running: Running, argv: list[str], policy: str = "") -> Iterator[None]:
             time.sleep(0.02)
         running.announced = json.loads(announcement.read_text())
         yield
-        assert process.poll() is None, f"restow up ended by itself: {(folder / 'up.log').read_text(errors='replace')}"
+        assert running.killed or process.poll() is None, f"restow up ended by itself: {(folder / 'up.log').read_text(errors='replace')}"
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -212,7 +214,7 @@ def up(running: Running, argv: list[str], policy: str = "") -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    assert process.returncode == 0, f"restow up ended with {process.returncode}: {(folder / 'up.log').read_text(errors='replace')}"
+    assert running.killed or process.returncode == 0, f"restow up ended with {process.returncode}: {(folder / 'up.log').read_text(errors='replace')}"
     # Unexpected answers are handled and logged; an exception that nobody handled is a bug, whatever the tests saw.
     for path in (folder / ".restow" / "logs").glob("*.log"):
         if path.stem == "kubesim":

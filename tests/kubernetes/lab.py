@@ -30,6 +30,22 @@ CONTROLLERS = (
 UP = 120.0
 """Seconds in which a part must be ready, also on a busy machine."""
 
+AUDITED = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+  - level: Metadata
+    verbs: [create, update, patch, delete, deletecollection]
+    resources:
+      - group: ""
+        resources: [pods, pods/status, pods/eviction, pods/binding, nodes, nodes/status]
+      - group: restow.dev
+      - group: batch.volcano.sh
+      - group: scheduling.k8s.io
+  - level: None
+"""
+
 
 def assets() -> tuple[Path | None, str]:
     """The folder with all parts, or why there is none."""
@@ -42,12 +58,14 @@ def assets() -> tuple[Path | None, str]:
 
 @dataclass
 class Lab:
-    """A running control plane. `target` is its first API server. `features`: gates of all parts. `apis`: what else the API servers serve."""
+    """A running control plane. `target` is its first API server. `features`: gates of all parts. `apis`: what else the API servers serve. `audit`: names
+    a file where they say who has changed which pods, nodes, Landings, Reservations, and classes."""
 
     assets: Path
     work: Path
     features: str = ""
     apis: str = ""
+    audit: str = ""
     target: Target = field(init=False)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _etcd: str = ""
@@ -83,7 +101,7 @@ class Lab:
             "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
             "--service-account-issuer=https://restow.test", f"--service-account-key-file={self._key}",
             f"--service-account-signing-key-file={self._key}", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
-            *([f"--runtime-config={self.apis}"] if self.apis else []), *self._gates(),
+            *([f"--runtime-config={self.apis}"] if self.apis else []), *self._gates(), *self._audited(),
         )  # fmt: skip
         insecure = ssl.create_default_context()
         insecure.check_hostname = False
@@ -100,6 +118,12 @@ class Lab:
             "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *self._gates(), *more,
         )  # fmt: skip
         self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
+
+    def _audited(self) -> list[str]:
+        if not self.audit:
+            return []
+        (policy := self.work / "audit.yaml").write_text(AUDITED)
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.work / self.audit}"]
 
     def _gates(self) -> list[str]:
         return [f"--feature-gates={self.features}"] if self.features else []
@@ -144,10 +168,10 @@ class Lab:
         assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
         return done.stdout
 
-    def account(self, service: str) -> Target:
+    def account(self, service: str, namespace: str = NAMESPACE) -> Target:
         """The API as a service's ServiceAccount sees it."""
         asked = {"spec": {"expirationSeconds": 86400}}
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/restow-{service}/token"
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/restow-{service}/token"
         token = plain(self.target, "POST", path, asked)["status"]["token"]
         return Target("cluster", self.target.url, {"Authorization": f"Bearer {token}"}, self.target.ssl)
 

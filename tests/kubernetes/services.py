@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.stack import Running, outside, up
-from kubernetes.lab import Lab
+from kubernetes.lab import NAMESPACE, Lab
 
 from restow.cli.embedded import configs
 from restow.cli.plan_tables import read
@@ -25,8 +25,8 @@ POLICY = f"{configs.policy()}  beside: [default-scheduler]\n  perNode: 50\n  hol
 
 
 @contextlib.contextmanager
-def services(lab: Lab, policy: str = POLICY) -> Iterator[Running]:
-    """`restow up` on the lab, with its own broker; then everything of it is gone."""
+def services(lab: Lab, policy: str = POLICY, *, namespace: str = NAMESPACE, scheduler: str = "") -> Iterator[Running]:
+    """`restow up` on the lab, with its own broker; then everything of it is gone. `namespace`: of its accounts."""
     with tempfile.TemporaryDirectory(prefix="restow-beside-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         running = Running("lab", folder, lab.target, ())
@@ -36,8 +36,8 @@ def services(lab: Lab, policy: str = POLICY) -> Iterator[Running]:
         accounts.mkdir()
         shutil.copy(admin, accounts / "admin.yaml")
         for service in SERVICES:
-            shutil.copy(lab.kubeconfig(lab.account(service.replace("_", "-")), service), accounts / f"{service}.yaml")
-        with up(running, ["--kube", str(accounts)], policy):
+            shutil.copy(lab.kubeconfig(lab.account(service.replace("_", "-"), namespace), f"{namespace}-{service}"), accounts / f"{service}.yaml")
+        with up(running, ["--kube", str(accounts)], policy, scheduler):
             yield running
 
 
@@ -47,6 +47,12 @@ def kill(stack: Running, service: str) -> None:
     children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     (process,) = [pid for pid in children if service in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(process, signal.SIGKILL)
+
+
+def kill_for_good(stack: Running) -> None:
+    """All of it at once, with its broker and its log."""
+    stack.killed = True
+    os.kill(int(json.loads((stack.folder / ".restow" / "stack.json").read_text())["pid"]), signal.SIGKILL)
 
 
 async def migrate(stack: Running, pod: dict[str, Any], target: str) -> str:

@@ -4,7 +4,7 @@ This binds moves: what Defragmentation, `restow migrate` and the plugins of a po
 nothing is held (`restow descheduler run --once`) goes by upstream's rules, and so do pods that have ended.
 """
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import PodObserved, WorkloadObserved
 from restow.contracts.ids import PodUid
 from restow.domain import kueue
 from restow.domain.groups import group_of
@@ -127,10 +127,16 @@ def _busy(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     """Whether its controller, or who controls that, is at work on its pods. No word that a pod may be moved is about that."""
     if pod.owner is None or state.pods[uid].live.phase in OVER:
         return ""
-    known = state.workloads.get(pod.owner.uid)
+    known = busy(state, pod.owner.uid)
+    return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}" if known is not None else ""
+
+
+def busy(state: ClusterState, owner: str) -> WorkloadObserved | None:
+    """The controller with this uid, or who controls that, where it is at work on its pods."""
+    known = state.workloads.get(owner)
     if known is not None and not known.busy and known.owner is not None:
         known = state.workloads.get(known.owner.uid)
-    return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}" if known is not None and known.busy else ""
+    return known if known is not None and known.busy else None
 
 
 def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:

@@ -20,7 +20,7 @@ from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
 from restow.domain.nomination_checks import hold_priority
 from restow.domain.other_schedulers import LOG
-from restow.domain.records import Reservation
+from restow.domain.records import Migration, Reservation
 from restow.domain.selectors import selects
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
@@ -162,7 +162,7 @@ class ClassMetadata(Json, frozen=True):
 def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
     """Of a slot, or the guard of its pod's old node. None where a pod to be moved is gone: then there is nobody to hold for."""
     if key[0] == GUARD:
-        return _guard(state, key)
+        return _guard(state, key, now)
     reservation, name = key
     slot = state.slots[reservation][name]
     record = state.reservations[reservation]
@@ -178,19 +178,26 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | Non
         log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=pod.namespace, labels=pod.labels, migration=migration.id,
         shared=frozenset() if target is None else frozenset(label for label, value in target.labels.items() if here.get(label) == value),
         below=hold_priority(state, slot.shape) < state.shapes[slot.shape].priority,
-        lifetime=max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000,
+        lifetime=_lifetime(state, migration, now),
     )  # fmt: skip
     return placeholder(state.shapes[slot.shape], hold)
 
 
-def _guard(state: ClusterState, key: SlotKey) -> Placeholder | None:
-    """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked."""
+def _lifetime(state: ClusterState, migration: Migration, now: Millis) -> int:
+    """Seconds: a while longer than its successor may take."""
+    return max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000
+
+
+def _guard(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
+    """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked. No kubelet ends it: its lifetime
+    tells another installation's collector from when on nobody needs it."""
     migration = state.migrations[MigrationId(key[1])]
     pod = state.fact_of(migration.move.pod)
     if pod is None:
         return None
     hold = Hold(
         log=state.log, slot="/".join(key), node=migration.move.source, namespace=pod.namespace, labels=pod.labels, migration=migration.id, virtual=True,
+        lifetime=_lifetime(state, migration, now),
     )  # fmt: skip
     return placeholder(state.shapes[migration.shape], hold)
 

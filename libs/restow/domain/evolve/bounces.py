@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid, ShapeId
 from restow.domain.beside import is_beside
+from restow.domain.movable import busy
 from restow.domain.records import EVERYWHERE, Disturbed, Left, LeftAlone, Migration
 from restow.domain.state import OVER, ClusterState
 
@@ -33,6 +34,7 @@ often, a day would be over when the next one is made, and two plugins would move
 
 INTERFERENCE = frozenset({"HoldStolen", "SuccessorGone", "TargetLost"})
 """Why moves end that somebody else has disturbed: a hold was preempted or deleted, a successor was deleted, or a target was cordoned or taken away."""
+POD_GONE = "PodGone"
 TAKEN_AWAY = "TakenAway"
 """In which way a move was disturbed whose pod was ended by somebody else soon after it had landed, and made again."""
 SOON, ONE_INCIDENT = 600_000, 60_000
@@ -56,6 +58,15 @@ def disturbed(state: ClusterState, lineage: str, shape: ShapeId, reason: str) ->
         state.drop(state.disturbed, next(iter(state.disturbed)))
     if times >= TIMES and (lineage, EVERYWHERE) not in state.left_alone:
         state.put(state.found, (lineage, EVERYWHERE), times)
+
+
+def interfered(state: ClusterState, record: Migration) -> bool:
+    """Whether somebody else has ended a move that failed. Of one whose pod was deleted before Restow evicted it: where its controller did not ask for that."""
+    if record.reason != POD_GONE:
+        return record.reason in INTERFERENCE
+    live = state.live_of(record.move.pod)
+    by_itself = live is not None and (not live.deleting or live.phase in OVER)
+    return not by_itself and busy(state, record.lineage.partition("/")[0]) is None
 
 
 def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:

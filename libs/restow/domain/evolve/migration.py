@@ -236,7 +236,7 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop(state.consents, record.id)
         if to in (Step.FAILED, Step.NOT_RECREATED):
             bounces.not_landed(state, record)
-            if record.reason in bounces.INTERFERENCE:
+            if bounces.interfered(state, record):
                 bounces.disturbed(state, record.lineage, record.shape, record.reason)
         if to is Step.LANDED:
             bounces.moved(state, record, event.pod)
