@@ -291,7 +291,7 @@ class Judge(BesideRules, HoldRules, SessionRules, MigrationRules):
         """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration, or for somebody who
         waits for its capacity. The fact may come late: after a list, what is gone is known last, and the API's word (`Gone`) was
         taken before."""
-        if not (self.strict and self.planned) or self.goes_for_somebody(uid):
+        if not (self.strict and self.planned) or self.goes_for_somebody(uid) or self.is_our_own(uid):
             return
         steps = [m["step"] for m in self.migrations.values() if m["pod"] == uid]
         evicted = any(m.get("evicted") for m in self.migrations.values() if m["pod"] == uid)

@@ -25,6 +25,10 @@ class BesideRules:
         self.bodies = defaultdict(dict)
         """Slot → uids of the pods that say that they stand in it, the first one first."""
 
+    def is_our_own(self, uid):
+        """Whether it is a placeholder, a guard or a canary: Restow makes them and ends them, and nobody moves them."""
+        return self.pods.get(uid, {}).get("namespace") in NAMESPACES
+
     def is_theirs(self, shape):
         return self.shapes.get(shape, {}).get("scheduler") not in self.ours
 

@@ -105,6 +105,11 @@ def test_what_breaks_a_promise_is_said(events, said):
     assert any(said in sentence for sentence in judged(events).broken), judged(events).broken
 
 
+def test_restows_own_placeholders_are_nobodys_victims_and_others_are_missed():
+    ended = [pod("h", namespace="restow-holds"), gone("h"), pod("x"), gone("x")]
+    assert [said.partition(": ")[2] for said in judged([*TO_HOLD, *ended, HOLD, *STORY[len(TO_HOLD) + 1 :]]).broken] == ["pod x was ended, but its migrations are none"]
+
+
 def test_what_facts_bring_about_by_themselves_is_told_apart():
     facts = [*START, pod("x", node="a", devices=[{"index": 0, "milli": 600}])]
     report = judged(facts)

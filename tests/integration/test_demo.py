@@ -91,18 +91,18 @@ def demo(tmp_path):
         assert not run.processes(), "something is left running"
 
 
-def kept(run, *, judged=True):
-    """The report, after everything that must hold in every run was seen to hold. The judge of logs takes a placeholder for one pod more than its slot."""
+def kept(run, *, late=False):
+    """The report, after everything that must hold in every run was seen to hold. `late`: another scheduler binds pods while the watcher is killed, so that the log hears of who
+    comes before it hears of who has gone, and no decision is to blame."""
     report = run.report()
     shown = f"{report}; {run.said()}"
     assert report["broken"] == [], shown
     assert report["lost"] == report["leaked"] == report["rejected"] == [], shown
     assert report["decisions"] == report["identical"] > 0, shown
     assert report["landed"] > 0, shown
-    if judged:
-        found = check(run.folder / "work" / ".restow" / "demo-log.jsonl.zst")
-        assert found.ok, f"{found.broken[:10]} {found.overtaken[:10]} {shown}"
-        assert found.holds_left == 0, shown
+    found = check(run.folder / "work" / ".restow" / "demo-log.jsonl.zst")
+    assert found.ok or (late and not found.broken), f"{found.broken[:10]} {found.overtaken[:10]} {shown}"
+    assert found.holds_left == 0, shown
     return report
 
 
@@ -124,7 +124,7 @@ def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
 
 def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_it_is_left(demo):
     run = demo("--beside", "default-scheduler")
-    report = kept(run, judged=False)
+    report = kept(run)
     told = report["beside"]
     assert told["held"] == told["placeholders"] == report["landed"] == report["planned"] > 0
     assert (told["guards"], told["stolen"], told["elsewhere"], told["left"]) == (report["landed"], 0, 0, [])
@@ -137,7 +137,7 @@ def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_
 
 @pytest.mark.slow
 def test_services_that_are_killed_while_pods_of_the_stock_scheduler_move_break_no_promise(demo):
-    report = kept(demo("--beside", "default-scheduler", "--chaos", "5", "--chaos-kills", "4"), judged=False)
+    report = kept(demo("--beside", "default-scheduler", "--chaos", "5", "--chaos-kills", "4"), late=True)
     assert report["beside"]["left"] == []
     assert kills(report, "defragment") >= 3
 

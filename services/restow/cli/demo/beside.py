@@ -97,9 +97,9 @@ class Beside:
                     case e.HoldReleased(reason=reason):
                         self.stolen += reason == STOLEN
                     case e.PodObserved() | e.PodChanged():
-                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES:
-                            keeps = event.annotations.get(SLOT, "").startswith(f"{GUARD}/")
-                            (guards if keeps else bodies).add(event.pod)
+                        if isinstance(event, e.PodObserved) and event.namespace in NAMESPACES and (slot := event.annotations.get(SLOT)):
+                            # Canaries stand in no slot.
+                            (guards if slot.startswith(f"{GUARD}/") else bodies).add(event.pod)
                         if event.deleting:
                             ending.setdefault(event.pod, record.time)
                         if event.node:
