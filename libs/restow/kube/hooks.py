@@ -26,7 +26,9 @@ class _Spec(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
+    phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
+    host_ip: str = msgspec.field(default="", name="hostIP")
 
 
 class _Meta(msgspec.Struct):
@@ -75,7 +77,10 @@ class PodHooks(Effects):
             there = await self._there(pod)
             if there is None:
                 return Gone()
-            if there.spec.host_network:
+            if there.status.phase in ("Succeeded", "Failed"):
+                # It keeps the address in its status, and another pod may have it by now.
+                return Refused(0, "Ended", "its pod has ended, and has no address any more")
+            if there.spec.host_network or (there.status.pod_ip and there.status.pod_ip == there.status.host_ip):
                 return Refused(0, "HostNetwork", "its pod is in its node's network, so that a port of it may be anybody's; allowed: a URL that the policy names")
             if not there.status.pod_ip:
                 return Failed(0, "NoAddress", "its pod has no address yet")

@@ -265,6 +265,9 @@ class OwnPod:
     ("pod", "why"),
     [
         ({"spec": {"hostNetwork": True}, "status": {"podIP": "10.0.0.4"}}, "node's network"),
+        ({"status": {"podIP": "10.0.0.4", "hostIP": "10.0.0.4"}}, "node's network"),
+        ({"status": {"podIP": "10.0.0.4", "phase": "Succeeded"}}, "has ended"),
+        ({"status": {"podIP": "10.0.0.4", "phase": "Failed"}}, "has ended"),
         ({"status": {"podIP": "169.254.169.254"}}, "no pod's address"),
         ({"status": {}}, "no address yet"),
         ({"metadata": {"uid": "another"}, "status": {"podIP": "10.0.0.4"}}, "gone"),
