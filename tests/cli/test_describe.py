@@ -310,9 +310,10 @@ def test_a_name_that_two_have_must_be_told_apart(restow, tmp_path):
     assert (result.exit_code, "reservation/other/r" in result.said) == (2, True)
 
 
-def test_what_is_no_reservation_is_sent_to_why(restow, moved):
-    result = restow("describe", "pod/web-new", "--log", moved)
-    assert (result.exit_code, "`restow why pod/web-new` tells" in result.said) == (2, True)
+@pytest.mark.parametrize("other", ["pod/web-new", "migration/p1-1"])
+def test_what_is_no_reservation_is_sent_to_why(restow, moved, other):
+    result = restow("describe", other, "--log", moved)
+    assert (result.exit_code, f"`restow why {other}` tells" in result.said) == (2, True)
 
 
 def test_as_json_everything_has_a_key(as_json, tmp_path):

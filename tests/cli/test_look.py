@@ -6,9 +6,12 @@ import pytest
 from cli.conftest import export
 from replay.handmade import SHAPE, Handmade, fragmented, migration, node, pod, shape, time_at
 
+from restow.cli.output import table
+from restow.cli.views import COLUMNS
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.envelope import Envelope
+from restow.contracts.times import millis
 from restow.eventlog.port import Record
 
 
@@ -223,6 +226,21 @@ def test_names_are_whole_however_narrow_the_terminal_is(restow, moved, monkeypat
     monkeypatch.setenv("COLUMNS", "30")
     text = restow("state", view, "--log", moved).output
     assert all(name in text for name in names)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_why_a_move_ended_is_whole_in_a_usual_terminal(columns, monkeypatch, capsys):
+    """And how long ago; the moment is in -o wide and -o json."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    move = {
+        "id": "p7k2m9-3", "step": "failed", "namespace": "shop", "name": "web-7d4b-x2x9p", "source": "node-a", "target": "node-b", "beside": None,
+        "since": "2026-01-01T00:00:00.000Z", "reason": "HoldFailed", "asked": "", "message": "", "waits": "",
+    }  # fmt: skip
+    titles, row, right, flexible = COLUMNS["migrations"]
+    table(titles, [row(move, millis("2026-01-01T00:04:00Z"))], right=right, flexible=flexible)
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[-2:] == ["4m", "HoldFailed"]
+    assert len(line) <= columns
 
 
 STEERS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\n     9999  forged"

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from restow.cli.amounts import amount, of
+from restow.cli.amounts import amount, of, span
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, Millis
-from restow.contracts.times import rfc3339
+from restow.contracts.times import millis, rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain import migration
 from restow.domain.node_table import NO_DEVICE
@@ -299,7 +299,7 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
     beside = (m["beside"] or {}).get("stage", "-")
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, m["since"][:19], _reason(m))
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, span(now - millis(m["since"])), _reason(m))
 
 
 def _reason(m: dict[str, Any]) -> str:
@@ -371,7 +371,7 @@ COLUMNS: dict[str, Columns] = {
         ("ID", "STEP", "POD", "SOURCE", "TARGET", "BESIDE", "SINCE", "REASON"),
         _migration_row,
         (),
-        ("REASON",),
+        (),
     ),
 }
 """View → titles, a row of a value as of a time, columns to the right, columns that give way. As with kubectl, names never do: they are
