@@ -125,6 +125,7 @@ def test_a_slot_that_is_taken_back_says_why_in_a_sentence():
     stands(state)
     then(state, e.PodGone("h"))
     session_answers(state)
+    assert state.phases["hold-x-1"].message == f"nothing is held any more: HoldStolen: {TAKEN_BACK['HoldStolen']}"
     (slot,) = slot_views(state, "hold-x-1")
     assert (slot.phase, slot.reason, slot.placeholder) == ("Failed", "HoldStolen", "")
 

@@ -14,7 +14,7 @@ from restow.contracts.ids import ReservationUid
 from restow.domain.records import PhaseSince, Reservation, SlotPhase, Tally
 from restow.domain.records import ReservationPhase as P
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import BESIDE, PLACEHOLDER
+from restow.domain.verdicts import BESIDE, PLACEHOLDER, explained
 
 Said = tuple[P, str, str]
 """Phase, reason (one CamelCase word) and message (a sentence)."""
@@ -184,7 +184,7 @@ def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:
     reasons = sorted({slot.reason for slot in slots if slot.phase is SlotPhase.FAILED})
     # Of a placeholder that was refused the slot says more than one word.
     reason = EXPIRED if any(why in LOST for why in reasons) else reasons[0].partition(":")[0]
-    return reason, "nothing is held any more: " + ", ".join(reasons)
+    return reason, "nothing is held any more: " + "; ".join(map(explained, reasons))
 
 
 def _why(state: ClusterState, record: Reservation) -> tuple[str, str]:
