@@ -88,3 +88,11 @@ def test_the_gates_policy_fails_open_and_reads_a_crd():
     assert {m["patchType"] for m in policy["mutations"]} == {"ApplyConfiguration"}
     assert LANDING in str(policy["mutations"])
     assert named(BOTH, "MutatingAdmissionPolicyBinding", "restow-landing")["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"
+
+
+def test_every_guard_binds_the_accounts_of_each_installation():
+    for policy in of_kind(BOTH, "ValidatingAdmissionPolicy"):
+        for condition in policy["spec"].get("matchConditions", ()):
+            if "serviceaccount" in condition["expression"]:
+                assert "serviceaccount:[^:]+:restow-" in condition["expression"], policy["metadata"]["name"]
+        assert "restow-system" not in str(policy["spec"]["validations"])
