@@ -65,7 +65,7 @@ class BesideRules:
     def judge_body(self, key, hold):
         """Such a slot is ready once its placeholder runs. (Where a move turns back, what guards the old node stands in it, and is never bound.)"""
         migration = self.migrations.get((self.reservations[key[0]].get("fact") or {}).get("migration"))
-        if migration is not None and migration.get("target") != hold.node:
+        if migration is not None and (migration.get("back") or migration.get("target") != hold.node):
             return
         if self.awaits_body(key, hold.shape) and not self.stands(key, hold.node):
             self.say(self.seq, f"placeholder: {key} is ready, and none runs on {hold.node}")

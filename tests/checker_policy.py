@@ -57,7 +57,11 @@ class HandOverRules:
             self.say(self.seq, f"{who} gets other CPUs than it asks for: {list(cores)}")
 
     def given_by_count(self, node, who):
-        """Whether somebody else on the node has devices, and nobody says which: then the node's device plugin chooses."""
+        """Whether somebody else on the node has devices, and nobody says which: then the node's device plugin chooses. So it is with a placeholder, whose
+        slot's devices are named."""
+        bodies = (self.pods.get(uid) for pods in self.bodies.values() for uid in pods)
+        if any(pod is not None and pod.get("node") == node and self.shapes[pod["shape"]].get("devices") for pod in bodies):
+            return True
         return any(name == node and key != who and has["?"] for key, (name, has) in self.charges.items() if not isinstance(key, tuple))
 
     def judge_ports(self, node, shape, who):

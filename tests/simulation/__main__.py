@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=2, metavar="N", help="processes at once (default: 2)")
     add("--nodes", type=int, default=0, metavar="N", help="nodes of each cluster (default: drawn, 3 to 50)")
     add("--play", type=float, default=0.0, metavar="M", help="minutes of users and faults in each run (default: drawn, 1 to 3)")
+    add("--beside", action="store_true", help="moves beside the stock scheduler in each run (default: in one of twenty)")
     add("--tape", metavar="FILE", help="run this plan, as --shrink has written it, instead of a seed's")
     add("--until", type=int, default=0, metavar="SEQ", help="stop at this commit, and write the log to a file")
     add("--shrink", action="store_true", help="make the plan of a broken seed smaller, for as long as the same promise breaks")
@@ -91,11 +92,11 @@ def _plans(args: argparse.Namespace, first: int, end: float | None) -> Iterator[
     for seed in itertools.count(first) if count is None else range(first, first + count):
         if end is not None and time.monotonic() > end:
             return
-        yield draw(seed, nodes=args.nodes, minutes=args.play)
+        yield draw(seed, nodes=args.nodes, minutes=args.play, beside=args.beside)
 
 
 def _asked(args: argparse.Namespace) -> list[str]:
-    return [*(["--nodes", str(args.nodes)] if args.nodes else []), *(["--play", f"{args.play:g}"] if args.play else [])]
+    return [*(["--nodes", str(args.nodes)] if args.nodes else []), *(["--play", f"{args.play:g}"] if args.play else []), *(["--beside"] if args.beside else [])]
 
 
 if __name__ == "__main__":

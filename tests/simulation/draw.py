@@ -29,14 +29,19 @@ FAULTS = (
 )  # fmt: skip
 
 
-def draw(seed: int, *, nodes: int = 0, minutes: float = 0.0) -> Plan:
-    """The plan of a seed; `nodes` and `minutes` of users and faults where they are not to be drawn."""
-    return _Draw(seed, nodes, minutes).plan()
+STOCK = "default-scheduler"
+
+
+def draw(seed: int, *, nodes: int = 0, minutes: float = 0.0, beside: bool = False) -> Plan:
+    """The plan of a seed; `nodes` and `minutes` of users and faults where they are not to be drawn. `beside`: some workloads belong to the stock
+    scheduler and are moved, where otherwise one run of twenty has such."""
+    return _Draw(seed, nodes, minutes, beside).plan()
 
 
 class _Draw:
-    def __init__(self, seed: int, nodes: int, minutes: float) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, nodes: int, minutes: float, beside: bool) -> None:
+        self.seed, self.always = seed, beside
+        self.moves_beside = beside or random.Random(f"moves beside {seed}").random() < 0.25
         self.chance = chance = random.Random(f"plan {seed}")
         drawn = chance.choice((3, 5, 8, 8, 12, 20, 50))
         self.count = nodes or drawn
@@ -49,6 +54,7 @@ class _Draw:
         chance = self.chance
         nodes = self.nodes()
         workloads, made = self.workloads(nodes)
+        beside = self.moves_beside and any(one.scheduler == STOCK for one in workloads)
         skews = {}
         if "skew" in self.faults:
             for name in SERVICES:
@@ -58,8 +64,8 @@ class _Draw:
         return Plan(
             seed=self.seed, seconds=self.seconds, replicas=self.replicas, nodes=nodes, workloads=workloads,
             users=tuple(sorted([*made, *self.done_by_users(nodes, workloads)], key=lambda act: act.at)),
-            faults=tuple(sorted(self.gone_wrong(nodes, workloads), key=lambda act: act.at)),
-            scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.randrange(len(POLICIES)), skews=skews,
+            faults=tuple(sorted([*self.gone_wrong(nodes, workloads), *self.gone_wrong_beside(beside)], key=lambda act: act.at)),
+            scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.randrange(len(POLICIES)), skews=skews, beside=beside,
             kinds=(*self.users, *self.faults), lease="on" if self.replicas > 1 else chance.choice(("on", "off")),
         )  # fmt: skip
 
@@ -104,11 +110,11 @@ class _Draw:
     def beside(self, workloads: list[Workload]) -> list[Workload]:
         """In one run of five, some belong to the stock scheduler, on the same nodes, with the GPUs that they ask for."""
         chance = random.Random(f"stock {self.seed}")
-        if chance.random() < 0.8:
+        if chance.random() < 0.8 and not self.always:
             return workloads
         share = chance.choice((0.2, 0.5))
         ours = [one.kind == "Gang" or chance.random() >= share for one in workloads]
-        return [one if mine else replace(one, scheduler="default-scheduler") for one, mine in zip(workloads, ours, strict=True)]
+        return [one if mine else replace(one, scheduler=STOCK) for one, mine in zip(workloads, ours, strict=True)]
 
     def asked(self, workloads: list[Workload]) -> list[Workload]:
         """In one run of four, some are to be asked before a pod of theirs is moved."""
@@ -199,6 +205,14 @@ class _Draw:
         if backup.random() < 0.1:
             acts.append(Act(round(backup.uniform(0.0, self.seconds), 3), "restored"))
         return acts
+
+    def gone_wrong_beside(self, beside: bool) -> list[Act]:
+        """Now and then the gate's policy is taken away for a while, and the stock scheduler begins again."""
+        chance = random.Random(f"faults beside {self.seed}")
+        if not beside or chance.random() < 0.4:
+            return []
+        kinds = [chance.choice(("gate", "stock")) for _ in range(int(self.seconds / 20.0))]
+        return [Act(round(chance.uniform(0.0, self.seconds), 3), kind, {"seconds": round(chance.uniform(0.5, 25.0), 3)} if kind == "gate" else {}) for kind in kinds]
 
     def fault(self, kind: str, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> dict[str, Any]:
         chance = self.chance

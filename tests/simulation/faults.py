@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from restow.kubesim.errors import ApiError
+from restow.kubesim.landing import POLICY
 from restow.kubesim.nodes import set_ready
-from restow.kubesim.resources import NODES, Resource
+from restow.kubesim.resources import MUTATINGPOLICIES, NODES, Resource
 from simulation.plan import Act
 from simulation.processes import Unit
 
@@ -27,6 +28,8 @@ class Faults:
         self._cutting = random.Random(f"cuts {world.plan.seed}")
         self._timings = world.server.controllers.runtime.timings
         self._calm = False
+        self._taken: Any = None
+        """The policy that gates successors, while it is away."""
 
     def do(self, act: Act) -> None:
         run: Callable[..., Any] = getattr(self, "_" + act.what)
@@ -48,6 +51,7 @@ class Faults:
             if unit.process is not None:
                 unit.process.kill_at = None
                 self._loop.resume(unit.process)
+        self._put_back()
         for node in world.plan.nodes:
             world.in_cluster(world.users.heal, node.name)
 
@@ -129,6 +133,28 @@ class Faults:
     def _resource(self, plural: str) -> Resource | None:
         group = "batch.volcano.sh" if plural == "reservations" else ""
         return self._world.store.registry.find(group, plural) if plural else None
+
+    # -- beside the stock scheduler ------------------------------------------------------------------------------------
+
+    def _gate(self, seconds: float) -> None:
+        """Somebody takes the policy away that gates successors; it comes back."""
+        world = self._world
+        policy = world.store.find(MUTATINGPOLICIES, "", POLICY)
+        if policy is None:
+            return
+        self._taken = {"metadata": {"name": POLICY, "labels": policy["metadata"].get("labels") or {}}, "spec": policy["spec"]}
+        world.in_cluster(world.store.delete, MUTATINGPOLICIES, "", POLICY)
+        self._until(seconds, self._put_back)
+
+    def _put_back(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            self._world.in_cluster(self._world.store.create, MUTATINGPOLICIES, taken)
+
+    def _stock(self) -> None:
+        """The stock scheduler begins again; nominations of gated pods are unknown to it."""
+        scheduler = self._world.server.controllers.by_name["default-scheduler"]
+        self._world.in_cluster(scheduler.restart)
 
     # -- network, nodes, budgets ---------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import random
 
 from msgspec.structs import replace
 
+from simulation.draw import STOCK
 from simulation.manifests import OWNERS
 from simulation.plan import Act, NodeSpec, Plan, Workload
 
@@ -21,6 +22,7 @@ class _World:
         self.users: list[Act] = []
         self.faults: list[Act] = []
         self.scheduler, self.policy, self.seconds, self.lag = DEFAULT, CPU, 40.0, 60.0
+        self.beside = False
 
     def make(self, name: str, replicas: int, at: float = 0.0, kind: str = "ReplicaSet", **more: object) -> str:
         said = {"cpu": 1000, "memory": 256, "grace": 1} | more
@@ -40,7 +42,7 @@ class _World:
         return Plan(
             seed=self.seed, seconds=self.seconds, nodes=tuple(self.nodes), workloads=tuple(self.workloads),
             users=tuple(sorted(self.users, key=lambda act: act.at)), faults=tuple(sorted(self.faults, key=lambda act: act.at)),
-            scheduler=self.scheduler, policy=self.policy, lag=self.lag,
+            scheduler=self.scheduler, policy=self.policy, beside=self.beside, lag=self.lag,
         )  # fmt: skip
 
 
@@ -207,6 +209,30 @@ def strangers(w: _World) -> None:
     w.make("after", 2, 20.0, cpu=500, gpus=1)
 
 
+def beside(w: _World) -> None:
+    """Pods of the stock scheduler that are packed together again and again, while their workloads change, urgent ones come, nodes are closed and lost, and
+    budgets refuse."""
+    w.policy, w.seconds, w.lag, w.beside = OFTEN, 60.0, 20.0, True
+    names = []
+    for n in range(7):
+        kind = w.chance.choice(("ReplicaSet", "Deployment", "StatefulSet"))
+        grace, gpus = w.chance.choice((1, 1, 6)), int(w.chance.random() < 0.3)
+        more = {"grace": grace, "stops": grace, "gpus": gpus, "budget": w.chance.choice(("", "", "1"))}
+        names.append(w.make(f"w{n:02}", 3, w.chance.uniform(0, 3), kind, scheduler=w.chance.choice((STOCK, STOCK, STOCK, "restow")), **more))
+    for at in range(6, 54, 2):
+        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((0, 1, 1, 2, 3)))
+    for at in range(8, 50, 4):
+        w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(0.5, 3))
+        w.act(at + w.chance.uniform(0, 4), "rollout", workload=w.chance.choice(names))
+    for at in range(10, 50, 10):
+        w.act(at, "budget", workload=(one := w.chance.choice(names)), most="0")
+        w.act(at + w.chance.uniform(1, 5), "budget", workload=one, most="1")
+        w.make(f"u{at}", 1, at + w.chance.uniform(0, 10), cpu=3000, priority="urgent", scheduler=STOCK)
+        w.act(at + 12, "scale", workload=f"u{at}", replicas=0)
+    w.act(w.chance.uniform(20, 40), "node", node=w.chance.choice(w.nodes).name, seconds=6.0)
+    w.act(w.chance.uniform(30, 50), "delete", workload=w.chance.choice(names))
+
+
 def device_in_use(w: _World) -> None:
     """Somebody waits for a whole device that nobody leaves, by a Reservation or with a victim that takes long; of another one a part comes free, and
     small pods come that it would do for."""
@@ -296,7 +322,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, beside, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

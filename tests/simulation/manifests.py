@@ -231,9 +231,11 @@ POLICIES = (
 """Devices or cores packed together, now and then or often; without a bound for each workload; whole nodes or nothing."""
 
 
-def policy(number: int, interval: str = "") -> str:
-    """One of POLICIES; another interval for the end of a run."""
+def policy(number: int, interval: str = "", beside: bool = False) -> str:
+    """One of POLICIES; another interval for the end of a run; whether pods of the stock scheduler are moved, too."""
     said = {"args": "", "bounds": ""} | POLICIES[number]
+    if beside:
+        said["bounds"] += "  beside: [default-scheduler]\n"
     if interval:
         said["interval"] = interval
     return _POLICY.format(**said)

@@ -75,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether leaders hold a Kubernetes Lease, or the log alone decides."""
     scheduler: int = 0
     policy: int = 0
+    beside: bool = False
+    """Whether pods of the stock scheduler are moved, too: `deploy/beside` is applied, and the policy names that scheduler."""
     lag: float = 60.0
     """Seconds after which an effect is late: less where no fault of the plan holds anybody up."""
     skews: dict[str, float] = {}

@@ -123,6 +123,16 @@ PLANTED = (
         "    found = state.table.unsaid > 0\n", "    found = state.table.unsaid < 0\n",
         "Devices are named, and shares given, beside strangers of whom nobody knows which they have.",
     ),
+    Planted(
+        "ungated-unnominated", "session", "beside", "../kube/beside.py",
+        '{"status": {"nominatedNodeName": node}}', '{"status": {}}',
+        "Who takes a slot beside another scheduler loses its gate, and was never nominated.",
+    ),
+    Planted(
+        "guard-stays", "session", "beside", "beside.py",
+        "return state.stand_ins.get(key) != pod or not may_guard(", "return state.stand_ins.get(key) != pod and not may_guard(",
+        "The old node is kept for ever for a pod that has moved.",
+    ),
     # -- fold ----------------------------------------------------------------------------------------------------------
     Planted(
         "finished-pods-use-capacity", "fold", "ends", "charges.py",
@@ -241,6 +251,12 @@ PLANTED = (
         "holds-left-behind", "saga", "moves", "evolve/migration.py",
         "        if to is not Step.LANDED and record.reservation in state.reservations:\n", "        if to is Step.LANDED and record.reservation in state.reservations:\n",
         "The hold of a move that failed is asked back late.",
+    ),
+    Planted(
+        "guard-unmade", "saga", "beside", "beside.py",
+        "not has_fallen(state.live_of(pod)) and state.pods[pod].fact.nominated == migration.move.source\n",
+        "not has_fallen(state.live_of(pod)) and state.pods[pod].fact.nominated == migration.move.source or not pod\n",
+        "Nobody keeps the old node while its pod is moved beside another scheduler.",
     ),
     # -- reservation cache ---------------------------------------------------------------------------------------------
     Planted(

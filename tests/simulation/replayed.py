@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from restow.contracts.events import Synced
+from restow.contracts.events import Landed, Synced
 from restow.domain import snapshot
+from restow.domain.beside import is_beside
 from restow.domain.deciders import DECIDERS
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
@@ -34,6 +35,7 @@ class Replayed:
         self._world = world
         self.state = ClusterState()
         self.events: Counter[str] = Counter()
+        self.landed_beside = 0
         self._restored = ClusterState()
         """From the snapshot of the last look."""
         self._tail: list[Record] = []
@@ -48,6 +50,8 @@ class Replayed:
         for decision in decode_record(record):
             for event in decision.events:
                 self.events[type(event).__struct_config__.tag] += 1
+                if isinstance(event, Landed) and (landed := self.state.migrations.get(event.migration)) is not None:
+                    self.landed_beside += is_beside(self.state, landed.shape)
 
     def look(self) -> None:
         """Compare every state that is as far as ours, and the snapshot of the last look with what came since."""

@@ -26,6 +26,7 @@ class Totals(msgspec.Struct):
     placements: int = 0
     migrations: int = 0
     landed: int = 0
+    beside: int = 0
     evictions: int = 0
     faults: int = 0
     acts: int = 0
@@ -35,7 +36,7 @@ class Totals(msgspec.Struct):
         self.first = result.seed if not self.seeds else min(self.first, result.seed)
         self.last = max(self.last, result.seed)
         self.seeds += 1
-        for name in ("simulated", "cpu", "commits", "writes", "placements", "migrations", "landed", "evictions", "faults", "acts"):
+        for name in ("simulated", "cpu", "commits", "writes", "placements", "migrations", "landed", "beside", "evictions", "faults", "acts"):
             setattr(self, name, getattr(self, name) + getattr(result, name))
         if result.broken:
             self.findings[str(result.seed)] = result.promise
@@ -45,7 +46,7 @@ class Totals(msgspec.Struct):
         return [
             f"{number(self.seeds)} seeds ({self.first} to {self.last}), {number(self.simulated)} simulated seconds in {number(self.cpu)} s"
             f" of one core: {speed:.0f} a second",
-            f"{number(self.placements)} placements, {number(self.migrations)} migrations ({number(self.landed)} landed),"
+            f"{number(self.placements)} placements, {number(self.migrations)} migrations ({number(self.landed)} landed, {number(self.beside)} of them beside the stock scheduler),"
             f" {number(self.evictions)} evictions, {number(self.commits)} commits, {number(self.writes)} writes",
             f"{number(self.acts)} acts, {number(self.faults)} of them faults",
             f"findings: {len(self.findings)}" + "".join(f"\n  seed {seed}: {promise}" for seed, promise in self.findings.items()),

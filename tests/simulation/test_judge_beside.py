@@ -38,6 +38,17 @@ class Move(History):
         self.say("cluster.pod_observed", pod=uid, namespace="restow-holds", name=uid, shape="t", created=1, annotations=note, labels={})
         self.binds(uid, node)
 
+    def move_away(self, uid, id="m"):
+        """Its old node is kept."""
+        self.guard(id)
+        super().move_away(uid, id)
+
+    def guard(self, id="m"):
+        meta = {"name": "g", "uid": "g", "namespace": "restow-holds", "annotations": {"restow.dev/slot": f"guard/{id}"}, "labels": {}}
+        spec = {"schedulerName": "default-scheduler", "priority": 7, "schedulingGates": [{"name": "restow.dev/hold"}], "containers": []}
+        self.write("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, SESSION)
+        self.nominate("g", "a")
+
     def ready(self):
         self.say("session.hold_ready", reservation="r-m", slot="hold-0")
         self.say("migration.held", migration="m")
@@ -59,7 +70,9 @@ class Move(History):
     def ungate(self, uid="q"):
         self.change("pods", uid, SESSION, spec__schedulingGates=[])
 
-    def lands(self, uid="q", node="b"):
+    def lands(self, uid="q", node="b", guard=True):
+        if guard:
+            self.drop("pods", "g", SESSION)
         self.binds(uid, node)
         self.gone("p")
         self.say("migration.landed", migration="m", pod=uid, node=node)
@@ -75,6 +88,37 @@ class Move(History):
         self.move_away("p")
         self.successor()
         self.hands_over()
+
+
+def canaries(h, left=False):
+    """They find out whether the scheduler honours nominations; nobody's slot is meant."""
+    meta = {"name": "c", "uid": "c", "namespace": "restow-holds", "annotations": {}, "labels": {}}
+    spec = {"schedulerName": "default-scheduler", "containers": [], "schedulingGates": [{"name": "restow.dev/hold"}]}
+    h.write("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, SESSION)
+    h.nominate("c", "a")
+    if not left:
+        h.drop("pods", "c", SESSION)
+
+
+def test_canaries_are_nobodys_slot():
+    h = Move()
+    canaries(h)
+    h.rest()
+    assert h.promises() <= {"migration-ends"}
+
+
+def test_a_slot_on_the_old_node_needs_no_placeholder_that_runs():
+    """Its guard is never bound."""
+    h = Move()
+    h.until_held()
+    h.move_away("p")
+    h.say("migration.turning_back", migration="m", deadline=9, reason="TargetLost")
+    asks = {"allocate_once": True, "match_policy": "Owner", "tasks": [{"name": "hold", "shape": "t", "replicas": 1}]}
+    h.say("cluster.reservation_observed", reservation="r-m-back", api="volcano", namespace="d", name="restow-m-back", created=1, migration="m", spec=asks)
+    h.say("reservation.accepted", reservation="r-m-back", generation=1, min_available=1)
+    h.say("session.hold_placed", reservation="r-m-back", slot="hold-0", node="a", shape="t", waiting=True)
+    h.say("session.hold_ready", reservation="r-m-back", slot="hold-0")
+    assert "beside" not in h.promises()
 
 
 def test_of_a_move_that_keeps_every_promise_nothing_is_said():
@@ -147,8 +191,13 @@ def landed_elsewhere(h):
     h.binds("q", "a")
 
 
+def evicted_unguarded(h):
+    h.until_held()
+    History.move_away(h, "p")
+
+
 @pytest.mark.parametrize("fault", [
-    ready_without_a_placeholder, of_another_size, of_another_priority, on_another_node, for_no_slot, ungated_before_the_nomination,
+    evicted_unguarded, ready_without_a_placeholder, of_another_size, of_another_priority, on_another_node, for_no_slot, ungated_before_the_nomination,
     ungated_beside_its_placeholder, two_are_nominated, landed_elsewhere,
 ])  # fmt: skip
 def test_faults_of_the_swap_are_seen(fault):
@@ -166,21 +215,24 @@ def placeholder_is_left(h):
 
 def guard_is_left(h):
     h.until_held()
-    h.placeholder("g", node="a", note={"restow.dev/slot": "guard/m"})
     h.move_away("p")
     h.successor()
     h.hands_over()
     h.nominate()
     h.delete()
     h.ungate()
-    h.lands()
+    h.lands(guard=False)
 
 
 def gate_is_left(h):
     h.successor("q2")
 
 
-@pytest.mark.parametrize("fault", [placeholder_is_left, guard_is_left, gate_is_left])
+def canary_is_left(h):
+    canaries(h, left=True)
+
+
+@pytest.mark.parametrize("fault", [placeholder_is_left, canary_is_left, guard_is_left, gate_is_left])
 def test_what_is_left_is_seen_at_rest(fault):
     h = Move()
     fault(h)

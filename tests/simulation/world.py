@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from restow.cli.demo.beside import objects
 from restow.eventlog.port import Record
 from restow.kubesim import main as kubesim_main
 from restow.kubesim.resources import NAMESPACES, PRIORITYCLASSES
@@ -72,6 +73,8 @@ class Result(msgspec.Struct, kw_only=True):
     placements: int = 0
     migrations: int = 0
     landed: int = 0
+    beside: int = 0
+    """Of these, pods of the stock scheduler."""
     evictions: int = 0
     faults: int = 0
     acts: int = 0
@@ -162,7 +165,7 @@ class World:
 
     async def _rest(self) -> None:
         calm = self.loop.time()
-        self.configure("descheduler", manifests.policy(self.plan.policy, interval="0s"))
+        self.configure("descheduler", manifests.policy(self.plan.policy, interval="0s", beside=self.plan.beside))
         while self.loop.time() < calm + AT_REST or not self._idle():
             # Who has minutes of grace takes them, and what waits for his capacity does, too.
             if self.loop.time() > max(calm, self._last_stop) + REST:
@@ -189,6 +192,8 @@ class World:
         for path in sorted((REPO / "deploy" / "crds").glob("*.yaml")):
             if path.name != "kustomization.yaml":
                 kubesim_main.load(server, path)
+        for path in objects() if self.plan.beside else ():
+            kubesim_main.load(server, path)
         self.store = server.cluster.store
         await self.loop.create_task(server.start(), context=self.kube.context())
         self.kube_url = server.url
@@ -196,7 +201,7 @@ class World:
         self.users, self.faults = Users(self), Faults(self)
         self.in_cluster(self._cluster)
         self.configure("scheduler_session", manifests.SCHEDULERS[self.plan.scheduler])
-        self.configure("descheduler", manifests.policy(self.plan.policy))
+        self.configure("descheduler", manifests.policy(self.plan.policy, beside=self.plan.beside))
         self.configure("garbage_collector", manifests.COLLECTOR)
         for name in SERVICES:
             for number in range(self.plan.replicas):
@@ -369,7 +374,7 @@ class World:
             seed=self.plan.seed, broken=[(b.at, b.seq, b.promise, b.sentence) for b in self.broken[:20]], digest=self.digest(),
             simulated=self.loop.time(), callbacks=self.loop.ran, commits=len(broker.records), writes=self.store.resource_version,
             placements=count["placements"], migrations=events["migration.holding"],
-            landed=events["migration.landed"], evictions=count["evictions"],
+            landed=events["migration.landed"], beside=self.replayed.landed_beside, evictions=count["evictions"],
             faults=sum(count["act " + act] for act in {act.what for act in self.plan.faults}),
             acts=sum(number for name, number in count.items() if name.startswith("act ")), starts=sum(unit.starts for unit in self.units),
             kinds=self.plan.kinds, trail=self.trail, counts=dict(sorted({**count, **broker.count, **{f"event {k}": v for k, v in events.items()}}.items())),

@@ -30,8 +30,13 @@ def slot_of(pod):
     return said_slot(pod["metadata"].get("namespace"), pod["metadata"].get("annotations"))
 
 
+def is_own(pod):
+    """Placeholders and canaries: nobody else may make pods there."""
+    return pod["metadata"].get("namespace") in NAMESPACES
+
+
 def is_placeholder(pod):
-    return pod["metadata"].get("namespace") in NAMESPACES and SLOT in (pod["metadata"].get("annotations") or {})
+    return is_own(pod) and SLOT in (pod["metadata"].get("annotations") or {})
 
 
 class BesideJudge:
@@ -41,6 +46,8 @@ class BesideJudge:
         self.tell, self.log, self.cluster = tell, log, cluster
         self.let_go = {}
         """Pods that a slot was handed over to, by uid: when their gate was removed."""
+        self.guarded = set()
+        """Pairs of a migration and a node that a guard was nominated for."""
 
     def pod_was_written(self, old, new, service):
         if new is None:
@@ -49,8 +56,12 @@ class BesideJudge:
             self.judge_size(new)
         if service and old is not None and GATE in gates(old) - gates(new):
             self.judge_swap(new)
-        if service and old is not None and nominated(new) != nominated(old) and nominated(new) and not is_placeholder(new):
+        if service and old is not None and nominated(new) != nominated(old) and nominated(new) and not is_own(new):
             self.judge_nominated(new)
+        if is_placeholder(new) and nominated(new):
+            kind, _, migration = new["metadata"]["annotations"][SLOT].partition("/")
+            if kind == GUARD:
+                self.guarded.add((migration, nominated(new)))
         if new["spec"].get("nodeName") and not ((old or {}).get("spec") or {}).get("nodeName"):
             self.judge_landed(new)
 
@@ -72,6 +83,12 @@ class BesideJudge:
         if not selected(pod["spec"], {}, hold.node) and not shape.get("node_selector") and not shape.get("node_affinity"):
             self.tell("beside", f"placeholder {named(pod)} may not go to {hold.node}, where its slot is")
         return None
+
+    def judge_guarded(self, pod, migration):
+        """Before somebody of another scheduler goes, its old node was kept for it."""
+        theirs = pod["spec"].get("schedulerName") not in self.log.ours
+        if theirs and migration.get("target") and (migration["migration"], migration["source"]) not in self.guarded:
+            self.tell("beside", f"placeholder: pod {named(pod)} is evicted, and no guard was nominated for {migration['source']}")
 
     # -- who comes ---------------------------------------------------------------------------------------------------------
 
@@ -120,6 +137,8 @@ class BesideJudge:
                 self.tell("nothing-left", f"pod {named(pod)} is gated by us for {since:.0f} s")
             if is_placeholder(pod) and self.is_left(pod, at, cleanup):
                 self.tell("nothing-left", f"placeholder {named(pod)} is left, and stands for nothing")
+            elif is_own(pod) and not is_placeholder(pod) and at - self.cluster.made_at.get(uid_of(pod), at) > cleanup:
+                self.tell("nothing-left", f"canary {named(pod)} is left")
 
     def is_left(self, pod, at, cleanup):
         key, log = slot_of(pod), self.log

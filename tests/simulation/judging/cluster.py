@@ -3,7 +3,7 @@
 from collections import Counter
 
 from simulation.judging.amounts import GPUS, WHOLE, amounts, gpus, requests, shares
-from simulation.judging.beside import BesideJudge, is_placeholder
+from simulation.judging.beside import BesideJudge, is_own
 from simulation.judging.victims import protection
 
 OVER = ("Succeeded", "Failed")
@@ -57,6 +57,8 @@ class ClusterJudge:
         """Nodes with pods that others bound, and nodes that have become smaller."""
         self.renewed_at = {}
         """Lease → when its holder last said that it is there."""
+        self.made_at = {}
+        """Pod → when it was created."""
         self.marked_at = {}
         """Pod → when its annotations were last changed."""
         self.beside = BesideJudge(tell, log, self)
@@ -125,7 +127,10 @@ class ClusterJudge:
         self.judge_rejected(old, new)
         if old is not None and occupies(old) and (new is None or not occupies(new)):
             self.freed_at[before] = self.at
+        if old is None:
+            self.made_at[uid] = self.at
         if new is None:
+            self.made_at.pop(uid, None)
             self.asked_at.pop(uid, None)
             self.ends(old, pod, service)
             return
@@ -154,7 +159,7 @@ class ClusterJudge:
 
     def ends(self, old, pod, service):
         """A pod's end began: if a service of ours did it, then by an eviction (told by `evicted`, before or after)."""
-        if service and not is_placeholder(pod) and not (old or {}).get("metadata", {}).get("deletionTimestamp"):
+        if service and not is_own(pod) and not (old or {}).get("metadata", {}).get("deletionTimestamp"):
             self.ending.setdefault(uid_of(pod), (self.at, service, named(pod)))
 
     def bound(self, pod, service):
@@ -263,6 +268,7 @@ class ClusterJudge:
         last = next(m for m in reversed(mine) if "evicting" in m["been"])
         if last["step"] == "failed" and last.get("why") != "NotMarked" and "aborting" in last["been"]:
             return self.tell("decided-effect", f"pod {named(pod)} is evicted after migration {last['migration']} was rolled back ({last.get('why')})")
+        self.beside.judge_guarded(pod, last)
         if last.get("target") and last["step"] == "evicting":
             self.judge_place(last, pod)
         return None

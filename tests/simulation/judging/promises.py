@@ -35,7 +35,7 @@ PROMISES = {
     "expired": "A Reservation whose time is over holds nothing and says so.",
     "ended-only": "The collector takes away only what has ended.",
     "rejected": "Of one workload of ours kubelets do not reject one pod after the other without end.",
-    "beside": "A slot for a pod of another scheduler is held by a placeholder of its size that runs, and is handed over in order: nominated, placeholder deleted, gate removed.",
+    "beside": "A slot for a pod of another scheduler is held by a placeholder of its size that runs, and is handed over in order: nominated, placeholder deleted, gate removed; nobody is evicted whose old node is not kept.",
     "judge": "The judge itself understands what it sees.",
 }
 
