@@ -8,7 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.contracts.values import OwnerRef
-from restow.domain import beside, config, hooks, session, snapshot
+from restow.domain import beside, config, gated, hooks, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import (
     CloseLanding,
@@ -267,6 +267,28 @@ def test_on_one_node_one_lands_after_the_other():
     assert Land("q2", "b") in session_owes(state)
 
 
+def test_whoever_else_is_gated_is_found_at_once_however_many_they_are(monkeypatch):
+    """Another size of the same controller, and another controller's: all are asked about, and nobody about all others."""
+    state = evicted(world(shape("m", cpu=100, scheduler=STOCK)))
+    many = 300
+    then(state, *(
+        pod(f"{kind}{i}", kind, owner=owner, gated=True, landing=True) for i in range(many) for kind, owner in (("m", OWNER), ("s", OwnerRef("ReplicaSet", "o", "uid-o", "apps/v1")))
+    ))  # fmt: skip
+    asked = 0
+    before = type(state).may_follow
+
+    def may_follow(*said):
+        nonlocal asked
+        asked += 1
+        return before(*said)
+
+    monkeypatch.setattr(type(state), "may_follow", may_follow)
+    effects = [effect for effect in session_owes(state) if isinstance(effect, LetGo)]
+    assert len(effects) == 2 * many
+    assert all(session.decider.owed(state, effect) for effect in effects)
+    assert asked < many
+
+
 def test_a_pod_that_its_scheduler_binds_elsewhere_is_where_the_fact_says():
     state = evicted(world(node("c", cpu=4_000)))
     successor(state)
@@ -398,9 +420,9 @@ def test_what_another_installation_has_gated_is_let_go_when_its_entry_has_been_o
     until = rfc3339(NOW + 1_000)
     then(state, pod("q", "s", owner=OWNER, gated=True, landing=True, annotations=gated_for("another", until)))
     assert session_owes(state) == []
-    then(state, node("c"), time=NOW + 1_000 + beside.FORSAKEN - 1)
+    then(state, node("c"), time=NOW + 1_000 + gated.FORSAKEN - 1)
     assert session_owes(state) == []
-    then(state, node("c", cpu=1), time=NOW + 1_000 + beside.FORSAKEN)
+    then(state, node("c", cpu=1), time=NOW + 1_000 + gated.FORSAKEN)
     assert session_owes(state) == [LetGo("q")]
 
 

@@ -148,6 +148,21 @@ def test_an_owner_whom_its_scheduler_does_not_bind_gives_the_slot_back_and_the_p
     assert CreatePlaceholder("r", "t-0") in owes(state)
 
 
+def test_who_waited_long_for_our_gate_to_come_off_still_has_the_moment_that_its_scheduler_takes():
+    """One after the other lands on a node, and the API may not answer for a while."""
+    late = 3 * beside.PATIENCE
+    state = held(world())
+    comes(state)
+    then(state, e.PodGone("h"), pod("p", "s", labels=MINE), time=NOW + late)
+    answers(state, late + 1)
+    assert slot(state).phase is SlotPhase.USED
+    assert load(dump(state)).to_land == {"p": NOW + late}
+    assert session.decider.deadline(state) == NOW + late + beside.PATIENCE
+    then(state, changed("p", node="a", phase="Running", ready=True), time=NOW + late + 20)
+    answers(state, late + beside.PATIENCE)
+    assert (slot(state).pod, free(state)) == ("p", 1_000)
+
+
 @pytest.mark.parametrize(("asked", "lives"), [({"ttl": 3_600_000}, 7_200), ({"ttl": 0}, 2**31 - 1)])
 def test_its_placeholder_has_the_priority_that_its_class_is_worth_and_ends_after_the_reservation(asked, lives):
     state = world(shape("named", cpu=3_000, scheduler=VOLCANO, priority_class="high"), e.PriorityClassObserved("high", 2_000), kind="named", **asked)

@@ -265,6 +265,26 @@ def test_a_request_that_reaches_the_pod_after_its_move_has_ended_is_taken_off():
     assert not decider.owed(state, WithdrawRequest(M))
 
 
+def test_a_hook_that_is_declared_when_the_eviction_was_decided_stops_it():
+    """A budget, or a guard that is to be made first, may keep it waiting."""
+    state = world({})
+    advance(state)
+    assert evicts(hold(state, M)) == [M]
+    assert Evict(M) in owed(state)
+    says(state, before_move="annotation")
+    assert Evict(M) not in owed(state)
+    assert (step(state, M), state.migrations[M].reason) == (Step.ABORTING, "NotAsked")
+    assert run(state, decider, c.ReportEviction(NOW, M, "Aborted"))[-1].reason == "NotAsked"
+
+
+def test_who_has_agreed_is_evicted_also_where_another_hook_is_declared_meanwhile():
+    state = asked()
+    says(state, move_acknowledged=M)
+    assert step(state, M) is Step.EVICTING
+    says(state, before_move=":8080/checkpoint")
+    assert Evict(M) in owed(state)
+
+
 def test_a_pod_that_nobody_makes_again_is_not_evicted_where_it_is_to_be_asked():
     state = given(
         configured("migration", config.MigrationConfig(max_unavailable=0)), node("a"), shape("s"), pod("p", node="a", annotations=BY_ANNOTATION),

@@ -19,20 +19,19 @@ from collections.abc import Callable, Iterable, Iterator
 from restow.contracts import events as e
 from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
-from restow.contracts.times import millis
 from restow.domain import nomination_checks as checks
 from restow.domain import thefts, verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
+from restow.domain.gated import MayRun, expected, is_others
 from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
+from restow.domain.other_schedulers import is_beside as is_beside
 from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import HOLDS_STOLEN, NOT_CHECKED, NOT_CHOSEN, SCHEDULER
 
-FORSAKEN = 300_000
-"""Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
 NAMESPACES = (checks.HOLDS, "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
@@ -46,17 +45,12 @@ PLACEHOLDER = verdicts.PLACEHOLDER
 STOLEN = verdicts.STOLEN
 """Why a slot is lost: its placeholder was preempted, refused by its kubelet, or deleted by somebody."""
 PATIENCE = 10_000
-"""Milliseconds, from its hand-over on, for which others on its node wait for a pod that its scheduler may bind: it binds within one, or not at all."""
+"""Milliseconds for which others on its node wait for a pod that its scheduler may bind: it binds within one, or not at all. They count from when our gate
+is off, however long the pod had to wait for its turn before (RULES G-14)."""
 GONE = verdicts.SLOT_GONE
 """Why a pod is not waited for any more that a slot was handed over to: its scheduler did not bind it there."""
 REFUSED = verdicts.PLACEHOLDER_REFUSED
 """Why a slot is lost: the API will not make its placeholder."""
-
-
-def is_beside(state: Maps, shape: ShapeId) -> bool:
-    """Whether its pods are another scheduler's, and may be moved all the same."""
-    scheduler = state.shapes[shape].scheduler
-    return scheduler in state.migration_config.beside and scheduler not in state.session_config.scheduler_names
 
 
 def another_scheduler(state: Maps, shape: ShapeId) -> str:
@@ -171,15 +165,22 @@ def is_idle(state: Maps, pod: PodUid) -> bool:
 def is_to_land(state: Maps, pod: PodUid) -> bool:
     """Whether a slot was handed over to a pod that still has our gate, or has its placeholder beside it, and it is its turn: one after the other on each
     node, until it is bound. A nomination is charged beside the placeholder that it replaces, so that another one, let go meanwhile, would not fit."""
-    if pod not in state.to_land or not _is_kept(state, pod):
-        return False
-    node = state.placed[pod].node
-    return pod == next(one for one in state.to_land if state.placed[one].node == node and _is_awaited(state, one))
+    return pod in state.to_land and _is_kept(state, pod) and pod == _turns(state, state.placed[pod].node)[state.placed[pod].node]
+
+
+def _turns(state: Maps, node: NodeName | None = None) -> dict[NodeName, PodUid]:
+    """Of each node, or of this one, whose turn it is there."""
+    found: dict[NodeName, PodUid] = {}
+    for pod in state.to_land:
+        where = state.placed[pod].node
+        if where not in found and (node is None or where == node) and _is_awaited(state, pod):
+            found[where] = pod
+    return found
 
 
 def _is_awaited(state: Maps, pod: PodUid) -> bool:
     """Whether the next one on its node waits for it: while it has our gate, and, once its scheduler may bind it, for the moment that this takes."""
-    return _is_kept(state, pod) or state.time < state.placed[pod].at + PATIENCE
+    return _is_kept(state, pod) or state.time < goes_astray(state, pod)
 
 
 def _is_kept(state: Maps, pod: PodUid) -> bool:
@@ -243,7 +244,7 @@ def steps_aside_at(state: Maps, pod: PodUid) -> Millis:
     migration = state.migrations.get(MigrationId(key[1])) if key[0] == GUARD else None
     if migration is None or migration.step in FINAL or migration.back or migration.successor not in state.to_land:
         return Millis(0)
-    return Millis(state.placed[migration.successor].at + PATIENCE)
+    return goes_astray(state, migration.successor)
 
 
 def meets_guard(state: Maps, migration: Migration, others: Iterable[Migration]) -> bool:
@@ -259,51 +260,7 @@ def meets_guard(state: Maps, migration: Migration, others: Iterable[Migration]) 
     )
 
 
-# -- who is waited for ------------------------------------------------------------------------------------------------------
-
-
-MayRun = Callable[[Maps, PodObserved, NodeName], bool]
-"""Whether a pod may run on a node by the node's own rules (`restow.domain.session.beside`)."""
-
-
-def expected(state: Maps, pods: dict[PodUid, None], may_run: MayRun) -> set[PodUid]:
-    """Of these gated pods those that a migration waits for: each waits for one, the first that may follow its pod and may run on its target. (Others may
-    have bound it to other nodes since it was made, as Kueue does.)"""
-    found: set[PodUid] = set()
-    for id in _waiting(state):
-        migration = state.migrations[id]
-        one = next((uid for uid in pods if uid not in found and _may_land(state, state.pods[uid].fact, migration, may_run)), None)
-        if one is not None:
-            found.add(one)
-    return found
-
-
-def gated_by(pod: PodObserved) -> tuple[str, Millis]:
-    """Whose Landing a pod was gated for (its log), and until when that listed its controller; nobody's where it does not say."""
-    log, _, until = pod.annotations.get(GATE, "").partition(" ")
-    try:
-        return log, millis(until)
-    except ValueError:
-        return "", Millis(0)
-
-
-def is_others(state: Maps, pod: PodObserved) -> bool:
-    """Whether another installation on this cluster has it gated, and may still want it. It will not when its entry has been over for a while: either
-    it is away, or its log is lost."""
-    log, until = gated_by(pod)
-    return log not in ("", state.log) and state.time < until + FORSAKEN
-
-
-def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:
-    return not is_others(state, pod) and state.may_follow(pod, migration) and may_run(state, pod, migration.move.target)  # type: ignore[attr-defined]
-
-
-def _waiting(state: Maps) -> Iterator[MigrationId]:
-    """Moves whose pod has gone and whose slot may still be handed over."""
-    armed = [state.migrations[id] for ids in state.armed.values() for id in ids]
-    for migration in sorted(armed, key=lambda m: (m.armed, m.id)):
-        if migration.step not in FINAL and not migration.successor and is_beside(state, migration.shape):
-            yield migration.id
+# -- who was not bound ------------------------------------------------------------------------------------------------------
 
 
 def astray(state: Maps, now: Millis) -> list[PodUid]:
@@ -313,7 +270,8 @@ def astray(state: Maps, now: Millis) -> list[PodUid]:
 
 
 def goes_astray(state: Maps, pod: PodUid) -> Millis:
-    return Millis(state.placed[pod].at + PATIENCE)
+    """Of one that its scheduler may bind."""
+    return Millis(state.to_land[pod] + PATIENCE)
 
 
 def _has_slot(state: Maps, pod: PodUid) -> bool:
@@ -347,12 +305,12 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callabl
     for pod in pods:
         if is_idle(state, pod):
             yield DeletePlaceholder(pod)
-    for pod in state.to_land:
+    for node, pod in _turns(state).items():
         # Also of those who waited for the one before them on their node.
-        if is_to_land(state, pod):
-            yield Land(pod, state.placed[pod].node)
+        if _is_kept(state, pod):
+            yield Land(pod, node)
     if state.gated:
-        wanted = expected(state, state.gated, may_run)
+        wanted = expected(state, may_run)
         for pod in state.gated:
             if pod not in wanted and not owns(pod) and _may_let_go(state, pod):
                 yield LetGo(pod)
@@ -369,7 +327,7 @@ def owed(
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, state.gated, may_run) and not owns(pod)
+            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, may_run) and not owns(pod)
 
 
 def _may_let_go(state: Maps, pod: PodUid) -> bool:

@@ -11,6 +11,7 @@ decided in (`LOG`). Objects of older releases do not; they are ours where this l
 """
 
 from restow.contracts.events import ReservationObserved
+from restow.contracts.ids import ShapeId
 from restow.domain.records import Reservation
 from restow.domain.state_maps import Maps
 
@@ -20,6 +21,12 @@ UNNAMED = "default-scheduler"
 """What a template is for that names no scheduler."""
 OTHER_SCHEDULER = "OtherScheduler"
 """Why nothing is held any more for a Reservation that was ours."""
+
+
+def is_beside(state: Maps, shape: ShapeId) -> bool:
+    """Whether its pods are another scheduler's, and may be moved all the same."""
+    scheduler = state.shapes[shape].scheduler
+    return scheduler in state.migration_config.beside and scheduler not in state.session_config.scheduler_names
 
 
 def other_log(state: Maps, fact: ReservationObserved) -> str:

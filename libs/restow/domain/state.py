@@ -99,7 +99,9 @@ class ClusterState(Charges):
             self.drop(self.gated, pod)
             self.drop(self.passed, pod)
         if ours_to_land and pod in self.placed and known is not None and known.live.node is None and not known.live.deleting:
-            self.put(self.to_land, pod, None)
+            since = Millis(0) if known.fact.landing else self.to_land.get(pod) or self.time
+            if self.to_land.get(pod) != since:
+                self.put(self.to_land, pod, since)
         else:
             self.drop(self.to_land, pod)
 

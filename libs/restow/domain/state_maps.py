@@ -246,8 +246,8 @@ class Maps:
     """Of these, owners of Reservations who get nothing of them."""
     owner_gates: dict[ReservationUid, Millis] = stored(dict)
     """Reservations whose owners the API gates, and until when; 0 where it is to let go of that."""
-    to_land: dict[PodUid, None] = stored(dict)
-    """Pods of other schedulers to which a slot was handed over, and which are not bound."""
+    to_land: dict[PodUid, Millis] = stored(dict)
+    """Pods of other schedulers to which a slot was handed over, and which are not bound; and since when they may be, 0 while our gate is on them."""
 
     plans: dict[PlanId, Plan] = stored(dict)
     migrations: dict[MigrationId, Migration] = stored(dict)

@@ -60,6 +60,8 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
         return ended("PodChanged")
     if state.lineage(pod) != migration.lineage:
         return ended("OwnerChanged")
+    if migration.step is Step.EVICTING and is_asked(state, pod) and not _agreed(state, migration):
+        return NOT_ASKED, "its workload is to be asked before a move since its eviction was decided"
     as_gang = is_of_gang(state, migration)
     if as_gang and migration.step in (Step.EVICTING, Step.ABORTING):
         # What begins to start again is at work on its pods.
@@ -67,6 +69,11 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
     else:
         word, _, why = (unmovable(state, migration.move.pod, as_gang) or not_admitted(state, migration.move.pod)).partition(": ")
     return (word, why) if word else None
+
+
+def _agreed(state: ClusterState, migration: Migration) -> bool:
+    known = state.consents.get(migration.id)
+    return known is not None and known.given > 0
 
 
 def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:

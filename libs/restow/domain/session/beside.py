@@ -3,7 +3,8 @@ keeps from that scheduler, and nothing else."""
 
 from restow.contracts.events import PodLetGo, PodObserved
 from restow.contracts.ids import NodeName
-from restow.domain.beside import is_kept_from, is_others
+from restow.domain.beside import is_kept_from
+from restow.domain.gated import is_others
 from restow.domain.predicates import switches, why_not
 from restow.domain.reservation.beside import owns
 from restow.domain.session.jobs import single
