@@ -24,8 +24,8 @@ from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
-from restow.domain.migration.landing import Landings
 from restow.domain.migration.search import within
+from restow.domain.migration.targets import Landings
 from restow.domain.state import ClusterState
 
 PLANNER = "policy"

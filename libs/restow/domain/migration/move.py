@@ -10,7 +10,7 @@ from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration import holds
-from restow.domain.migration.landing import stand_in
+from restow.domain.migration.targets import stand_in
 from restow.domain.node_table import vector_of
 from restow.domain.resources import canonical_resource
 from restow.domain.session.session import Session

@@ -15,8 +15,8 @@ from restow.domain.decider import Rejected
 from restow.domain.disruption import not_admitted
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.groups import UPSTREAM, Group, named
-from restow.domain.migration.landing import Landings, stays
 from restow.domain.migration.move import PLANNER, TRIGGER
+from restow.domain.migration.targets import Landings, stays
 from restow.domain.movable import starts_again
 from restow.domain.pod_controllers import GANG, MOVABLE
 from restow.domain.protection import Budgets

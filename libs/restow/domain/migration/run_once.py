@@ -17,7 +17,7 @@ from restow.domain.descheduling.framework import Eviction, Turn
 from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run
 from restow.domain.descheduling.model import Policy
 from restow.domain.fold import apply
-from restow.domain.migration.landing import NO_SLOT, Landings, needs_hold
+from restow.domain.migration.targets import NO_SLOT, Landings, needs_hold
 from restow.domain.migration.warnings import warnings
 from restow.domain.state import ClusterState
 
