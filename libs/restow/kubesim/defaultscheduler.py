@@ -268,7 +268,7 @@ class DefaultScheduler:
     def _bind(self, pod: Obj, node: str) -> None:
         """What POST pods/binding does, in one write."""
         self._select(pod, node)
-        status = dict(pod.get("status") or {})
+        status = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
         kept = [c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"]
         status["conditions"] = set_condition(kept, "PodScheduled", "True", "", "", self.store.now(), lastProbeTime=None)
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}

@@ -79,7 +79,8 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     pod_meta = dict(pod["metadata"])
     if annotations:
         pod_meta["annotations"] = {**(pod_meta.get("annotations") or {}), **annotations}
-    status = dict(pod.get("status") or {})
+    # Feature gate ClearingNominatedNodeNameAfterBinding, on by default: the nomination has served.
+    status = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
     conditions = [dict(item) for item in status.get("conditions", ()) if item.get("type") != "PodScheduled"]
     scheduled = {
         "type": "PodScheduled",

@@ -161,6 +161,16 @@ async def test_binding(api: Api, ns: str) -> None:
     assert conditions["PodScheduled"] == "True"
 
 
+async def test_a_binding_ends_a_nomination(api: Api, ns: str) -> None:
+    """KS-135"""
+    path = f"/api/v1/namespaces/{ns}/pods"
+    await api.ok("POST", path, pod("a"))
+    await api.ok("PATCH", f"{path}/a/status", {"status": {"nominatedNodeName": "n2"}}, media=MERGE)
+    assert (await api.ok("GET", f"{path}/a"))["status"]["nominatedNodeName"] == "n2"
+    await api.ok("POST", f"{path}/a/binding", binding("a", "n1"))
+    assert "nominatedNodeName" not in (await api.ok("GET", f"{path}/a"))["status"]
+
+
 async def test_bound_pods_cannot_be_bound(api: Api, ns: str) -> None:
     """KS-131"""
     path = f"/api/v1/namespaces/{ns}/pods"
