@@ -284,6 +284,16 @@ def test_one_pod_is_moved_and_followed(restow, descheduler):
     assert result.exit_code == 0
 
 
+def test_a_workload_that_is_asked_is_told_once_and_until_when(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
+    asked = {"asked": "2026-01-01T00:05:00.000Z", "way": "annotation"}
+    lines = [at(1, "held"), at(1, "held", **asked), at(1, "held", **asked), at(1, "held", asked="", way=""), at(1, "landed")]
+    descheduler.lines = [line("done" if one["step"] == "landed" else "moving", one, waves=1) for one in lines]
+    said = restow("migrate", "pod/shop/web-1", "--descheduler", descheduler.url).output
+    assert said.count("asked") == 1
+    assert "  00:00:01  asked        the workload of shop/web-1 (annotation); it has until 2026-01-01T00:05:00Z\n" in said
+
+
 def test_a_pod_that_stays_is_exit_code_1_with_the_reason(restow, descheduler):
     descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
     descheduler.lines = [line("done", at(1, "failed", reason="Budget", message="one must stay."), waves=1)]

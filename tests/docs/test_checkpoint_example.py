@@ -44,4 +44,6 @@ def of_these_pods(text: str) -> list[str]:
     text = re.sub(r"^ *\d+ +[\d:.]+ +migration", "migration", text, flags=re.M)
     text = re.sub(r"T[\d:.]+Z", "T", re.sub(r"\d{4}-\d\d-\d\dT", "T", text))
     text = re.sub(r"advance ← \S+", "advance", text)
+    # Who answers at once may have done so before anybody hears that it was asked.
+    text = re.sub(r"^.* asked +the workload of default/trainer .*\n", "", text, flags=re.M)
     return plain(text.replace("\nup;", " up;").replace("warming up;", "warming\nup;"))

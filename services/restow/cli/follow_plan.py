@@ -1,5 +1,5 @@
-"""A plan, or all of one policy, while it is carried out: one line for each wave that begins and for each move that ends, and on a
-terminal a last line that counts. Ctrl-C ends the looking, not the plan."""
+"""A plan, or all of one policy, while it is carried out: one line for each wave that begins, for each workload that is asked and for each move that ends,
+and on a terminal a last line that counts. Ctrl-C ends the looking, not the plan."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _follow(lines: Iterable[dict[str, Any]], shown: _Shown, again: str) -> Outco
             plan = line["plan"]["plan"]
             outcome.plans.pop(plan, None)
             outcome.plans[plan] = line["plan"]
-            changed = [m for m in line["migrations"] if outcome.migrations.get(m["id"], {}).get("step") != m["step"]]
+            changed = [m for m in line["migrations"] if _news(outcome.migrations.get(m["id"], {})) != _news(m)]
             outcome.migrations.update((m["id"], m) for m in line["migrations"])
             shown.line(outcome, changed)
     except KeyboardInterrupt:
@@ -96,6 +96,11 @@ def _follow(lines: Iterable[dict[str, Any]], shown: _Shown, again: str) -> Outco
         click.echo()
         said(again)
     return outcome
+
+
+def _news(one: Mapping[str, Any]) -> tuple[str, str]:
+    """What is told when it changes. A descheduler of an earlier release does not say who is asked."""
+    return one.get("step", ""), one.get("asked", "")
 
 
 class _Shown:
@@ -116,6 +121,9 @@ class _Shown:
             if one["step"] in OVER:
                 self._clear()
                 _ended(one)
+            elif one.get("asked"):
+                self._clear()
+                _asked(one)
         plan = outcome.plan
         if (cancelled := plan.get("cancelled")) and plan["plan"] not in self._cancelled:
             self._cancelled.add(plan["plan"])
@@ -156,6 +164,10 @@ class _Shown:
 
     def end(self) -> None:
         self._clear()
+
+
+def _asked(one: Mapping[str, Any]) -> None:
+    _row(f"  {_at(one)}  ", f"{'asked':<13}", f"the workload of {one['namespace']}/{one['name']} ({one['way']}); it has until {one['asked'][:19]}Z")
 
 
 def _ended(one: Mapping[str, Any]) -> None:

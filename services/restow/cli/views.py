@@ -299,12 +299,17 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
     beside = (m["beside"] or {}).get("stage", "-")
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, span(now - millis(m["since"])), _reason(m))
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], beside, span(now - millis(m["since"])), _reason(m, now))
 
 
-def _reason(m: dict[str, Any]) -> str:
-    """Why it ended, or whose word it waits for."""
-    return m["reason"] or (f"asked, until {m['asked'][:19]}" if m["asked"] else "-")
+def _moment(text: str, now: Millis) -> str:
+    """Of the present day, in UTC, the time alone."""
+    return text[11:19] if text[:10] == rfc3339(now)[:10] else text[:16].replace("T", " ")
+
+
+def _reason(m: dict[str, Any], now: Millis) -> str:
+    """Why it ended, or until when the word of its workload is waited for."""
+    return m["reason"] or (f"asked, until {_moment(m['asked'], now)}" if m["asked"] else "-")
 
 
 def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
@@ -314,7 +319,7 @@ def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
     successor = beside.get("successor", "-") + (f" on {beside['bound']}" if beside.get("bound") else "")
     told = m["message"] or m["waits"] or beside.get("message", "") or "-"
     parts = (beside.get("scheduler", "-"), placeholder, gated, successor, beside.get("stage", "-"))
-    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], *parts, m["since"][:19], _reason(m), told)
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], *parts, m["since"][:19], _reason(m, now), told)
 
 
 def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
@@ -325,7 +330,7 @@ def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
     rest = p["moves"] - gone - done
     # Of a whole policy each plan is one plugin's.
     by = p["plugin"] if p["planner"] == "policy" else p["planner"]
-    return (p["plan"], p["phase"], p["trigger"], by, p["moves"], done, gone, rest, p["at"][:19], why)
+    return (p["plan"], p["phase"], p["trigger"], by, p["moves"], done, gone, rest, _moment(p["at"], now), why)
 
 
 Columns = tuple[tuple[str, ...], Callable[[dict[str, Any], Millis], tuple], tuple[str, ...], tuple[str, ...]]

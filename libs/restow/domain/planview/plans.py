@@ -21,7 +21,8 @@ UNKNOWN = "unknown"
 
 
 class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
-    """`step` is the saga's, `unknown` where there is none. Times in RFC 3339, empty for none."""
+    """`step` is the saga's, `unknown` where there is none. Times in RFC 3339, empty for none. `asked`: until when the word of its workload is
+    waited for; `way`: how it was asked."""
 
     id: MigrationId
     plan: PlanId
@@ -39,6 +40,8 @@ class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     after: tuple[MigrationId, ...] = ()
+    asked: str = ""
+    way: str = ""
 
     @property
     def over(self) -> bool:
@@ -166,7 +169,13 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
         record.reason,
         record.message,
         before(move),
+        *_asked(state, record.id),
     )
+
+
+def _asked(state: ClusterState, id: MigrationId) -> tuple[str, str]:
+    known = state.consents.get(id)
+    return (rfc3339(known.deadline), known.way) if known is not None and not known.given else ("", "")
 
 
 def _name(state: ClusterState, uid: PodUid) -> str:
