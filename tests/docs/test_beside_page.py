@@ -13,10 +13,11 @@ from restow.descheduler.policy import read
 PAGE = ROOT / "docs" / "beside.md"
 
 
-def test_the_policy_that_it_shows_is_the_one_that_its_commands_use():
-    (shown,) = blocks(PAGE, "yaml")
-    assert shown == (ROOT / "docs" / "beside" / "policy.yaml").read_text()
-    assert read(yaml.safe_load(shown)).beside == ("default-scheduler",)
+def test_the_policies_that_it_shows_are_those_that_its_commands_name():
+    for shown, name in zip(blocks(PAGE, "yaml"), ("policy", "plans"), strict=True):
+        assert shown == (ROOT / "docs" / "beside" / f"{name}.yaml").read_text()
+        policy = read(yaml.safe_load(shown))
+        assert (policy.beside, policy.defragmentation is not None) == (("default-scheduler",), name == "plans")
 
 
 def test_its_rights_are_those_that_are_shipped():

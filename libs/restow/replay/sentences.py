@@ -116,6 +116,8 @@ def _troubled(v: e.PodTroubled, names: Names) -> str:
     return f"{_named(names, v.pod)}: {'; '.join(parts) or 'nothing out of the ordinary'}"
 
 
+_COLLECTED = {"Orphaned": "the move or plan that it was for is over", "Retention": "it has ended long enough ago"}
+
 _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.PodObserved: lambda v, n: f"pod {v.namespace}/{v.name} is seen: {_pod_live(v, n)}",
     e.PodChanged: lambda v, n: f"{_named(n, v.pod)} is {_pod_live(v, n)}",
@@ -204,7 +206,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.TurningBack: lambda v, n: f"{v.migration}: goes back to where it was, capacity is held there again: {v.reason}: {v.message}".rstrip(": "),
     e.Removed: lambda v, n: f"{v.migration}: the pod is evicted; nothing was held for it",
     e.Expired: lambda v, n: f"reservation {_named(n, v.reservation)} is past its time",
-    e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {v.reason}",
+    e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {_COLLECTED.get(v.reason, v.reason)}",
     e.SnapshotTaken: lambda v, n: f"a snapshot as of {v.seq} is stored, {v.size} bytes",
     e.Archived: lambda v, n: f"{v.first} to {v.last} are archived in {v.file}",
     e.Truncated: lambda v, n: f"everything up to {v.upto} may be dropped from the log",

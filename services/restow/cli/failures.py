@@ -56,7 +56,7 @@ def failure_of(error: Exception) -> Failure:
         text = str(error) or "the broker did not answer in time"
         return Failure(text, UNREACHABLE)
     if isinstance(error, Ambiguous):
-        rows = [f"  {s.path}   {s.id}" for s in error.candidates]
+        rows = [f"  {s.path}   {s.id}{'   gone' * bool(s.gone)}" for s in error.candidates]
         return Failure(f"{error}; choose one:\n" + "\n".join(rows[:20]), UNUSABLE)
     if isinstance(error, LogError | ReplayError | NotFound | PointError):
         return Failure(str(error), UNUSABLE)

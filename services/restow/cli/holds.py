@@ -116,11 +116,11 @@ def _nodes_of(r: dict[str, Any]) -> list[str]:
 
 
 def _ends(r: dict[str, Any], now: Millis) -> str:
-    """Of one that has ended otherwise its time says nothing any more."""
+    """Of one that has ended otherwise its time says nothing any more, and of one that is not accepted yet nobody has worked it out."""
     if r["foreign"] or r["phase"] == "Succeeded" or (r["phase"] == "Failed" and r["reason"] != "Expired"):
         return "-"
     if not r["expires"]:
-        return "never"
+        return "never" if r["minAvailable"] else "-"
     at = millis(r["expires"])
     return when(at, now) if at > now and r["reason"] != "Expired" else f"expired {when(min(at, now), now)}"
 

@@ -58,7 +58,7 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
         kube=kube,
     )
     try:
-        asyncio.run(_run(stack, 0 if node_files or kube else nodes, console))
+        asyncio.run(_run(stack, 0 if node_files or kube else nodes, console, defragments=policy_file is None))
     except StackRefused as error:
         raise Failure(str(error), UNUSABLE) from None
     except StackError as error:
@@ -79,7 +79,7 @@ def _check_outside(kube: str, creates: bool) -> None:
         raise click.UsageError(f"--kube is {kube!r}; allowed: {allowed}")
 
 
-async def _run(stack: Stack, nodes: int, console: Console) -> None:
+async def _run(stack: Stack, nodes: int, console: Console, *, defragments: bool) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -94,7 +94,7 @@ async def _run(stack: Stack, nodes: int, console: Console) -> None:
             starting.result()
             if stack.rescued is not None:
                 background.say_saved(stack.rescued, console, of=" of the stack before, which was killed,")
-            _greet(stack, nodes, console)
+            _greet(stack, nodes, console, defragments=defragments)
             assert stack.failed is not None
             ends: list[asyncio.Future[Any]] = [stack.failed, stopping]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -119,11 +119,12 @@ async def _start(stack: Stack, nodes: int) -> None:
             await together(partial(api.create, "/api/v1/nodes", build_node(s, number=i)) for i, s in enumerate(shapes))
 
 
-def _greet(stack: Stack, nodes: int, console: Console) -> None:
+def _greet(stack: Stack, nodes: int, console: Console, *, defragments: bool) -> None:
+    """`defragments`: the policy is the stack's own. Another one may not have the plugin."""
     console.print(f"[bold green]Restow is up[/] with {nodes} simulated nodes. Ctrl-C stops it." if nodes else "[bold green]Restow is up[/]. Ctrl-C stops it.")
     rows = (
         ("Kubernetes", f"kubectl {'--server' if stack.kube.startswith('http') else '--kubeconfig'} {stack.kube} get nodes"),
-        ("Restow", "restow get nodes · restow log tail -f · restow defrag --dry-run"),
+        ("Restow", f"restow get nodes · restow log tail -f · restow {'defrag --dry-run' if defragments else 'get plans'}"),
         ("broker", stack.address),
         ("logs", str(stack.folder / "logs")),
     )

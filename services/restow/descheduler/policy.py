@@ -39,6 +39,7 @@ def read(said: Any) -> Config:
     for key in NOT_HERE:
         if key in own:
             raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
+    _known(own, "$.restow", tuple(key for key in MigrationConfig.__struct_encode_fields__ if key not in NOT_HERE))
     own |= _with_hooks(own)
     config = convert(MigrationConfig, own, "$.restow")
     config = _configured(config, _policy({key: value for key, value in document.items() if key != "restow"}))

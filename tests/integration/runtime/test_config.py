@@ -206,6 +206,15 @@ def upstream(plugin="PodLifeTime", point="deschedule", args=None, name="u", evic
 OURS = POLICY["profiles"][0]
 
 
+def test_an_unknown_key_of_restow_is_refused_with_the_keys_that_a_policy_may_have():
+    with pytest.raises(BadConfig) as refused:
+        policy.read(POLICY | {"restow": {"besides": ["default-scheduler"]}})
+    said, allowed = str(refused.value).split("; allowed: ")
+    assert said == "$.restow.besides: unknown"
+    assert {"beside", "interval", "maxMoves"} <= set(allowed.split(", "))
+    assert not set(policy.NOT_HERE) & set(allowed.split(", "))
+
+
 def test_a_policy_with_defragmentation_alone_brings_its_filters_and_limits():
     evictor = {"name": "DefaultEvictor", "args": {"minReplicas": 2}}
     limits = {"nodeSelector": "pool=a", "maxNoOfPodsToEvictPerNode": 1, "maxNoOfPodsToEvictPerNamespace": 2, "maxNoOfPodsToEvictTotal": 0}

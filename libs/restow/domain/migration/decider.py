@@ -148,7 +148,7 @@ def plan_id(now: Millis) -> PlanId:
 def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str, steps: int) -> e.Planned:
     config = state.migration_config
     if config.defragmentation is None:
-        raise Rejected("defragment: the plugin is not configured; allowed: after enabling Defragmentation in the policy")
+        raise Rejected("defragment: the policy does not enable Defragmentation; allowed: with a policy that does (plugins.balance.enabled of a profile)")
     if plan in state.plans:
         raise Rejected(f"defragment: plan {plan!r} exists already; allowed: a fresh id")
     try:

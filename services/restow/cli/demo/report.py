@@ -1,5 +1,7 @@
 """The report at the end, and whether every promise was kept."""
 
+import shutil
+import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -148,6 +150,9 @@ def show(console: Console, outcome: Outcome) -> None:
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome.seconds.items())
     console.print(f"{outcome.events} events in the log; {times}", style="dim", highlight=False)
     if outcome.log:
-        console.print(f"the log: restow verify {outcome.log} · restow why --log {outcome.log} <pod>", style="dim", highlight=False, soft_wrap=True)
+        # `make demo` runs it where nobody has put it on the PATH.
+        restow = "restow" if shutil.which("restow") else sys.argv[0]
+        console.print(f"the log: {restow} verify {outcome.log}", style="dim", highlight=False, soft_wrap=True)
+        console.print(f"         {restow} why --log {outcome.log} POD", style="dim", highlight=False, soft_wrap=True)
     for promise in outcome.broken:
         console.print(f"[bold red]broken promise:[/] {promise}", highlight=False)

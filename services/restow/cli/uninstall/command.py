@@ -74,7 +74,7 @@ def _ask(found: list[Done]) -> None:
     """Raises Failure where nobody can be asked."""
     counts = Counter((one.action, one.kind) for one in found)
     for (action, kind), count in counts.items():
-        click.echo(f"{_WOULD[action]} {count:>4} {kind}", err=True)
+        click.echo(f"{_WOULD[action]:<12} {count:>4} {kind}", err=True)
     _warn(found)
     if not sys.stdin.isatty():
         raise Failure("nobody can be asked here; allowed: --yes, or --dry-run to see each object", UNUSABLE)
@@ -84,7 +84,7 @@ def _ask(found: list[Done]) -> None:
 def _warn(found: list[Done]) -> None:
     for one in found:
         if one.action == "keep":
-            click.echo(plain(f"keeps {one.named}: {one.why} (--with-reservations does that)"), err=True)
+            click.echo(plain(f"would keep {one.named}: {one.why} (--with-reservations does that)"), err=True)
 
 
 def _show(found: list[Done], words: dict[str, str]) -> None:
