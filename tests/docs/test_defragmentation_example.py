@@ -38,6 +38,7 @@ def plain(text: str) -> list[str]:
         (r"\b\d\d:\d\d:\d\d\b", "TIME"),
         (r"in \d+\.\d s", "in N s"),
         (r"in \d+ steps", "in N steps"),
+        (r" deleted from \S+ namespace", " deleted"),  # kubectl 1.34 and newer
         (r" +", " "),
     ):
         text = re.sub(pattern, word, text)
