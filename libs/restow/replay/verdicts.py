@@ -12,6 +12,7 @@ from restow.domain import migration
 from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.cores import cpuset
+from restow.domain.evolve import bounces
 from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.other_schedulers import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
@@ -47,6 +48,8 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
             say(tried)
         answer.verdict += stranger_lines(state, PodUid(uid))
+        if said := bounces.told(state, state.lineage(observed)):
+            say(said)
     if answer.choice is not None:
         say(choice_line(answer.choice))
     answer.verdict += move_lines(state, uid, story.migrations)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid, ShapeId
+from restow.contracts.times import rfc3339
 from restow.domain.beside import is_beside
 from restow.domain.movable import busy
 from restow.domain.records import EVERYWHERE, Disturbed, Left, LeftAlone, Migration
@@ -165,6 +166,15 @@ def forget(state: ClusterState) -> None:
         state.drop(alone, key)
     while len(alone) > KEEP:
         state.drop(alone, next(iter(alone)))
+
+
+def told(state: ClusterState, lineage: str) -> str:
+    """That a workload is left alone because somebody else disturbs its moves, and until when; empty where it is not."""
+    known, why = state.left_alone.get((lineage, EVERYWHERE)), state.disturbed.get(lineage)
+    if known is None:
+        return ""
+    until = rfc3339(Millis(known.since + _how_long(known.times, EVERYWHERE)))
+    return f"somebody else has disturbed the moves of its workload {known.times} times in a row{f' ({why.reason})' if why else ''}: it is left alone at least until {until}"
 
 
 def _how_long(times: int, node: NodeName) -> int:
