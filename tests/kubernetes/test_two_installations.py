@@ -249,7 +249,7 @@ async def test_two_that_move_on_the_same_nodes_at_once_land_or_roll_back_and_tou
     assert audit.strange(SECOND, logs[1], THEIRS) == []
     assert lost == []
     went = [sum(one["step"] == "landed" for one in theirs) for theirs in moves]
-    assert min(went) >= 10, "too few to say anything"
+    assert min(went) >= 5, "too few to say anything"
     for letter in "ab":
         for i in range(SETS):
             await world.running(f"{letter}{i}", REPLICAS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from restow.domain import node_devices
+from restow.domain import usable_devices
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.node_table import ChargedAs, vector_of
 from restow.domain.state import ClusterState, is_sociable
@@ -76,7 +76,7 @@ def _used(state: ClusterState) -> None:
     for row in table.seats.vacant:
         state.changed_rows.append(row)
     for name in state.nodes:
-        node_devices.set_node(state, name)
+        usable_devices.set_node(state, name)
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
     for uid, charge in state.charges.items():

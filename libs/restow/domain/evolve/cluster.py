@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, PodUid, ShapeId
 from restow.contracts.values import PodShape
-from restow.domain import groups, node_devices
+from restow.domain import groups, usable_devices
 from restow.domain.beside import GUARD, STOLEN, has_fallen, named_slot
 from restow.domain.evolve import bounces, demand_slots, rejections
 from restow.domain.evolve.objects import more_may_go
@@ -31,7 +31,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     if event.marks or (known is not None and known.marks) or event.name in state.emptied:
         state.touched.nodes[event.name] = None
     state.put(state.nodes, event.name, event)
-    node_devices.set_node(state, event.name)
+    usable_devices.set_node(state, event.name)
     rejections.changed_on(state, event.name)
     state.capacity_epoch += 1
     housed = [pod for pod, node in state.homeless.items() if node == event.name]

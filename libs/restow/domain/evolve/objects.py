@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain import node_devices
+from restow.domain import usable_devices
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 
@@ -190,7 +190,7 @@ def device_gone(state: ClusterState, event: e.DeviceGone) -> None:
 def _other_devices(state: ClusterState, name: NodeName) -> None:
     """Who is promised a device that has failed waits for another one, and others may have those that are there again."""
     if name in state.nodes:
-        node_devices.set_node(state, name)
+        usable_devices.set_node(state, name)
         state.squeeze(name)
         state.top_up(name)
 

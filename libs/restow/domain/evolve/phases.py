@@ -13,6 +13,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
 from restow.domain.records import PhaseSince, Reservation, SlotPhase, Tally
 from restow.domain.records import ReservationPhase as P
+from restow.domain.reservation.allocate_once import is_shared
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import BESIDE, PLACEHOLDER, explained
 
@@ -125,11 +126,6 @@ def _how_far(state: ClusterState, record: Reservation, tally: Tally) -> str:
     if tally.total < 2:
         return " before a pod took it" if tally.total else ""
     return f" with {tally.used} of {tally.total} slots handed over"
-
-
-def is_shared(record: Reservation) -> bool:
-    """Whether many pods use one slot of it."""
-    return record.spec is not None and not record.spec.allocate_once
 
 
 def users(state: ClusterState, uid: ReservationUid) -> int:

@@ -30,6 +30,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
+from restow.domain.reservation.allocate_once import is_once
 from restow.domain.resources import GPU_MILLI
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState, Under
@@ -190,7 +191,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     wanted = state.vectors[pod.shape].items
     takes = event.devices or of_hold(state.shapes[pod.shape].devices, slot.capacity.held_devices)
     items, devices, cores = taken_of(slot.capacity, wanted, takes, event.cores, state.table.columns.get(GPU_MILLI))
-    if record.spec is None or record.spec.allocate_once:
+    if is_once(record):
         state.vacate(key, slot)
         # What was allocated is remembered longer than the pod is there (RULES 004-1).
         capacity = Capacity(items, devices=devices, cores=cores)

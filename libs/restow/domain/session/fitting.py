@@ -16,8 +16,8 @@ from restow.domain.session.hold_offers import Offers
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.journal import Journal
 from restow.domain.session.node_snapshot import NodeSnapshot
+from restow.domain.session.one_reusable_per_node import OneReusablePerNode
 from restow.domain.session.placer import Placer
-from restow.domain.session.reusable import OneReusablePerNode
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 

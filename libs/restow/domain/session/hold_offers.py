@@ -12,6 +12,7 @@ from restow.contracts.ids import PodUid, ReservationUid
 from restow.domain.allocations import Taken, after, taken_of
 from restow.domain.groups import Group, group_of
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
+from restow.domain.reservation.allocate_once import is_once
 from restow.domain.reservation.hold_index import HoldIndex, Rank, ReservationClass
 from restow.domain.reservation.owner_matching import by_spec, counts_match, is_migration_hold
 from restow.domain.reservation.reservation_affinity import Wish, closed, ignores, wish_of
@@ -159,8 +160,7 @@ class Offers:
 
     def is_once(self, key: SlotKey) -> bool:
         """Whether the first pod that takes of it ends it, however little that is."""
-        spec = self._state.reservations[key[0]].spec
-        return spec is None or spec.allocate_once
+        return is_once(self._state.reservations[key[0]])
 
     def is_held(self, key: SlotKey) -> bool:
         """Whether the slot is held, and this session has not handed it over."""

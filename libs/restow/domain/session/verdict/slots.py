@@ -14,7 +14,7 @@ from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import Job
-from restow.domain.session.reusable import OneReusablePerNode
+from restow.domain.session.one_reusable_per_node import OneReusablePerNode
 from restow.domain.session.session import Session
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened

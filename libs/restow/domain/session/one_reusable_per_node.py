@@ -8,6 +8,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, ShapeId
 from restow.domain.records import Reservation
+from restow.domain.reservation.allocate_once import is_shared
 from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
@@ -50,7 +51,7 @@ class OneReusablePerNode(Filter):
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self.active = any(_reusable(state.reservations[uid]) for uid, _ in (*state.slot_queue, *state.resizes))
+        self.active = any(is_shared(state.reservations[uid]) for uid, _ in (*state.slot_queue, *state.resizes))
         self._there: dict[_Class, _There] = {}
         """By class, once it has been asked for; with what this session has placed."""
 
@@ -75,7 +76,7 @@ class OneReusablePerNode(Filter):
         for uid, name in known.all if known is not None else ():
             slot = state.slots[uid][name]
             row = state.table.rows.get(slot.node)
-            if row is not None and slot.shape == reservation_class[1] and _reusable(state.reservations[uid]):
+            if row is not None and slot.shape == reservation_class[1] and is_shared(state.reservations[uid]):
                 there.add(uid, row)
         return there
 
@@ -92,7 +93,7 @@ class OneReusablePerNode(Filter):
 
     def _record(self, pod: PodObserved) -> Reservation | None:
         record = self._state.reservations.get(_uid(pod))
-        return record if record is not None and _reusable(record) else None
+        return record if record is not None and is_shared(record) else None
 
     def _class(self, pod: PodObserved) -> _Class:
         known = HoldIndex.of(self._state).class_of(_uid(pod))
@@ -102,7 +103,3 @@ class OneReusablePerNode(Filter):
 def _uid(pod: PodObserved) -> ReservationUid:
     """Of the Reservation whose slot this is (`occupants.as_pod`); no pod has such a name."""
     return ReservationUid(pod.pod.rpartition("/")[0])
-
-
-def _reusable(record: Reservation) -> bool:
-    return record.spec is not None and not record.spec.allocate_once
