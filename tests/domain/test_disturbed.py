@@ -8,7 +8,7 @@ from domain.test_beside import world
 from restow.contracts import events as e
 from restow.contracts.events import WorkloadObserved
 from restow.contracts.times import rfc3339
-from restow.domain.evolve.bounces import ONE_INCIDENT, SOON, TAKEN_AWAY, told
+from restow.domain.evolve.bounces import ONE_INCIDENT, SOON, TAKEN_AWAY, disturbance
 from restow.domain.movable import unmovable
 from restow.domain.records import EVERYWHERE
 from restow.domain.verdicts import DISTURBED
@@ -69,7 +69,7 @@ def test_pods_that_somebody_deletes_while_slots_are_held_for_them_are_a_finding_
     last = deleted_meanwhile(state, "y", following, APART)
     assert found(state, APART) == [e.Bounced(LINEAGE, EVERYWHERE, 2, "PodGone")]
     assert unmovable(state, last).startswith(DISTURBED)
-    assert told(state, LINEAGE) == f"somebody else has disturbed the moves of its workload 2 times in a row (PodGone): it is left alone at least until {rfc3339(NOW + APART + SOON)}"
+    assert disturbance(state, LINEAGE) == f"somebody else has disturbed the moves of its workload 2 times in a row (PodGone): it is left alone at least until {rfc3339(NOW + APART + SOON)}"
 
 
 def test_what_its_controller_asked_for_is_nobody_elses_doing():

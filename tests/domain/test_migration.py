@@ -604,7 +604,7 @@ def test_a_plan_without_moves_is_logged_with_the_reasons():
 
 
 def test_without_the_plugin_or_with_a_known_plan_or_bad_arguments_it_is_rejected():
-    with pytest.raises(Rejected, match="not configured"):
+    with pytest.raises(Rejected, match="does not enable Defragmentation"):
         when(sparse(config.MigrationConfig()), decider, c.Defragment(NOW, "api", "now"))
     state = sparse(config.MigrationConfig(defragmentation=ARGS))
     run(state, decider, c.Defragment(NOW, "api", "now"))

@@ -34,7 +34,8 @@ from kubesim.conformance.harness import MERGE, Api
 
 from restow.cli.embedded import configs
 from restow.contracts.times import millis, rfc3339
-from restow.domain.beside import FORSAKEN, GATE
+from restow.domain.beside import GATE
+from restow.domain.gated import FORSAKEN
 from restow.domain.leftovers import GRACE, LONG, removable
 from restow.domain.other_schedulers import LOG
 from restow.domain.state import ClusterState

@@ -178,7 +178,7 @@ class HeldCapacity(Slots):
         a nomination."""
         if not cores:
             return ()
-        taken = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores if not self._has_drawn(pod, key, core)}
+        taken = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores if not self._has_allocated(pod, key, core)}
         taken |= self.held_cores(node, key)
         taken.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].capacity.cores)
         return tuple(core for core in cores if core not in taken)
@@ -192,7 +192,7 @@ class HeldCapacity(Slots):
         request = self.shapes[slot.shape].cores
         return request is not None and len(slot.cores) < request.count
 
-    def _has_drawn(self, pod: PodUid, key: SlotKey, core: int) -> bool:
+    def _has_allocated(self, pod: PodUid, key: SlotKey, core: int) -> bool:
         allocation = self.allocations.get(pod)
         return allocation is not None and (allocation.reservation, allocation.slot) == key and core in allocation.cores
 

@@ -48,7 +48,7 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
             say(tried)
         answer.verdict += stranger_lines(state, PodUid(uid))
-        if said := bounces.told(state, state.lineage(observed)):
+        if said := bounces.disturbance(state, state.lineage(observed)):
             say(said)
     if answer.choice is not None:
         say(choice_line(answer.choice))

@@ -22,6 +22,7 @@ _HERE = Path("tests") / "simulation" / "__main__.py"
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes at once.  [default: 2]")
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of each cluster.  [default: drawn, 3 to 50]")
 @click.option("--play", type=click.FloatRange(0), metavar="M", help="Minutes of users and faults in each run.  [default: drawn, 1 to 3]")
+@click.option("--beside", is_flag=True, help="Move pods of the stock scheduler in every run.  [default: in one of twenty]")
 @click.option("--tape", metavar="FILE", help="Run this plan, written by --shrink, instead of a seed's.")
 @click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Stop at this commit and write the log to a file.")
 @click.option("--shrink", is_flag=True, help="Shrink the plan of a broken seed as long as the same promise breaks.")

@@ -168,7 +168,7 @@ def forget(state: ClusterState) -> None:
         state.drop(alone, next(iter(alone)))
 
 
-def told(state: ClusterState, lineage: str) -> str:
+def disturbance(state: ClusterState, lineage: str) -> str:
     """That a workload is left alone because somebody else disturbs its moves, and until when; empty where it is not."""
     known, why = state.left_alone.get((lineage, EVERYWHERE)), state.disturbed.get(lineage)
     if known is None:
