@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from restow.contracts import events as e
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.fragmentation import packing
+from restow.domain.fragmentation.demands import heads
 from restow.domain.fragmentation.fitting import MOST, sizes
 
 
@@ -72,7 +73,7 @@ def test_pods_whose_place_no_scheduler_chooses_are_no_demand_and_of_many_sizes_t
     shapes = [shape(f"s{i}", gpu=(1, 100 * i)) for i in range(1, 9)]
     pods = [pod(f"p{i}-{n}", f"s{i}") for i in range(1, 9) for n in range(i)]
     state = given(big("a"), *shapes, shape("agent", gpu=(2, 1_000)), pod("daemon", "agent", owner=replica_of("ds", "DaemonSet")), *pods)
-    found = sizes(state)
+    found = sizes(state, heads(state))
     assert len(found) == MOST
     assert [one.request for one in found] == [DeviceRequest(8, 1_000), *(DeviceRequest(1, 100 * i) for i in (8, 7, 6, 5, 4))]
 

@@ -14,6 +14,7 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.cooling import rests
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.fragmentation.fitting import usable
 from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.protection import is_revocable
 from restow.domain.resources import canonical_resource
@@ -84,10 +85,6 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, scope
     targets = np.flatnonzero(open_rows & scope.open_rows(state) & between.astype(bool))
     share = (WHOLE * protection - 1) // 100 if args.perDevice else -1
     return Nodes(column, sources[order], targets, (allocatable - cap).astype(np.int64), share)
-
-
-def usable(state: ClusterState) -> np.ndarray:
-    return state.table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable)
 
 
 def promised_to_others(state: ClusterState, time: Millis) -> np.ndarray:

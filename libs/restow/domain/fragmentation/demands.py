@@ -76,10 +76,15 @@ def is_counted(state: ClusterState, pod: PodUid) -> bool:
     return state.pods[pod].live.phase in _COUNTED and is_load(state, pod)
 
 
-def typical_shapes(state: ClusterState, coverage: int = COVERAGE) -> tuple[Typical, ...]:
+def heads(state: ClusterState) -> Counter[ShapeId]:
+    """How many of the pods that count have each shape. O(pods)."""
+    return Counter(pod.fact.shape for uid, pod in state.pods.items() if is_counted(state, uid))
+
+
+def typical_shapes(state: ClusterState, coverage: int = COVERAGE, counts: Counter[ShapeId] | None = None) -> tuple[Typical, ...]:
     """The most popular demands of pending and running pods, CPU-only ones included, that together make up `coverage`
     percent of them. DaemonSet and static pods are not counted: no scheduler chooses their place. Ties by shape id."""
-    counts = Counter(pod.fact.shape for uid, pod in state.pods.items() if is_counted(state, uid))
+    counts = heads(state) if counts is None else counts
     keys = state.memo.make(Demands)
     merged: dict[bytes, tuple[int, ShapeId]] = {}
     for shape, count in counts.items():

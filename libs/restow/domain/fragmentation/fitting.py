@@ -13,7 +13,6 @@ import numpy as np
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import DeviceRequest, Fitting
 from restow.domain.device_choice import copies_many
-from restow.domain.fragmentation.demands import is_counted
 from restow.domain.fragmentation.free_capacity import FreeCapacity
 from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import static_mask
@@ -35,9 +34,8 @@ class Size(msgspec.Struct, frozen=True):
     running: int
 
 
-def sizes(state: ClusterState) -> tuple[Size, ...]:
-    """The largest first. By devices where any node has some, otherwise by shape; of more than `MOST` those that ask for the most in all."""
-    counts = Counter(pod.fact.shape for uid, pod in state.pods.items() if is_counted(state, uid))
+def sizes(state: ClusterState, counts: Counter[ShapeId]) -> tuple[Size, ...]:
+    """Of pods with these shapes (`demands.heads`), the largest first. By devices where any node has some, otherwise by shape; of more than `MOST` those that ask for the most in all."""
     most = max((node.devices for node in state.nodes.values()), default=0)
     return _by_devices(state, counts, most) if most else _by_shape(state, counts)
 
@@ -72,14 +70,17 @@ def _by_shape(state: ClusterState, counts: Counter[ShapeId]) -> tuple[Size, ...]
     return tuple(Size(None, shape, counts[shape]) for shape in sorted(chosen, key=lambda shape: (-part(shape), shape)))
 
 
-def fits(state: ClusterState, wanted: Sequence[Size], capacity: FreeCapacity | None = None, only: np.ndarray | None = None) -> tuple[Fitting, ...]:
-    """On nodes that are ready and schedulable, as they are, or with this `capacity`; `only`, `(nodes,) bool`: of these rows."""
+def usable(state: ClusterState) -> np.ndarray:
+    """`(nodes,) bool`: rows that are ready and schedulable."""
+    return state.table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable)
+
+
+def fits(state: ClusterState, wanted: Sequence[Size], open: np.ndarray, capacity: FreeCapacity | None = None, only: np.ndarray | None = None) -> tuple[Fitting, ...]:
+    """On `open` nodes (`usable`), as they are, or with this `capacity`; `only`, `(nodes,) bool`: of these rows."""
     table = state.table
     free = table.free if capacity is None else capacity.free
     shares = table.device_free if capacity is None else capacity.device_free
-    open = table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable) & table.alive
-    if only is not None:
-        open &= only
+    open = open & table.alive if only is None else open & table.alive & only
     found = []
     for size in wanted:
         v = table.vector({}, size.request) if size.shape is None else state.vectors[size.shape]

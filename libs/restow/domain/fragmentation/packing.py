@@ -12,23 +12,25 @@ import numpy as np
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Packing
 from restow.domain import predicates
-from restow.domain.fragmentation.demands import Typical, alike, is_load, typical_shapes
-from restow.domain.fragmentation.fitting import Size, fits, sizes
+from restow.domain.fragmentation.demands import Typical, alike, heads, is_load, typical_shapes
+from restow.domain.fragmentation.fitting import Size, fits, sizes, usable
 from restow.domain.fragmentation.free_capacity import FreeCapacity
 from restow.domain.node_table import MAX_DEVICES, WHOLE
 from restow.domain.state import ClusterState
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a packing is measured by; before and after a plan it is the same."""
+    """What a packing is measured by; before and after a plan it is the same. `usable` `(nodes,) bool`: where pods may be placed at all."""
 
     typical: tuple[Typical, ...]
     sizes: tuple[Size, ...]
+    usable: np.ndarray
 
 
 def asked_for(state: ClusterState) -> Asked:
-    """As the pods are now. O(pods)."""
-    return Asked(typical_shapes(state), sizes(state))
+    """As pods and nodes are now. O(pods)."""
+    counts = heads(state)
+    return Asked(typical_shapes(state, counts=counts), sizes(state, counts), usable(state))
 
 
 def packing(
@@ -56,7 +58,7 @@ def packing(
         idle=int(idle.sum()),
         fragmented=_fragmented(state, asked.typical, free, devices, idle),
         free_devices=int((device_free == WHOLE).sum()),
-        fits=fits(state, asked.sizes, capacity, only),
+        fits=fits(state, asked.sizes, asked.usable, capacity, only),
     )
 
 

@@ -16,7 +16,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import capacity_of, optional_threshold
-from restow.domain.defragmentation.classify import exact, promised_to_others, spared, usable
+from restow.domain.defragmentation.classify import exact, promised_to_others, spared
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.ranking import LeastLoss
@@ -25,6 +25,7 @@ from restow.domain.defragmentation.placement import PARTS, Placement
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import is_load
+from restow.domain.fragmentation.fitting import usable
 from restow.domain.node_table import Vector
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.framework import Filter
