@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.device_choice import copies, copies_many, fullest
+from restow.domain.device_choice import copies, fullest
+from restow.domain.fragmentation.fitting import times
 from restow.domain.node_table import WHOLE, Vector
 
 Objective = Literal["devices", "nodes", "capacity", "none"]
@@ -37,6 +38,7 @@ class Value:
         self.capacity = capacity
         self.needs = [(c, a) for c, a in capacity.items if c != gpu or capacity.devices is None] if capacity is not None else []
         """What the capacity asks for, by column; devices apart."""
+        self._gpu = gpu
         self._columns = frozenset(c for c, _ in self.needs)
         self._devices = capacity.devices if capacity is not None else None
 
@@ -83,15 +85,11 @@ class Value:
             return wholes_taken(shares, v.devices)
         if self.objective == "none":
             return np.zeros(len(free), np.int64)
-        before, after = np.full(len(free), MANY), np.full(len(free), MANY)
-        asked = dict(v.items)
-        for c, a in self.needs:
-            np.minimum(before, free[:, c] // a, out=before)
-            np.minimum(after, (free[:, c] - asked.get(c, 0)) // a, out=after)
-        if self._devices is not None:
-            np.minimum(before, copies_many(shares, self._devices), out=before)
-            np.minimum(after, copies_many(_with(shares, v.devices), self._devices), out=after)
-        return np.maximum(before, 0) - np.maximum(after, 0)
+        assert self.capacity is not None, "objective capacity has one"
+        left = free.copy()
+        for c, a in v.items:
+            left[:, c] -= a
+        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, with_request(shares, v.devices), self._gpu)
 
     def reads(self, v: Vector) -> bool:
         """Whether what a request takes is any part of the capacity."""
