@@ -89,7 +89,7 @@ class Value:
         left = free.copy()
         for c, a in v.items:
             left[:, c] -= a
-        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, with_request(shares, v.devices), self._gpu)
+        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, _with(shares, v.devices), self._gpu)
 
     def reads(self, v: Vector) -> bool:
         """Whether what a request takes is any part of the capacity."""
