@@ -53,10 +53,10 @@ class Sizes:
     def workloads(self) -> list[Workload]:
         n, p, few = self.nodes, self.pods, self.few
         return [
-            Workload(f"{p:,} pods of {SHAPES} shapes, {n:,} nodes", worlds.few_shapes, n, p, 50_000),
+            Workload(f"{p:,} pods of {SHAPES} shapes, {n:,} nodes", worlds.few_shapes, n, p, 80_000),
             Workload("the same, nodes and pods of openb", worlds.trace_mix, n, p),
-            Workload(f"{p:,} pods, each its own shape", worlds.all_distinct, n, p, 5_000),
-            Workload(f"{GANGS} gangs of {few // GANGS:,}, all or nothing", worlds.gangs, n, few, 30_000),
+            Workload(f"{p:,} pods, each its own shape", worlds.all_distinct, n, p, 20_000),
+            Workload(f"{GANGS} gangs of {few // GANGS:,}, all or nothing", worlds.gangs, n, few, 60_000),
             Workload(f"{few:,} pods, anti-affinity, hostname", worlds.apart, n, few, 5_000),
             Workload(f"{few:,} pods, hard spread over zones", worlds.spread, n, few, 5_000),
             Workload(f"{self.holders:,} pods, {self.holders // 10 * 3} holds of their apps", worlds.own_holds, n, self.holders, 5_000),
