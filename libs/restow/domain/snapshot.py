@@ -1,7 +1,6 @@
 """A state as bytes and back. What is stored is declared (`restow.domain.state_maps`); what follows from that is made anew here: indexes, the
 amounts of the node table, the accounts."""
 
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,9 +20,11 @@ _STORED = tuple(attribute for attribute in attributes(ClusterState) if attribute
 _FIELDS = {name: image.type if isinstance(image.type, dict) else {name: image.type} for name, _, image in _STORED}
 """Attribute → its fields in the image, and the type of each."""
 _Image = msgspec.defstruct(
-    "_Image", [field for fields in _FIELDS.values() for field in fields.items()], frozen=True, forbid_unknown_fields=True, kw_only=True
+    "_Image", [(field, msgspec.Raw) for fields in _FIELDS.values() for field in fields], frozen=True, forbid_unknown_fields=True, kw_only=True
 )
-"""By name: a snapshot that lacks an attribute, or has another one, is none of this fold."""
+"""By name: a snapshot that lacks an attribute, or has another one, is none of this fold. Each field is decoded when its turn comes, so that the
+image of a large one is gone before the next one is read."""
+_DECODERS = {name: [(field, msgspec.msgpack.Decoder(kind)) for field, kind in fields.items()] for name, fields in _FIELDS.items()}
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, _Image])  # type: ignore[valid-type]
 
@@ -47,7 +48,7 @@ def load(data: bytes) -> ClusterState:
         _, said = _decoder.decode(data)
         state = ClusterState()
         for name, _, image in _STORED:
-            setattr(state, name, image.load(state, attrgetter(*_FIELDS[name])(said)))
+            setattr(state, name, image.load(state, _said(said, name)))
         _used(state)
         _held(state)
         _pods(state)
@@ -57,6 +58,12 @@ def load(data: bytes) -> ClusterState:
     except (ValueError, LookupError, OverflowError) as error:
         # A flipped bit may still be MessagePack, and then names what is not there.
         raise SnapshotError(f"not a snapshot of fold version {FOLD_VERSION}: {type(error).__name__} {error}") from error
+
+
+def _said(image: Any, name: str) -> Any:
+    """Of an attribute its field, or its fields in their order."""
+    fields = [decoder.decode(getattr(image, field)) for field, decoder in _DECODERS[name]]
+    return fields[0] if len(fields) == 1 else fields
 
 
 def _version(data: bytes) -> int:

@@ -67,7 +67,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
-from restow.domain.snapshot_columns import Columns
+from restow.domain.snapshot_columns import Columns, packed, unpacked
 from restow.domain.state_attributes import Drafted, Image, derived, passing, stored, values
 
 Under = tuple[str, str]
@@ -106,7 +106,7 @@ _CHARGES = Columns(Charge, (), ("node",))
 
 def _load_charges(state: "Maps", said: Any) -> dict[PodUid, Charge]:
     (of, charges), pods = said, list(state.pods)
-    return dict(zip([pods[i] for i in of], _CHARGES.load(charges), strict=True))
+    return dict(zip([pods[i] for i in unpacked(of)], _CHARGES.load(charges), strict=True))
 
 
 def _dump_owned(state: "Maps", owned: dict[str, dict[PodUid, None]]) -> Any:
@@ -194,7 +194,7 @@ class Maps:
 
     placed: dict[PodUid, Placement] = stored(dict)
     charges: dict[PodUid, Charge] = stored(dict, Image(
-        tuple[list[int], _CHARGES.type], lambda state, known: (numbers(state.pods, known), _CHARGES.dump(list(known.values()))), _load_charges  # type: ignore[valid-type, name-defined]
+        tuple[bytes, _CHARGES.type], lambda state, known: (packed(numbers(state.pods, known)), _CHARGES.dump(list(known.values()))), _load_charges  # type: ignore[valid-type, name-defined]
     ))  # fmt: skip
     on_node: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
     homeless: dict[PodUid, NodeName] = stored(dict)
