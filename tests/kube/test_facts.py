@@ -227,6 +227,35 @@ def test_a_list_in_the_batch_that_observed_the_pods():
     assert names == ["shape_declared", "pod_observed", "pod_observed", "pod_gone", "synced"]
 
 
+def test_who_has_gone_before_a_list_is_told_before_who_has_come_in_their_place():
+    fold = Fold()
+    say(fold, d.PODS, *(Upsert(pod("deployment", i)) for i in range(2)))
+    kept, new = pod("deployment", 1).metadata.uid, pod("deployment", 2).metadata.uid
+    batch = Batch(fold)
+    for change in (Upsert(pod("deployment", 1)), Upsert(pod("deployment", 2)), Replace(frozenset({kept, new}), "44")):
+        batch.add(d.PODS, change)
+    assert len(batch) == 2
+    assert fold.commit(batch) == ["pod_gone", "pod_observed", "synced"], "no node has both for a moment"
+    assert list(fold.pods) == [kept, new]
+
+
+def test_who_has_ended_before_a_list_is_told_before_who_has_come_in_their_place():
+    fold, ended, new = Fold(), moved(phase="Failed", conditions=[]), pod("deployment", 1)
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    for listed, told in ((False, ["pod_observed", "pod_changed"]), (True, ["pod_changed", "pod_observed"])):
+        batch = Batch(fold)
+        for change in (Upsert(new), Upsert(ended)):
+            batch.add(d.PODS, change, listed=listed)
+        assert [event.__struct_config__.tag.removeprefix("cluster.") for event in batch.events()] == told
+
+
+def test_who_has_changed_since_and_is_gone_by_the_list_is_told_in_the_order_in_which_it_was_seen():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(moved(phase="Pending")))
+    assert say(fold, d.PODS, Upsert(moved(phase="Running")), Replace(frozenset(), "44")) == ["pod_changed", "pod_gone", "synced"]
+    assert fold.pods == {}
+
+
 def test_a_pod_that_cannot_be_decoded_is_kept_as_it_was_and_reported():
     fold = Fold()
     say(fold, d.PODS, Upsert(pod("deployment")))

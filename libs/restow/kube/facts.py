@@ -25,6 +25,7 @@ from restow.kube.workloads import workload_fact
 
 _LONGEST = 500
 """Characters of a reason in a fact."""
+_OVER = ("Succeeded", "Failed")
 _APIS: dict[str, ReservationApi] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
 
 
@@ -63,6 +64,9 @@ class Batch:
         self._shapes: set[ShapeId] = set()
         self._versions: dict[str, str] = {}
         self._events: list[e.Event] = []
+        self._left: list[e.Event] = []
+        """Pods that had gone or ended before a list. They are told first: a list has another order than what has happened, and where it names who
+        has come in their place before them, the node would have both for a moment, so that holds gave way."""
         self._troubles: dict[PodUid, e.PodTroubled] = {}
         self._ended: set[PodUid] = set()
         """Pods that were gone in between, with all that was known of them."""
@@ -70,20 +74,21 @@ class Batch:
         """Objects that could not be read. They stay as the log knows them until they can be read, or are gone; a node takes no more pods meanwhile."""
 
     def __len__(self) -> int:
-        return len(self._events) + len(self._troubles)
+        return len(self._left) + len(self._events) + len(self._troubles)
 
-    def add(self, collection: d.Collection[Any], change: r.Change, most: int = 1 << 62) -> bool:
-        """Whether all of the change is in. A list that finds more gone than `most` is the only one that is not: it says so many, not how
+    def add(self, collection: d.Collection[Any], change: r.Change, most: int = 1 << 62, *, listed: bool = False) -> bool:
+        """Whether all of the change is in. `listed`: it is of a list, whose order means nothing. A list that finds more gone than `most` is the only one that is not: it says so many, not how
         far the collection is, and is to be added again when they are folded."""
         match change:
             case r.Upsert(one):
-                self._upsert(collection, one)
+                self._upsert(collection, one, listed)
             case r.Delete(key):
                 self._gone(collection, key)
             case r.Replace(keys, version):
                 gone = sorted(self._all_keys(collection).difference(keys))
                 for key in gone[: max(1, most)]:
-                    self._gone(collection, key)
+                    # Whoever the batch has said something of goes after that.
+                    self._gone(collection, key, first=collection is d.PODS and (collection.name, key) not in self._said)
                 if len(gone) > max(1, most):
                     return False
                 if version:
@@ -99,19 +104,19 @@ class Batch:
         self._versions[collection.name] = version
 
     def events(self) -> tuple[e.Event, ...]:
-        """The facts in order, then what troubles pods, then how far each collection is."""
-        return (*self._events, *self._troubles.values(), *(e.Synced(kind, version) for kind, version in sorted(self._versions.items())))
+        """Who had gone or ended before a list, the facts in order, then what troubles pods, then how far each collection is."""
+        return (*self._left, *self._events, *self._troubles.values(), *(e.Synced(kind, version) for kind, version in sorted(self._versions.items())))
 
     # -- one object ----------------------------------------------------------------------------------------------------
 
-    def _upsert(self, collection: d.Collection[Any], one: Any) -> None:
+    def _upsert(self, collection: d.Collection[Any], one: Any, listed: bool) -> None:
         if isinstance(one, d.Undecodable):
             self._unreadable(collection, one)
             return
         try:
             if collection is d.PODS:
                 told = tell(one)
-                self._pod(*pod_fact(one, told=told), told)
+                self._pod(*pod_fact(one, told=told), told, listed)
             elif collection is d.NODES:
                 self._node(node_fact(one))
             elif (api := _APIS.get(collection.name)) is not None:
@@ -139,7 +144,7 @@ class Batch:
             # What it has now is not known: who is there stays, and nobody else comes.
             self._node(replace(known, unschedulable=True, unreadable=one.message[:_LONGEST]))
 
-    def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
+    def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told, listed: bool) -> None:
         if fact.nominated and self._known.ours(shape.scheduler):
             fact = replace(fact, nominated=NodeName(""))
         known = self._lookup(d.PODS, fact.pod)
@@ -152,7 +157,8 @@ class Batch:
             self._say(d.PODS, fact.pod, (fact, moving), fact)
         elif known[1] != moving and (told.plain is not None or _MOVED(known[1]) != _MOVED(moving)):
             # Where the status is not plain, what is known of a plain one means nothing, and may stay.
-            self._say(d.PODS, fact.pod, (known[0], moving), moving)
+            ended = listed and fact.phase in _OVER and (d.PODS.name, fact.pod) not in self._said
+            self._say(d.PODS, fact.pod, (known[0], moving), moving, first=ended)
         if told.troubles is not None:
             self._troubled(e.PodTroubled(fact.pod, *told.troubles))
         else:
@@ -200,7 +206,7 @@ class Batch:
             self._declare(shape_id, shape)
         self._say(collection, fact.reservation, fact, fact)
 
-    def _gone(self, collection: d.Collection[Any], key: str) -> None:
+    def _gone(self, collection: d.Collection[Any], key: str, *, first: bool = False) -> None:
         if self._lookup(collection, key) is None:
             return
         if collection is d.PODS:
@@ -215,7 +221,7 @@ class Batch:
             event = form.gone(key)
         else:
             event = e.WorkloadGone(key)
-        self._say(collection, key, None, event)
+        self._say(collection, key, None, event, first=first)
 
     # -- what is known ---------------------------------------------------------------------------------------------------
 
@@ -224,9 +230,9 @@ class Batch:
             self._shapes.add(shape_id)
             self._events.append(e.ShapeDeclared(shape_id, shape))
 
-    def _say(self, collection: d.Collection[Any], key: str, fact: Any, event: e.Event) -> None:
+    def _say(self, collection: d.Collection[Any], key: str, fact: Any, event: e.Event, *, first: bool = False) -> None:
         self._said[collection.name, key] = fact
-        self._events.append(event)
+        (self._left if first else self._events).append(event)
 
     def _lookup(self, collection: d.Collection[Any], key: str) -> Any:
         place = collection.name, key

@@ -142,7 +142,7 @@ class Observer(Book):
                 if how != "reset" and seen.how != "watch":
                     how = seen.how
                 worth = worth or isinstance(seen.change, Replace) or self._worth(state, seen)
-                if not batch.add(seen.collection, seen.change, self._budget - len(batch)):
+                if not batch.add(seen.collection, seen.change, self._budget - len(batch), listed=seen.how != "watch"):
                     break
                 mark = seen.number
                 self._keep_unread(seen, batch.undecodable[found:])
