@@ -144,7 +144,7 @@ class Charges(Allocations):
         v = self.vectors[charge.shape]
         if row is not None:
             self._charge(row, v, charge.devices, -1, ChargedAs.RELEASING if charge.releasing else ChargedAs.USED)
-        self._account(charge.queue, v, -1)
+        self.account(charge.queue, v, -1)
         self.drop(self.charges, pod)
         self.drop_in(self.on_node, charge.node, pod)
         self.capacity_epoch += 1
@@ -153,7 +153,7 @@ class Charges(Allocations):
         row = self.table.rows[charge.node]
         v = self.vectors[charge.shape]
         self._charge(row, v, charge.devices, 1, ChargedAs.RELEASING if charge.releasing else ChargedAs.USED)
-        self._account(charge.queue, v, 1)
+        self.account(charge.queue, v, 1)
         self.put(self.charges, pod, charge)
         self.put_in(self.on_node, charge.node, pod)
         if self.sociable:

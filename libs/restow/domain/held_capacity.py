@@ -121,7 +121,7 @@ class HeldCapacity(Slots):
         # What is held is held by name, or not at all.
         v = self._vector(held.held, self.vectors[slot.shape]) if held.held_devices else vector_of(held.held)
         self._charge(self.table.rows[slot.node], v, held.held_devices, sign, ChargedAs.HELD)
-        self._account(slot.queue, v, sign)
+        self.account(slot.queue, v, sign)
 
     def _hold_instead(self, slot: Slot, capacity: Capacity) -> None:
         """Charge what `capacity` holds in place of what the slot does."""
@@ -135,7 +135,7 @@ class HeldCapacity(Slots):
                 more[column] = more.get(column, 0) - amount
             v = vector_of(item for item in more.items() if item[1])
             self._charge(row, v, (), 1, ChargedAs.HELD)
-            self._account(slot.queue, v, 1)
+            self.account(slot.queue, v, 1)
 
     @property
     def _gpus(self) -> int | None:
@@ -159,7 +159,7 @@ class HeldCapacity(Slots):
             return capacity
         v = vector_of(more)
         self._charge(row, v, devices, 1, ChargedAs.HELD)
-        self._account(queue, v, 1)
+        self.account(queue, v, 1)
         held_devices = fewer(capacity.devices, fewer(lacking, devices))
         return replace(capacity, held=plus(capacity.held, more), held_devices=held_devices)
 

@@ -12,11 +12,9 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
-from restow.domain.node_table import vector_of
 from restow.domain.pod_controllers import FAMILY, asks_same, family_of, role_of
 from restow.domain.record_trust import KINDS
 from restow.domain.records import Migration
-from restow.domain.slots import SlotKey
 from restow.domain.state_maps import NODE_LOST as NODE_LOST
 from restow.domain.state_maps import OVER as OVER
 from restow.domain.state_maps import Parked as Parked
@@ -125,38 +123,6 @@ class ClusterState(Charges):
         for node in dict.fromkeys(charge.node for charge in charged.values()):
             self.squeeze(node)
             self.top_up(node)
-
-    def forget_node(self, name: NodeName) -> None:
-        """The node is gone, and with it what was charged to it: pods wait for their own end, holds are lost."""
-        for pod in list(self.on_node.get(name, ())):
-            charge = self.charges[pod]
-            self._account(charge.queue, self.vectors[charge.shape], -1)
-            self.moved.append(pod)
-            self.drop(self.charges, pod)
-            self.drop_in(self.on_node, name, pod)
-            self.put(self.homeless, pod, name)
-        for key in list(self.held_on.get(name, ())):
-            self._lose(name, key)
-        for pod in list(self.nominated_on.get(name, ())):
-            self.denominate(pod, placing=True)
-            self.requeue(pod)
-        for pod in list(self.reserved_on.get(name, ())):
-            self.unreserve(pod)
-        self.changed_rows.append(self.table.rows[name])
-        self.table.remove_node(name)
-        self.drop(self.nodes, name)
-        self.drop(self.emptied, name)
-        self.capacity_epoch += 1
-
-    def _lose(self, name: NodeName, key: SlotKey) -> None:
-        slot = self.slots[key[0]][key[1]]
-        self._account(slot.queue, vector_of(slot.capacity.held), -1)
-        self.moved.append(key)
-        self.drop_in(self.held_on, name, key)
-        self.drop_in(self.waiting_on, name, key)
-        self.drop(self.whole, key)
-        self.drop(self.resizes, key)
-        self.put(self.to_release, key, NODE_LOST)
 
     def turn(self, pod: PodUid) -> int:
         known = self.pods[pod]

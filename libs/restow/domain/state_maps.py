@@ -143,7 +143,7 @@ class Maps:
     """The one place that names every attribute of the state (`restow.domain.state_attributes`).
 
     Changed only through `put` and `drop`, `put_in` and `drop_in` (`restow.domain.draft_writes`), and what is charged only through `_charge`
-    and `_account`: a draft (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
+    and `account`: a draft (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 
     `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when
     something that did not fit might fit now, or something new asks for capacity. `changed_rows`, `moved` and `objects` say what
@@ -387,7 +387,7 @@ class Maps:
         if self._journal is not None:
             self._journal.did(self.table.charge, row, v, devices, -sign, charged_as)
 
-    def _account(self, queue: str, v: Vector, sign: int) -> None:
+    def account(self, queue: str, v: Vector, sign: int) -> None:
         if not queue:
             return
         self.accounts.add(queue, v, sign)

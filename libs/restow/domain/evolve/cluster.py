@@ -8,6 +8,7 @@ from restow.contracts.values import PodShape
 from restow.domain import groups, usable_devices
 from restow.domain.beside import GUARD, STOLEN, has_fallen, named_slot
 from restow.domain.evolve import bounces, demand_slots, rejections
+from restow.domain.evolve.lost_nodes import lose_node
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
@@ -27,7 +28,7 @@ def synced(state: ClusterState, event: e.Synced) -> None:
 def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     known = state.nodes.get(event.name)
     if known is not None and known.uid != event.uid:
-        state.forget_node(event.name)
+        lose_node(state, event.name)
     if event.marks or (known is not None and known.marks) or event.name in state.emptied:
         state.touched.nodes[event.name] = None
     state.put(state.nodes, event.name, event)
@@ -45,7 +46,7 @@ def node_gone(state: ClusterState, event: e.NodeGone) -> None:
     if event.name not in state.nodes:
         state.void["cluster.node_gone"] += 1
         return
-    state.forget_node(event.name)
+    lose_node(state, event.name)
 
 
 def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
