@@ -118,6 +118,8 @@ def test_a_pod_has_the_hook_of_its_controller_where_it_has_none_of_its_own():
         {hooks.BEFORE: "http://169.254.169.254/latest"}, {hooks.BEFORE: "https://example.com:8080/x"}, {hooks.BEFORE: ":0/x"}, {hooks.BEFORE: ":70000"},
         {hooks.BEFORE: ":80/a b"}, {hooks.BEFORE: "file:///etc/passwd"}, {hooks.BEFORE: "//host:80/"}, {hooks.BEFORE: ":80@evil/"},
         BY_HTTP | {hooks.DEADLINE: "soon"}, BY_HTTP | {hooks.DEADLINE: "48h"}, BY_HTTP | {hooks.ON_SILENCE: "maybe"}, BY_HTTP | {hooks.DEADLINE: "0s"},
+        # Of which Python reads no number: whoever annotates a pod would stop every service.
+        BY_HTTP | {hooks.DEADLINE: "9" * 5_000 + "h"}, {hooks.BEFORE: ":" + "9" * 5_000},
     ],
 )  # fmt: skip
 def test_a_hook_that_cannot_be_read_or_names_another_host_keeps_its_pod(bad):

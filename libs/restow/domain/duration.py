@@ -16,6 +16,9 @@ class DurationError(ValueError):
 
 def nanoseconds(text: str) -> int:
     """As Go's `time.ParseDuration`; fractions of a nanosecond are cut off. Raises DurationError."""
+    if len(text) > _MAX_LENGTH:
+        # Before a digit is read: anybody may have written it, and Python refuses to read thousands of them, with another error.
+        raise DurationError(f"{text[:_MAX_LENGTH]!r} is not a duration; {_ALLOWED}")
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0
@@ -25,8 +28,8 @@ def nanoseconds(text: str) -> int:
         part = part or only or ""
         total += int((whole or "") + part) * _UNITS[unit] // 10 ** len(part)
         at = match.end()
-    if at != len(rest) or not rest or len(rest) > _MAX_LENGTH:
-        raise DurationError(f"{text[:_MAX_LENGTH]!r} is not a duration; {_ALLOWED}")
+    if at != len(rest) or not rest:
+        raise DurationError(f"{text!r} is not a duration; {_ALLOWED}")
     if total > MOST:
         raise DurationError(f"{text!r} is too long; allowed: up to {format_milliseconds(MOST // 10**6)}")
     return sign * total
