@@ -82,7 +82,7 @@ def heard(status: int, retry_after: str, body: bytes | None, phrase: str = "") -
     words, why = _words(body)
     after = 0
     try:
-        after = milliseconds(words.retry_after) if words.retry_after else int(retry_after) * 1000 if retry_after.isascii() and retry_after.isdecimal() else 0
+        after = milliseconds(words.retry_after) if words.retry_after else _header(retry_after)
     except DurationError:
         after = 0
     after = min(max(after, 0), LONGEST)
@@ -97,14 +97,27 @@ def heard(status: int, retry_after: str, body: bytes | None, phrase: str = "") -
     return Heard(NOTHING, said(f"{status} {phrase}").strip() + more + (f": {reason}" if reason else ""), min(after, SLOWEST))
 
 
+def _header(retry_after: str) -> int:
+    """Milliseconds; 0 for a date, or what is no number. Python refuses to read thousands of digits, so ten are as good as more."""
+    if not (retry_after.isascii() and retry_after.isdecimal()):
+        return 0
+    return int(retry_after.lstrip("0")[:10] or 0) * 1000
+
+
 def _words(body: bytes | None) -> tuple[_Body, str]:
-    """And why they cannot be read. What is no JSON object, such as `ok`, says nothing."""
+    """And why they cannot be read. Text that is no JSON object, such as `ok`, says nothing; what is no text (compressed, say, or UTF-16) may say anything."""
     if body is None:
         return _Body(), f"more than {MOST >> 10} KiB"
-    if not body.lstrip().startswith(b"{"):
+    try:
+        text = body.decode("utf-8-sig").strip()
+    except UnicodeError:
+        return _Body(), "no UTF-8 text"
+    if any(c < " " and c not in "\t\n\r" for c in text):
+        return _Body(), "no text: control characters"
+    if not text.startswith("{"):
         return _Body(), ""
     try:
-        return _body.decode(body), ""
+        return _body.decode(text), ""
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return _Body(), f"unreadable JSON: {said(str(error))}"
 

@@ -2,6 +2,7 @@
 and no secret is said."""
 
 import asyncio
+import gzip
 import json
 import socket
 import ssl
@@ -22,7 +23,7 @@ from restow.descheduler.hook_calls import NO, NOT_YET, NOTHING, YES, call, heard
 from restow.domain import hooks
 from restow.domain.config import HookConfig
 from restow.domain.effects import AskConsent, TellWorkload
-from restow.domain.hooks import LONGEST_SAID
+from restow.domain.hooks import LONGEST, LONGEST_SAID
 from restow.domain.records import Telling
 from restow.kube.hooks import is_pod_address
 from restow.runtime.effector import Report, Retry, Wait
@@ -363,7 +364,15 @@ async def test_until_the_log_has_the_answer_nobody_is_asked_once_more(workload):
         (202, "", b'{"retryAfter": "1ms"}', (NOT_YET, "", hook_calls.LEAST)),
         (202, "99999999999999999999", b"", (NOT_YET, "", hook_calls.SLOWEST)),
         (409, "soon", b"{", (NO, "409", 0)),
+        (403, "9" * 5_000, b"", (NO, "403", LONGEST)),
+        (403, "", b'{"retryAfter": "' + b"9" * 5_000 + b'h"}', (NO, "403", 0)),
         (200, "", b"ok", (YES, "", 0)),
+        # A refusal is one in whatever way it is written, or nobody has agreed.
+        (200, "", b'\xef\xbb\xbf{"allowed": false}', (NO, "200", 0)),
+        (200, "", "\u00a0".encode() + b'{"allowed": false}', (NO, "200", 0)),
+        (200, "", gzip.compress(b'{"allowed": false}'), (NOTHING, "200 (no UTF-8 text)", 0)),
+        (200, "", '{"allowed": false}'.encode("utf-16-le"), (NOTHING, "200 (no text: control characters)", 0)),
+        (200, "", b"ok\r\n", (YES, "", 0)),
         (200, "", b' {"allowed": "no"}', (NOTHING, "200 (unreadable JSON: Expected `bool | null`, got `str` - at `$.allowed`)", 0)),
         (200, "", b'{"allowed": fal', (NOTHING, "200 (unreadable JSON: Input data was truncated)", 0)),
         (403, "", b'{"reason": "a\\nb\\u0007", "retryAfter": "soon"}', (NO, "a b", 0)),
