@@ -118,6 +118,32 @@ def test_a_certificate_that_was_replaced_is_served_to_whoever_connects_next(tmp_
         webhook._load(context, tmp_path / "away")
 
 
+def handshake(context: ssl.SSLContext, trusted: ssl.SSLContext) -> None:
+    """Without a network. Raises SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server, client = context.wrap_bio(to_server, to_client, server_side=True), trusted.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    for end in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert client.getpeercert()
+
+
+@pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
+def test_a_certificate_that_cannot_be_used_leaves_the_one_before_it_served(tmp_path, name):
+    """Half a rotation, or a Secret that somebody has filled by hand."""
+    certify(tmp_path)
+    context, trusted = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
+    webhook._load(context, tmp_path)
+    handshake(context, trusted)
+    (tmp_path / "other").mkdir()
+    certify(tmp_path / "other")
+    for said in ((tmp_path / "other" / name).read_text(), "garbage"):
+        (tmp_path / name).write_text(said)
+        with pytest.raises(ssl.SSLError):
+            webhook._load(context, tmp_path)
+        handshake(context, trusted)
+
+
 def most_memory(pid: int) -> int:
     """MiB that it has had at most."""
     return int(next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1]) >> 10

@@ -121,9 +121,11 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
 
 
 def _load(context: ssl.SSLContext, folder: Path) -> tuple[float, ...]:
-    """Connections that come from now on get this certificate."""
+    """Connections that come from now on get this certificate. One that cannot be used is tried elsewhere first: where certificate and key do not
+    belong together, OpenSSL forgets the pair that it had."""
     stamp = _stamp(folder)
-    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    for tried in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+        tried.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     return stamp
 
 
