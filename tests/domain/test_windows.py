@@ -83,6 +83,8 @@ def test_29_february_is_found_across_a_century():
         ("1,,2 * * * *", "minute", "''", "0 to 59"),
         ("0 0 31 2,4 *", "never fires", "31 2,4", "a day of month"),
         ("@daily", "1 fields", "@daily", "5 (minute"),
+        pytest.param(f"{'9' * 5000} * * * *", "minute", "'9999", "0 to 59", id="5000 digits"),
+        pytest.param(f"*/{'9' * 5000} * * * *", "minute", "step '9999", "1 or more", id="a step of 5000 digits"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_field_value_and_what_is_allowed(cron, field, value, allowed):

@@ -37,6 +37,10 @@ _BLANKS = re.compile(r"\s*([-,])\s*")
 _DAYS_IN = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
+_DIGITS = 9
+"""Of a number in a field: more than any that is allowed there."""
+
+
 class WindowError(ValueError):
     """A cron expression or a time zone that cannot be read. Names the field, its value and what is allowed."""
 
@@ -141,7 +145,7 @@ def _part(part: str, text: str, name: str, low: int, high: int, names: dict[str,
     span, slash, step_text = part.partition("/")
     step = 1
     if slash:
-        if not step_text.isascii() or not step_text.isdigit() or int(step_text) < 1:
+        if not _is_number(step_text) or int(step_text) < 1:
             raise _bad(name, text, f"step {step_text!r}", "a step of 1 or more")
         step = int(step_text)
     top = 6 if names is _WEEKDAYS else high
@@ -159,9 +163,14 @@ def _part(part: str, text: str, name: str, low: int, high: int, names: dict[str,
     return range(first, last + 1, step)
 
 
+def _is_number(text: str) -> bool:
+    """Python reads no number of thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
+
+
 def _value(value: str, text: str, name: str, low: int, high: int, names: dict[str, int]) -> int:
     got = names.get(value.lower())
-    if got is None and value.isascii() and value.isdigit():
+    if got is None and _is_number(value):
         got = int(value)
     if got is None or not low <= got <= high:
         also = f" or {', '.join(names)}" if names else ""
