@@ -114,7 +114,6 @@ def test_defaults_are_only_those_that_mean_the_same_in_every_form():
         (KOORDINATOR, ".spec.allocateOnce"): True,
         ("podgroups.scheduling.volcano.sh", ".spec.queue"): "default",
         ("podgroups.scheduling.volcano.sh", ".spec.networkTopology.mode"): "hard",
-        ("podgroups.scheduling.volcano.sh", ".spec.networkTopology.highestTierAllowed"): 1,
     }
 
 

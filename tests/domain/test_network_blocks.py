@@ -52,7 +52,7 @@ def test_the_widest_tier_up_to_a_number_or_of_a_name():
 
 
 VALUES = st.sampled_from(["", "1", "2", "3"])
-NODE = st.none() | st.fixed_dictionaries({}, optional={key: VALUES for key in LEVELS})
+NODE = st.none() | st.fixed_dictionaries({}, optional=dict.fromkeys(LEVELS, VALUES))
 CHANGES = st.lists(st.tuples(st.integers(0, 9), NODE), min_size=1, max_size=40)
 
 

@@ -6,6 +6,7 @@ from domain.saga import OWNER, advance, create, failed, move, owed, plan, sessio
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.values import NetworkTopology
 from restow.domain import config, session, snapshot
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.disruption import Spare
@@ -66,10 +67,10 @@ def test_a_group_with_the_basic_policy_lets_each_pod_start_by_itself():
     assert placed(state) == ["a"]
 
 
-def test_a_group_that_asks_for_one_domain_waits_and_says_why():
-    state = given(SERVED, node("n"), shape("s"), group(need=1, invalid="spec.schedulingConstraints.topology: is not kept; allowed: none"), of_group("a"))
+def test_a_group_that_asks_for_one_domain_waits_without_the_plugin_and_says_why():
+    state = given(SERVED, node("n"), shape("s"), group(need=1, topology=NetworkTopology("hard", label="rack")), of_group("a"))
     (waits,) = [event for event in run(state, session.decider, c.Schedule(NOW, 1_000)) if isinstance(event, e.Withheld)]
-    assert "topology" in waits.message
+    assert waits.message == "a hard network topology is kept by the plugin network-topology-aware, which the configuration does not have"
 
 
 @pytest.mark.parametrize(("need", "moves"), [(2, True), (3, False)])
@@ -94,8 +95,8 @@ def test_of_a_group_that_is_disrupted_together_nobody_is_moved_alone():
 
 
 def test_pods_that_must_stay_in_one_domain_are_not_moved_for_another_scheduler():
-    state = beside(group(need=1, invalid="spec.schedulingConstraints.topology: is not kept; allowed: none"))
-    assert unmovable(state, "m0").startswith("Unsupported: PodGroup default/scheduling.k8s.io:g: spec.schedulingConstraints.topology")
+    state = beside(group(need=1, topology=NetworkTopology("hard", label="rack")))
+    assert unmovable(state, "m0") == "Unsupported: PodGroup default/scheduling.k8s.io:g: another scheduler keeps its pods near to each other in the network"
 
 
 def test_the_session_evicts_nobody_of_a_group_that_is_disrupted_together():

@@ -67,7 +67,7 @@ def test_a_pod_group_in_full():
         annotations={"volcano.sh/maximum-runtime": "1h", "sla-waiting-time": "5m"},
         phase="Inqueue",
         deleting=BORN_MS,
-        unheeded="spec.networkTopology",
+        topology=v.NetworkTopology("soft"),
     )
 
 
@@ -146,7 +146,8 @@ def test_the_disruption_mode_is_read_in_the_words_of_each_version(mode, together
 @pytest.mark.parametrize(
     ("spec", "invalid"),
     [
-        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}, "spec.schedulingConstraints.topology: is not kept"),
+        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}}, "spec.schedulingConstraints.topology: 2 constraints; allowed: one"),
+        ({"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}, ""),
         ({"schedulingPolicy": {"gang": {"minCount": 2}}, "parentCompositePodGroupName": "up"}, "spec.parentCompositePodGroupName: is not kept"),
         ({"schedulingPolicy": {"gang": {"minCount": -2}}}, "spec.schedulingPolicy.gang.minCount: -2; allowed: 0 to 2147483647"),
         ({"schedulingPolicy": {"gang": {"minCount": "two"}}}, "spec.schedulingPolicy.gang.minCount: 'two'; allowed: int"),
@@ -159,6 +160,11 @@ def test_what_a_group_of_the_apis_own_asks_for_and_is_not_kept_is_said_by_path(s
     assert bool(got.invalid) == bool(invalid)
     if "is not kept" in invalid:
         assert got.min_member == 2, "its minimum binds moves all the same"
+
+
+def test_a_group_of_the_apis_own_may_ask_for_one_value_of_a_node_label():
+    got = upstream(schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints={"topology": [{"key": "rack"}]})
+    assert got.topology == v.NetworkTopology("hard", label="rack")
 
 
 def test_the_queue_of_a_group_of_the_apis_own_is_its_annotation():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from restow.contracts.ids import Millis
+from restow.contracts.values import NetworkTopology
 from restow.domain.session.statuses.podgroup_status import NOT_HONOURED, Condition, conditions, not_honoured
 from restow.kube import wire_objects as w
 from restow.kube.groups import pod_group_fact, queue_fact
@@ -19,8 +20,9 @@ def custom(spec: dict) -> w.Custom:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, "spec.networkTopology.mode: hard is not kept"),
-        ({"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology.mode: hard is not kept"),
+        ({"networkTopology": {"mode": "near"}}, "spec.networkTopology.mode: 'near'; allowed: hard, soft"),
+        ({"networkTopology": {"highestTierAllowed": -1}}, "spec.networkTopology.highestTierAllowed: -1; allowed: 0 to 2147483647"),
+        ({"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}}, "spec.networkTopology: highestTierAllowed 1 and highestTierName rack; allowed: one of them"),
         ({"preemptable": False}, "spec.preemptable: false is not kept"),
     ],
 )
@@ -29,10 +31,24 @@ def test_a_podgroup_that_asks_for_what_would_bind_and_is_not_kept_is_refused_by_
     assert fact.invalid.startswith(says)
 
 
-def test_a_soft_topology_is_accepted_and_said_to_have_no_effect():
-    fact = pod_group_fact(custom({"minMember": 2, "networkTopology": {"mode": "soft"}}))
-    assert (fact.invalid, fact.unheeded, fact.min_member) == ("", "spec.networkTopology", 2)
-    said = not_honoured(fact.unheeded)
+@pytest.mark.parametrize(
+    ("said", "topology"),
+    [
+        ({"mode": "hard", "highestTierAllowed": 2}, NetworkTopology("hard", 2)),
+        ({"highestTierAllowed": 0}, NetworkTopology("hard", 0)),
+        ({"highestTierName": "rack"}, NetworkTopology("hard", name="rack")),
+        ({"mode": "hard"}, NetworkTopology("hard", 1)),
+        ({"mode": "soft", "highestTierAllowed": 2}, NetworkTopology("soft")),
+        (None, None),
+    ],
+)
+def test_how_near_to_each_other_pods_are_to_be_is_read(said, topology):
+    fact = pod_group_fact(custom({"minMember": 2, "networkTopology": said}))
+    assert (fact.invalid, fact.topology, fact.min_member) == ("", topology, 2)
+
+
+def test_what_has_no_effect_is_a_condition_that_goes_with_it():
+    said = not_honoured("spec.networkTopology")
     assert said is not None
     held = conditions((), None, "u", Millis(0), said)
     assert [(c.type, c.status, c.reason, c.message) for c in held] == [

@@ -337,6 +337,17 @@ class Move(Value):
     reason: str = ""
 
 
+class NetworkTopology(Value):
+    """How near to each other in the network the pods of a group are to be. `mode`: hard (in one block of nodes, or nowhere) or soft (in the narrowest that
+    there is). A hard one names the widest tier that will do: by number (Volcano's `highestTierAllowed`, 1 is the narrowest group of nodes), by name (`highestTierName`),
+    or by the node `label` whose values tell its blocks apart (`scheduling.k8s.io`, Kueue)."""
+
+    mode: Literal["hard", "soft"]
+    tier: Int | None = None
+    name: str = ""
+    label: str = ""
+
+
 class SlotFor(Value):
     """Capacity that a plan makes for a pod that waits: the Reservation of this name holds it on this node as it becomes free."""
 

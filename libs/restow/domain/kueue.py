@@ -13,6 +13,8 @@ ADMISSION = "kueue.x-k8s.io/admission"
 """The gate of a pod that is not admitted yet."""
 MANAGED = "kueue.x-k8s.io/managed"
 GROUP = "kueue.x-k8s.io/pod-group-name"
+REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
+"""Annotations of a pod: all pods of its set on nodes with one value of the node label that they name; or, if that cannot be, as near as can be."""
 RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
 """Annotation: one pod of a group that says "false" ends it for all, as soon as none runs."""
 

@@ -96,8 +96,9 @@ def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:
         return ""
     if known.together and not as_gang:
         return f"{TOGETHER}: PodGroup {'/'.join((known.namespace, known.name))} is disrupted as a whole or not at all (disruptionMode)"
-    if known.invalid and not state.ours(pod):
-        return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {known.invalid}"
+    near = "another scheduler keeps its pods near to each other in the network" if known.topology is not None and known.topology.mode == "hard" else ""
+    if (why := known.invalid or near) and not state.ours(pod):
+        return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {why}"
     return ""
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from restow.contracts import events as e
+from restow.contracts.values import NetworkTopology
 from restow.domain.groups import QUEUE_ANNOTATIONS, UPSTREAM
 from restow.domain.pod_controllers import MOVABLE
 from restow.kube import wire_objects as w
@@ -50,7 +51,9 @@ def pod_group_fact(group: w.Custom) -> e.PodGroupObserved:
     try:
         spec = _spec(_group_spec, group.spec, w.PodGroupSpec())
         fact = msgspec.structs.replace(fact, queue=spec.queue or "", priority_class=spec.priority_class_name or "")
-        fact = msgspec.structs.replace(fact, unheeded=_group_kept(spec))
+        if spec.preemptable is False:
+            raise FactError(f"spec.preemptable: false is not kept; allowed: the annotation {PREEMPTABLE}: \"false\" on its pods")
+        fact = msgspec.structs.replace(fact, topology=_topology(spec.network_topology))
         return msgspec.structs.replace(
             fact,
             min_member=_within(spec.min_member or 0, "spec.minMember"),
@@ -79,7 +82,9 @@ def upstream_group_fact(group: w.Custom) -> e.PodGroupObserved:
         fact = msgspec.structs.replace(fact, priority_class=spec.priority_class_name or "", together=together)
         if gang is not None:
             fact = msgspec.structs.replace(fact, min_member=_within(gang.min_count, "spec.schedulingPolicy.gang.minCount"))
-        return msgspec.structs.replace(fact, invalid=_not_kept(spec))
+        if spec.parent_composite_pod_group_name:
+            raise FactError("spec.parentCompositePodGroupName: is not kept; allowed: none")
+        return msgspec.structs.replace(fact, topology=_upstream_topology(spec.scheduling_constraints))
     except FactError as error:
         return msgspec.structs.replace(fact, invalid=str(error))
 
@@ -93,13 +98,17 @@ def _queue(annotations: dict[str, str] | None) -> str:
     return next((annotations[name] for name in QUEUE_ANNOTATIONS if annotations.get(name)), "") if annotations else ""
 
 
-def _not_kept(spec: w.UpstreamPodGroupSpec) -> str:
-    """What would have to be kept and is not."""
-    if spec.scheduling_constraints is not None and spec.scheduling_constraints.topology:
-        return "spec.schedulingConstraints.topology: is not kept; allowed: none"
-    if spec.parent_composite_pod_group_name:
-        return "spec.parentCompositePodGroupName: is not kept; allowed: none"
-    return ""
+def _upstream_topology(said: w.SchedulingConstraints | None) -> NetworkTopology | None:
+    """All pods of the group on nodes with one value of the label."""
+    constraints = said.topology if said is not None else None
+    if not constraints:
+        return None
+    path = "spec.schedulingConstraints.topology"
+    if len(constraints) > 1:
+        raise FactError(f"{path}: {len(constraints)} constraints; allowed: one")
+    if not constraints[0].key:
+        raise FactError(f"{path}[0].key: ''; allowed: the key of a node label")
+    return NetworkTopology("hard", label=constraints[0].key)
 
 
 def queue_fact(queue: w.Custom) -> e.QueueObserved:
@@ -134,20 +143,24 @@ def queue_fact(queue: w.Custom) -> e.QueueObserved:
         return msgspec.structs.replace(fact, invalid=str(error))
 
 
-def _group_kept(spec: w.PodGroupSpec) -> str:
-    """What is preferred and not honoured, by path. Raises FactError for what would have to be kept and is not."""
-    if spec.preemptable is False:
-        raise FactError(f"spec.preemptable: false is not kept; allowed: the annotation {PREEMPTABLE}: \"false\" on its pods")
-    topology = spec.network_topology
-    if topology is None:
-        return ""
-    if topology.mode != "soft":
-        raise FactError(f"spec.networkTopology.mode: {topology.mode or 'hard'} is not kept; allowed: soft (not honoured), or no networkTopology")
-    return "spec.networkTopology"
+def _topology(said: w.NetworkTopology | None) -> NetworkTopology | None:
+    """Volcano's `networkTopology`. Where a hard one names no tier, tier 1 is meant: so said Volcano's CRD while it had a default."""
+    if said is None:
+        return None
+    path, tier, name = "spec.networkTopology", said.highest_tier_allowed, said.highest_tier_name or ""
+    if said.mode == "soft":
+        return NetworkTopology("soft")
+    if said.mode not in (None, "", "hard"):
+        raise FactError(f"{path}.mode: {said.mode!r}; allowed: hard, soft")
+    if tier is not None and name:
+        raise FactError(f"{path}: highestTierAllowed {tier} and highestTierName {name}; allowed: one of them")
+    if tier is None and not name:
+        tier = 1
+    return NetworkTopology("hard", None if tier is None else _within(tier, f"{path}.highestTierAllowed"), name)
 
 
 def _queue_kept(spec: w.QueueSpec) -> str:
-    """The same of a queue."""
+    """What is preferred and not honoured, by path. Raises FactError for what would have to be kept and is not."""
     if spec.dequeue_strategy not in (None, "", "traverse"):
         raise FactError(f"spec.dequeueStrategy: {spec.dequeue_strategy} is not kept; allowed: traverse")
     unheeded: list[str] = []

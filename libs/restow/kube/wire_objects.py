@@ -28,6 +28,8 @@ class Custom(Wire):
 
 class NetworkTopology(Wire):
     mode: str | None = None
+    highest_tier_allowed: Int | None = None
+    highest_tier_name: str | None = None
 
 
 class PodGroupSpec(Wire):
@@ -54,8 +56,12 @@ class DisruptionModes(Wire):
     all: dict[str, Any] | None = None
 
 
+class TopologyConstraint(Wire):
+    key: str
+
+
 class SchedulingConstraints(Wire):
-    topology: list[Any] | None = None
+    topology: list[TopologyConstraint] | None = None
 
 
 class UpstreamPodGroupSpec(Wire):

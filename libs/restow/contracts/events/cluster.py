@@ -21,6 +21,7 @@ from restow.contracts.values import (
     Expression,
     Gpu,
     LabelSelector,
+    NetworkTopology,
     NodeTerm,
     NumaZone,
     OwnerRef,
@@ -219,7 +220,7 @@ class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     """A PodGroup, a gang: of scheduling.volcano.sh or, where `name` begins with `scheduling.k8s.io:`, of scheduling.k8s.io.
     `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run together. Amounts are in canonical units. `phase` is its current status.phase. `invalid` says what cannot be read or
     honoured, with path, value and what is allowed; the group's pods then wait with that reason. `unheeded` names
-    preferences that are accepted but not honoured. `together`: its pods are disrupted all at once or not at all."""
+    preferences that are accepted but not honoured. `together`: its pods are disrupted all at once or not at all. `topology`: how near its pods are to be."""
 
     namespace: str
     name: str
@@ -236,6 +237,7 @@ class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     invalid: str = ""
     unheeded: str = ""
     together: bool = False
+    topology: NetworkTopology | None = None
 
 
 class PodGroupGone(Event, tag="cluster.pod_group_gone"):

@@ -84,7 +84,7 @@ def _landing(
     state: ClusterState, now: Millis, pod: PodUid, source: NodeName, target: NodeName
 ) -> tuple[Spot | None, str]:
     """What it gets, and on which row; or why it gets nothing."""
-    with simulated(state, now, stand_in(now)) as simulation:
+    with simulated(state, now, stand_in(state, now)) as simulation:
         _close(simulation.session, source)
         spot = simulation.best(pod, target=target)
         return spot, "" if spot is not None else _why(simulation, pod, target)

@@ -13,8 +13,10 @@ from restow.domain.autoscalers import may_go
 from restow.domain.beside import another_scheduler
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.disruption import Spare
+from restow.domain.groups import GROUP_ANNOTATIONS, group_of
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
+from restow.domain.network.reach import of_pod
 from restow.domain.predicates import AND
 from restow.domain.protection import is_revocable
 from restow.domain.session.framework import Filter
@@ -65,7 +67,7 @@ class Landings:
         """Its slot, whatever else is asked about it; or why there is none."""
         state = self._state
         if self._simulation is None:
-            self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(self._now)))
+            self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(state, self._now)))
         simulation, among = self._simulation, self._among(pod, to)
         spot = simulation.best(pod, among)
         if spot is None:
@@ -143,6 +145,12 @@ def stays(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
     return unmovable(state, uid, as_gang)
 
 
-def stand_in(now: Millis) -> Callable[[PodObserved], PodObserved]:
-    """The successor as the scheduler will see its slot: made now, and nobody's."""
-    return lambda pod: PodObserved(PodUid(f"move/{pod.pod}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)
+def stand_in(state: ClusterState, now: Millis) -> Callable[[PodObserved], PodObserved]:
+    """The successor as the scheduler will see its slot: made now, and nobody's, but near to its group where that is asked."""
+
+    def twin(pod: PodObserved) -> PodObserved:
+        group = group_of(pod) if of_pod(state, pod) is not None else None
+        said = {} if group is None else {GROUP_ANNOTATIONS[0]: group[1]}
+        return PodObserved(PodUid(f"move/{pod.pod}"), pod.namespace, pod.name, pod.shape, now, pod.labels, said, claims=pod.claims)
+
+    return twin

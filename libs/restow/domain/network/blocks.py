@@ -68,6 +68,7 @@ class Blocks:
         self._at = np.full((len(self.tiers), 64), NO_BLOCK, np.int64)
         self._nowhere: Chain = ("",) * len(self.tiers)
         self._ranks: dict[int, tuple[int, np.ndarray]] = {}
+        self._there: dict[int, tuple[int, np.ndarray]] = {}
 
     @property
     def at(self) -> np.ndarray:
@@ -124,6 +125,13 @@ class Blocks:
         at = self.at[tier]
         there = at != NO_BLOCK
         return np.bincount(at[there], weights=amounts[there], minlength=len(self.names[tier])).astype(np.int64)
+
+    def numbers(self, tier: int) -> np.ndarray:
+        """The blocks of a tier that have rows."""
+        known = self._there.get(tier)
+        if known is None or known[0] != self.stamp:
+            known = self._there[tier] = self.stamp, np.flatnonzero(self.sums(tier, np.ones(len(self._chains), np.int64)))
+        return known[1]
 
     def ranks(self, tier: int) -> np.ndarray:
         """`(blocks,) int64`: the place of each block's name among those of the tier."""

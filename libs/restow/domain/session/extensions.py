@@ -20,6 +20,7 @@ from restow.domain.session.framework import (
     STAGES,
     VETOES,
     Answer,
+    BlockChooser,
     CoreChooser,
     Filter,
     VolumeChooser,
@@ -50,6 +51,7 @@ class Extensions:
         self.dynamic: list[DynamicScorer] = []
         self.volumes: VolumeChooser | None = None
         self.cores: CoreChooser | None = None
+        self.blocks: BlockChooser | None = None
         self.devices: Callable[[ShapeId, int], tuple[DeviceShare, ...]] | None = None
         """Chooses the devices on a row, where a plugin has a say in that."""
 

@@ -11,7 +11,7 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
 from restow.domain.records import Slot
 from restow.domain.session.extensions import Extensions
-from restow.domain.session.framework import CAPACITY, STAGES, Filter
+from restow.domain.session.framework import CAPACITY, STAGES, Filter, Within
 from restow.domain.session.hold_offers import Offers
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.journal import Journal
@@ -57,6 +57,8 @@ class View:
         self.offers = Offers(state, self, self.journal)
         self.meant = NOWHERE
         """By pod of a gang the row where it leaves capacity for the others."""
+        self.within: Within | None = None
+        """The block that a gang is tried in."""
         self.left: set[SlotKey] = set()
         """Holds that this session has taken from their nodes."""
         self.told = 0

@@ -6,7 +6,7 @@ convention (`Extensions`): an *order* says what comes first, a *veto* why not, a
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
@@ -106,7 +106,7 @@ class Filter:
     pods run where. `of_capacity`: it is about amounts; a pod takes the place of the one hold that it takes from, and of all others that it
     owns it is judged as if they were not there. `borrowable`: of these a hold gives up, when its capacity is borrowed, what this rule counts.
     `for_others`: it keeps capacity for somebody; hand-overs of existing holds are exempt (RULES G-8), for what is held already takes
-    no more, and new nodes would not be kept. `active`: False where it can concern no pod as long as the session lasts; then it is never
+    no more, and new nodes would not be kept. `lasting`: nobody's leaving opens what it removes. `active`: False where it can concern no pod as long as the session lasts; then it is never
     asked, nor told anything."""
 
     stage: str
@@ -115,6 +115,7 @@ class Filter:
     of_capacity = False
     borrowable = False
     for_others = False
+    lasting = False
     active = True
 
     def concerns(self, pod: PodObserved) -> bool:
@@ -170,7 +171,30 @@ class CoreChooser(Protocol):
         ...
 
 
-STAGES = ("reserved", "window", "reusable", "rejected", "ports", "capacity", "nominated", "proportional", "devices", "cores", "numa", "volumes", "spread", "affinity")
+class Within(NamedTuple):
+    """A block of nodes that a gang is tried in: the place of its tier among those of the session, and its number there."""
+
+    tier: int
+    number: int
+
+
+class BlockChooser(Protocol):
+    """Named by the plugin that knows which nodes are near to each other."""
+
+    def choices(self, job: Any, pods: Sequence[PodObserved], evicting: bool = False) -> Iterable[Within | None]:
+        """Blocks to try for a gang, in order; None for all nodes: the only choice where nothing is asked for it. `evicting`: others give way for it."""
+        ...
+
+    def sentence(self, job: Any, pods: Sequence[PodObserved]) -> str:
+        """Why it does not fit; empty where it may be anywhere."""
+        ...
+
+    def leave(self, pods: Iterable[PodUid]) -> None:
+        """Members of a gang that are to be moved as one: where they run does not count."""
+        ...
+
+
+STAGES = ("reserved", "window", "reusable", "rejected", "network", "ports", "capacity", "nominated", "proportional", "devices", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
 CAPACITY = STAGES.index("capacity")
 """Where amounts stand in it, which are no filter."""

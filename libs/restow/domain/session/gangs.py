@@ -4,7 +4,7 @@ pods that belong together are tried."""
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.groups import Group
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.fitting import NOWHERE, EquivalenceClass, Fit
+from restow.domain.session.framework import Within
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
 from restow.domain.session.queues import share
 from restow.domain.session.session import Session
@@ -163,18 +164,38 @@ def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int
         yield sorted(pods, key=lambda pod: size[pod.pod])
 
 
-def ways(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[tuple[Sequence[PodObserved], Mapping[PodUid, int]]]:
+class Way(NamedTuple):
+    """How a gang is tried: in this order, on these rows where one is meant for a pod, in this block."""
+
+    pods: Sequence[PodObserved]
+    rows: Mapping[PodUid, int]
+    within: Within | None
+
+
+def ways(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[Way]:
+    """Block by block, where the gang is to be near to each other, else on all nodes."""
+    chooser = session.extensions.blocks
+    for within in chooser.choices(job, pods) if chooser is not None else (None,):
+        yield from _ways(session, job, pods, within)
+
+
+def _ways(session: Session, job: Job, pods: Sequence[PodObserved], within: Within | None) -> Iterator[Way]:
     """In which orders they are tried, each on its best node; and, where none of that does, on the rows where they fit beside each other: the best
     node for one may leave no node for another (RULES G-17)."""
-    for order in orders(session, job, pods):
-        yield order, NOWHERE
-    with session.attempt():
+    if within is None:
+        tried: Iterable[Sequence[PodObserved]] = orders(session, job, pods)
+    else:
+        with session.attempt(within=within):
+            tried = list(orders(session, job, pods))
+    for order in tried:
+        yield Way(order, NOWHERE, within)
+    with session.attempt(within=within):
         # Never kept: who owns a hold takes it, and the others are searched nodes for.
         given = list(_take_holds(session, job, pods))
         have = {pod.pod for pod in given}
         rows = together(session, job, [pod for pod in pods if pod.pod not in have and not session.offers.awaited(pod)])
     if rows:
-        yield [*given, *(pod for pod in pods if pod.pod in rows)], rows
+        yield Way([*given, *(pod for pod in pods if pod.pod in rows)], rows, within)
 
 
 def _take_holds(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[PodObserved]:

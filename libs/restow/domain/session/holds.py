@@ -93,10 +93,10 @@ def _hold(session: Session, job: Job, names: dict[PodUid, SlotName], pending: li
 
     failed: Tried | None = None
     job.ready = have
-    for order, rows in ways(session, job, pending):
+    for order, rows, within in ways(session, job, pending):
         if job.ready + len(order) < need:
             break
-        with session.attempt(rows) as attempt:
+        with session.attempt(rows, within) as attempt:
             tried = place_together(session, job, order, find, suffice=lambda left: job.ready + left >= need, settle=hold)
             if tried.placed and job.ready >= need:
                 attempt.keep()

@@ -17,7 +17,7 @@ from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.fitting import NOBODYS, NOWHERE, EquivalenceClass, Fit, View
-from restow.domain.session.framework import Filter
+from restow.domain.session.framework import Filter, Within
 from restow.domain.session.gates import Gates
 from restow.domain.session.job_turns import Feed
 from restow.domain.session.jobs import Job, gang, job_of, single
@@ -115,17 +115,17 @@ class Session(View):
     # -- what a session changes; each notes how it is taken back --------------------------------------------------------
 
     @contextmanager
-    def attempt(self, rows: Mapping[PodUid, int] = NOWHERE) -> Iterator[Attempt]:
+    def attempt(self, rows: Mapping[PodUid, int] = NOWHERE, within: Within | None = None) -> Iterator[Attempt]:
         """What is changed and decided within is taken back at the end, unless it is kept. They nest. Within, a pod that fits on its row of `rows` goes
-        there."""
+        there, and pods of a gang that are to be near to each other fit in that block only."""
         journal, events, attempt = self.journal, len(self.events), Attempt()
         outermost = journal.undo is None
-        mark, outer = journal.mark(), self.meant
-        self.meant = rows or outer
+        mark, outer = journal.mark(), (self.meant, self.within)
+        self.meant, self.within = rows or self.meant, within or self.within
         try:
             yield attempt
         finally:
-            self.meant = outer
+            self.meant, self.within = outer
             if not attempt.kept:
                 journal.rollback(mark)
                 del self.events[events:]

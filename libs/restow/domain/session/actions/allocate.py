@@ -168,22 +168,28 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
 def _place_gang(session: Session, job: Job) -> None:
     """As many pods as make the job ready: what does not fit is passed over while enough others are left."""
     ready, said = job.ready, list[tuple[str, str, int, dict[str, int]]]()
+    members, last = [session.state.pods[uid].fact for uid in job.tasks], None
+    near = chooser.sentence(job, members) if (chooser := session.extensions.blocks) is not None else ""
 
     def find(pod: e.PodObserved) -> Fit | None:
         return session.find(pod) or borrowed(session, pod, session.concerned(pod))
 
-    for pods, rows in ways(session, job, [session.state.pods[uid].fact for uid in job.tasks]):
-        with session.attempt(rows) as attempt:
+    for pods, rows, within in ways(session, job, members):
+        if within != last:
+            # Of several blocks the widest counts: that none is wide enough is why it waits.
+            last = within
+            said.clear()
+        with session.attempt(rows, within) as attempt:
             tried = place_together(session, job, pods, find, lambda: is_complete(session, job), lambda left: job.ready + left >= job.need)
             if is_complete(session, job):
                 attempt.keep()
         if attempt.kept:
             job.tasks = [uid for uid in job.tasks if uid not in session.placements]
             return
-        message = FOLLOWS if tried.follows and tried.first is None else _message(job, ready)
+        message = FOLLOWS if tried.follows and tried.first is None else near or _message(job, ready)
         why = next(iter(tried.kept_back.items()), (UNSCHEDULABLE, message))
         said.append((*why, *tried.first_counts))
-    session.withhold(job, *said[0])
+    session.withhold(job, *(said[0] if said else (UNSCHEDULABLE, near, *session.reasons(members[0]))))
     job.tasks = []
 
 

@@ -48,16 +48,18 @@ def run(session: Session, args: Any) -> None:
 
 
 def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> None:
-    """Everything that the job needs, or nothing."""
-    for pods in orders(session, job, [session.state.pods[uid].fact for uid in job.tasks]):
-        with session.attempt() as attempt:
-            waits = _take_all(session, hunt, job, pods, scope, action)
-            # What fits without anybody's leaving is for `allocate`.
-            if waits and not session.extensions.refusal("jobPipelined", job):
-                attempt.keep()
-        if attempt.kept:
-            nominated(session, job)
-            return
+    """Everything that the job needs, or nothing; in one block, where it is to be near to each other."""
+    members, chooser = [session.state.pods[uid].fact for uid in job.tasks], session.extensions.blocks
+    for within in chooser.choices(job, members, evicting=True) if chooser is not None else (None,):
+        for pods in orders(session, job, members):
+            with session.attempt(within=within) as attempt:
+                waits = _take_all(session, hunt, job, pods, scope, action)
+                # What fits without anybody's leaving is for `allocate`.
+                if waits and not session.extensions.refusal("jobPipelined", job):
+                    attempt.keep()
+            if attempt.kept:
+                nominated(session, job)
+                return
 
 
 def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserved], scope: Scope, action: str) -> bool:

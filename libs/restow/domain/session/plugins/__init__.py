@@ -15,6 +15,7 @@ from restow.domain.session.plugins import (
     sla,
 )
 from restow.domain.session.plugins.capacity import plugin as capacity
+from restow.domain.session.plugins.network_topology_aware import plugin as network_topology_aware
 from restow.domain.session.plugins.nodeorder import plugin as nodeorder
 from restow.domain.session.plugins.predicates import plugin as predicates
 from restow.domain.session.plugins.proportion import plugin as proportion
@@ -27,6 +28,7 @@ PLUGINS: dict[str, ModuleType] = {
     "drf": drf,
     "fragmentation": fragmentation,
     "gang": gang,
+    "network-topology-aware": network_topology_aware,
     "nodeorder": nodeorder,
     "overcommit": overcommit,
     "predicates": predicates,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, task_of
+from restow.domain.network.reach import not_kept
 from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Refusal
@@ -58,7 +59,8 @@ def _wrong(state: ClusterState, group: Group) -> Refusal | None:
     spec = state.pod_groups.get(group)
     if spec is None:
         return Refusal(MISSING, f"PodGroup {'/'.join(group)} does not exist")
-    return Refusal(INVALID, spec.invalid) if spec.invalid else None
+    why = spec.invalid or not_kept(state, spec.topology)
+    return Refusal(INVALID, why) if why else None
 
 
 def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:

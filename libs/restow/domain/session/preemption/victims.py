@@ -163,7 +163,7 @@ class Hunt:
             below = None if others else job.priority + (not self._by_priority)
             line = self._lines[about] = Candidates.of(self._evictable, job.queue, others, below, job.priority, self._out_of_question())
         concerned = session.concerned(pod)
-        equivalence_class = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others])
+        equivalence_class = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others or rule.lasting])
         known = self._ranked.get(equivalence_class)
         if known is None:
             known = self._ranked[equivalence_class] = ranked(session, self.coming, pod, line, self._open(pod))
@@ -185,7 +185,7 @@ class Hunt:
         if pod.pinned_node:
             rows = rows & only(state, pod.pinned_node)
         for rule in session.concerned(pod):
-            if rule.for_others:
+            if rule.for_others or rule.lasting:
                 for _, failing in rule.failing(pod):
                     rows = rows & ~failing
         return rows

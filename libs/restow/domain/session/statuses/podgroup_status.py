@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from restow.contracts.events import PodGroupObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.contracts.times import seconds
 from restow.domain.groups import Group, is_upstream
+from restow.domain.network.reach import levels
 from restow.domain.session.jobs import UNSCHEDULABLE as NO_CAPACITY
 from restow.domain.session.jobs import gang
 from restow.domain.session.reasons import short_sentence
@@ -88,7 +90,14 @@ def status(state: ClusterState, group: Group) -> GroupStatus:
     short = gang(state, group).short()
     holds = _unschedulable(state, group, tasks) if short else _scheduled(tasks)
     phase = _phase(state, group, tasks, spec.min_member, short)
-    return GroupStatus(phase, tasks["Running"], tasks["Succeeded"], tasks["Failed"], holds, not_honoured(spec.unheeded))
+    return GroupStatus(phase, tasks["Running"], tasks["Succeeded"], tasks["Failed"], holds, not_honoured(_unheeded(state, spec)))
+
+
+def _unheeded(state: ClusterState, spec: PodGroupObserved) -> str:
+    """A soft topology is a preference that needs its plugin."""
+    if spec.topology is None or spec.topology.mode != "soft" or levels(state) is not None:
+        return spec.unheeded
+    return ", ".join(part for part in ("spec.networkTopology", spec.unheeded) if part)
 
 
 def not_honoured(what: str) -> Condition | None:

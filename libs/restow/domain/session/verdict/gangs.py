@@ -14,6 +14,7 @@ from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.resources import PODS
 from restow.domain.session.actions.allocate import FOLLOWS
+from restow.domain.session.framework import Within
 from restow.domain.session.gangs import is_complete, place_together
 from restow.domain.session.jobs import Job
 from restow.domain.session.session import Session
@@ -30,12 +31,24 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
     """All of its pods that fit beside each other are placed, in task order, and taken back at the end. `unfit` gets the
     others."""
     state, ready = session.state, job.ready
-    with session.attempt():
-        tried = place_together(session, job, [state.pods[uid].fact for uid in job.tasks], session.find)
+    pods = [state.pods[uid].fact for uid in job.tasks]
+    with session.attempt(within=_block(session, job, pods)):
+        tried = place_together(session, job, pods, session.find)
         unfit += [uid for uid in job.tasks if uid not in session.placements]
         complete, first = is_complete(session, job), "" if tried.first is None else f"{tried.first.namespace}/{tried.first.name}"
         quota = next(iter(tried.kept_back.values()), FOLLOWS if tried.follows else "")
         yield GangFit(job.key, job.need, ready, len(job.tasks), len(tried.placed), complete, first, *tried.first_counts, quota)
+
+
+def _block(session: Session, job: Job, pods: Sequence[PodObserved]) -> Within | None:
+    """Where it is to be near to each other the first block that it is complete in, else the last one that is tried; None for all nodes."""
+    within = None
+    for within in session.extensions.blocks.choices(job, pods) if session.extensions.blocks is not None else ():
+        with session.attempt(within=within):
+            place_together(session, job, pods, session.find)
+            if is_complete(session, job):
+                return within
+    return within
 
 
 def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> Iterator[Relief]:

@@ -1,0 +1,1 @@
+"""Pods of a group near to each other in the network."""

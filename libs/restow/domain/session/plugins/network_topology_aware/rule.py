@@ -1,0 +1,103 @@
+"""Which nodes a pod of a group may be on so that all of it is near to each other, and which of them are nearest to those that are there."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.domain.network.blocks import NO_BLOCK
+from restow.domain.occupants import Who
+from restow.domain.session.framework import Filter, Within
+from restow.domain.session.plugins.network_topology_aware.groups import Groups
+from restow.domain.session.scoring import SCALE
+from restow.domain.session.session import Session
+
+OUTSIDE = "node(s) outside the network block of the gang"
+
+
+class Near(Filter):
+    """A hard group stays in the widest block that it may be in around those of it that are there. A gang that is tried in one block stays in that."""
+
+    stage, lasting = "network", True
+
+    def __init__(self, session: Session, groups: Groups) -> None:
+        self._session, self._groups = session, groups
+        self._masks: dict[Hashable, np.ndarray] = {}
+
+    def concerns(self, pod: PodObserved) -> bool:
+        group = self._groups.of(pod)
+        return group is not None and (self._session.within is not None or self._groups.reach(group).hard)
+
+    def _about(self, pod: PodObserved) -> tuple[int, Within | None]:
+        """The blocks by the place of the widest tier, and the one of them that it is kept to: none, where nobody is there yet."""
+        group = self._groups.of(pod)
+        assert group is not None, "it concerns the pod"
+        reach, rows = self._groups.reach(group), self._groups.rows(group)
+        if (within := self._session.within) is not None or not rows:
+            return reach.top, within
+        found = reach.among(rows)
+        return reach.top, Within(*found[-1]) if found else NOWHERE
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return self._groups.of(pod), self._about(pod)
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        group, about = self._groups.of(pod), self._about(pod)
+        assert group is not None, "it concerns the pod"
+        blocks, (top, within) = self._groups.reach(group).blocks, about
+        known = self._masks.get(key := (id(blocks), about))
+        if known is None:
+            if within is not None:
+                mask = blocks.inside(*within)
+            else:
+                mask = (blocks.at[: top + 1] != NO_BLOCK).any(axis=0)
+            known = self._masks[key] = ~mask
+        return ((OUTSIDE, known),)
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        self._groups.come(pod, row)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        self._groups.go(pod)
+
+    def vacated(self, who: Who) -> None:
+        if not isinstance(who, str):
+            self._groups.gave_up(who, -1)
+
+    def restored(self, who: Who) -> None:
+        if not isinstance(who, str):
+            self._groups.gave_up(who, 1)
+
+
+NOWHERE = Within(0, NO_BLOCK - 1)
+"""The block of those that are in no block together."""
+
+
+class Nearest:
+    """For a node that is in a block with a member of the group the more points the narrower that is; the mean over all members."""
+
+    active = True
+
+    def __init__(self, session: Session, groups: Groups, weight: int) -> None:
+        self._session, self._groups, self._weight = session, groups, weight
+
+    def concerns(self, pod: PodObserved) -> bool:
+        group = self._groups.of(pod)
+        return group is not None and self._weight > 0 and bool(self._groups.rows(group))
+
+    def scores(self, pod: PodObserved, among: np.ndarray) -> np.ndarray | None:
+        group = self._groups.of(pod)
+        assert group is not None, "it concerns the pod"
+        blocks, rows, within = self._groups.reach(group).blocks, self._groups.rows(group), self._session.within
+        tiers = len(blocks.tiers) if within is None else within.tier
+        if not tiers:
+            return None
+        shared = np.zeros(len(among), np.int64)
+        for tier in range(tiers):
+            at = blocks.at[tier]
+            there = at[rows]
+            # The last place is that of rows in no block.
+            counts = np.bincount(there[there != NO_BLOCK], minlength=len(blocks.names[tier]) + 1)
+            shared += counts[at]
+        return shared * (SCALE * self._weight) // (len(rows) * len(blocks.tiers))
