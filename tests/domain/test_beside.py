@@ -313,10 +313,25 @@ def test_a_pod_that_is_never_bound_does_not_keep_its_place_for_ever():
     assert free(state, "b") == 4_000
 
 
-def test_a_pod_of_ours_that_has_the_gate_waits_for_it_like_for_any_other():
+def test_a_pod_of_ours_that_has_our_gate_is_let_go_at_once_and_then_placed_like_any_other():
+    """The API gates by controller or by labels: a template may have another scheduler by now, a Reservation's owners some of ours among them."""
     state = given(node("a"), shape("s"), pod("p", gated=True, landing=True))
     assert session_answers(state) == []
+    assert session_owes(state) == [LetGo("p")]
+    assert session_owes(snapshot.load(snapshot.dump(state))) == [LetGo("p")]
+    assert stranger_lines(state, "p") == ["Restow's gate, which is for pods of other schedulers, is on it in vain: it is let go"]
+    then(state, pod("p"))
     assert state.gated == {}
+    assert [event.node for event in session_answers(state) if isinstance(event, e.PodPlaced)] == ["a"]
+
+
+def test_a_pod_of_ours_gets_no_slot_by_the_gate_that_is_on_it():
+    """Its StatefulSet's template names our scheduler by now: it follows the pod that was moved, but nobody lets another scheduler bind it."""
+    state = evicted(world(shape("ours", cpu=3_000)))
+    then(state, pod("p2", "ours", owner=OWNER, gated=True, landing=True))
+    session_answers(state)
+    assert state.migrations["x-1"].successor == ""
+    assert LetGo("p2") in session_owes(state)
 
 
 @pytest.mark.parametrize("fake", [

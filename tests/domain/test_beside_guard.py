@@ -131,6 +131,26 @@ def test_a_guard_that_the_api_refuses_ends_the_move_before_the_eviction():
     ends(state)
 
 
+def test_a_guard_that_the_api_refuses_after_the_eviction_costs_the_way_back_and_not_the_slot():
+    """Somebody has deleted the first one, and the API takes no second one."""
+    state = evicted(world())
+    then(state, e.PodGone("g"))
+    assert run(state, session.decider, c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy")) == []
+    assert session_owes(state) == [CreatePlaceholder("guard", "x-1")], "it is tried again"
+    successor(state)
+    assert Land("p2", "b") in session_owes(state)
+
+
+def test_who_has_turned_back_has_nothing_else_than_the_guard():
+    state = turned_back(world())
+    then(state, e.PodGone("g"), e.PodGone("p"))
+    run(state, session.decider, c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy"))
+    advance(state)
+    assert step(state, "x-1") is Step.FAILED
+    assert LetGo("p2") in session_owes(state)
+    ends(state)
+
+
 def test_the_guard_stays_until_the_successor_has_landed():
     state = evicted(world())
     successor(state)

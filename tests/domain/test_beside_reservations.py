@@ -114,6 +114,15 @@ def test_who_does_not_own_it_is_let_go_at_once():
     assert slot(state).phase is SlotPhase.HELD
 
 
+def test_a_pod_of_ours_that_has_the_labels_of_its_owners_is_let_go_and_not_taken_for_one():
+    """The API gates by labels alone."""
+    state = held(world())
+    comes(state, kind="ours")
+    assert LetGo("p") in owes(state)
+    assert slot(state).phase is SlotPhase.HELD
+    assert session.decider.due(state, NOW) is None, "and the session rests"
+
+
 def test_a_pod_that_comes_before_its_placeholder_runs_is_let_go():
     state = world()
     answers(state)

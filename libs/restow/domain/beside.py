@@ -342,10 +342,17 @@ def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:
     return None if there is None or checks.gives_way(state, there, pod) else there
 
 
+def keeps_slot(state: Maps, key: SlotKey) -> bool:
+    """Whether the slot on the target is kept although this is a guard that the API refuses: the pod is evicted already, so its successor needs the slot, and
+    has no way back until the API takes a guard again."""
+    migration = state.migrations.get(MigrationId(key[1])) if key[0] == GUARD else None
+    return migration is not None and migration.step is Step.EVICTED and not migration.back
+
+
 def lost_to(state: Maps, reservation: ReservationUid, slot: str, reason: str) -> tuple[e.Event, ...]:
     """The API refuses its placeholder, or the guard of its pod's old node: then nobody is evicted, so its slot is of no use."""
     key = (reservation, SlotName(slot))
-    if not lacks_placeholder(state, key):
+    if not lacks_placeholder(state, key) or keeps_slot(state, key):
         return ()
     if reservation != GUARD:
         return (e.HoldReleased(*key, f"{REFUSED}: {reason}"),)

@@ -58,7 +58,7 @@ def _lines(state: Maps, lineages: set[str]) -> dict[str, dict[ShapeId, list[tupl
     for uid in state.gated if lineages else ():
         pod = state.pods[uid].fact
         lineage = state.lineage(pod)  # type: ignore[attr-defined]
-        if lineage in lineages and not is_others(state, pod):
+        if lineage in lineages and may_get_slot(state, pod):
             lines.setdefault(lineage, {}).setdefault(pod.shape, []).append((state.order_of(uid), uid))
     for by_shape in lines.values():
         for line in by_shape.values():
@@ -73,6 +73,11 @@ def gated_by(pod: PodObserved) -> tuple[str, Millis]:
         return log, millis(until)
     except ValueError:
         return "", Millis(0)
+
+
+def may_get_slot(state: Maps, pod: PodObserved) -> bool:
+    """Whether a slot may be left to it by this way: it is another scheduler's, and another installation has no claim to it."""
+    return not state.ours(pod) and not is_others(state, pod)  # type: ignore[attr-defined]
 
 
 def is_others(state: Maps, pod: PodObserved) -> bool:

@@ -60,8 +60,7 @@ class ClusterState(Charges):
         awaits = self.awaits_placement(pod)
         known = self.pods.get(pod)
         ours = known is not None and self.ours(known.fact)
-        if not ours:
-            self._regate(pod, awaits)
+        self._regate(pod, awaits and not ours, ours and self._is_gated_in_vain(pod))
         self._note_nominee(pod, ours)
         if awaits and ours:
             if pod not in self.queue and pod not in self.parked and pod not in self.nominations:
@@ -86,14 +85,22 @@ class ClusterState(Charges):
             self.drop(self.nominees, pod)
             self.capacity_epoch += 1
 
-    def _regate(self, pod: PodUid, awaits: bool) -> None:
-        """One of another scheduler: whether it waits for a slot, or a slot was handed over to it and it is not bound."""
+    def _is_gated_in_vain(self, pod: PodUid) -> bool:
+        """Of ours: whether our gate, which is for pods of other schedulers, is on it. Who gates looks at its controller, or at its labels."""
+        known = self.pods.get(pod)
+        if known is None or not (known.fact.gated and known.fact.landing) or pod in self.placed:
+            return False
+        return known.live.node is None and known.live.phase == "Pending" and not known.live.deleting
+
+    def _regate(self, pod: PodUid, awaits: bool, in_vain: bool) -> None:
+        """One of another scheduler: whether it waits for a slot, or a slot was handed over to it and it is not bound. `in_vain`: it is ours, and to be let go."""
         known = self.pods.get(pod)
         ours_to_land = pod in self.to_land or pod in self.gated
-        if awaits and pod not in self.gated:
-            self.put(self.gated, pod, None)
-            self.capacity_epoch += 1  # a slot may wait for it, or it is let go
-        elif not awaits:
+        if awaits or in_vain:
+            if pod not in self.gated:
+                self.put(self.gated, pod, None)
+                self.capacity_epoch += 1  # a slot may wait for it, or it is let go
+        else:
             self.drop(self.gated, pod)
             self.drop(self.passed, pod)
         if ours_to_land and pod in self.placed and known is not None and known.live.node is None and not known.live.deleting:

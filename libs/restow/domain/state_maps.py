@@ -241,7 +241,8 @@ class Maps:
     stand_ins: dict[tuple[ReservationUid, SlotName], PodUid] = stored(dict)
     """The same by slot: the first where there are several."""
     gated: dict[PodUid, None] = stored(dict)
-    """Pods of other schedulers that only our gate keeps from them, or that may follow one that was moved, and to which no slot was handed over, in order."""
+    """Pods of other schedulers that only our gate keeps from them, or that may follow one that was moved, and to which no slot was handed over, in order; and
+    ours that our gate is on in vain."""
     passed: dict[PodUid, None] = stored(dict)
     """Of these, owners of Reservations who get nothing of them."""
     owner_gates: dict[ReservationUid, Millis] = stored(dict)

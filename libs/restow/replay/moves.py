@@ -100,6 +100,8 @@ def stranger_lines(state: ClusterState, uid: PodUid) -> list[str]:
         record = state.reservations.get(key[0])
         whose = f" of migration {record.fact.migration}" if record is not None and record.fact.migration else ", which is known no more"
         return [f"a placeholder: it holds slot {key[1]}{whose} for {_scheduler(state, uid)} to see"]
+    if uid in state.gated and state.ours(state.pods[uid].fact):
+        return ["Restow's gate, which is for pods of other schedulers, is on it in vain: it is let go"]
     if uid in state.gated and state.pods[uid].fact.landing:
         return ["only Restow's gate keeps it from its scheduler: it gets the slot of the pod that it follows, or is let go"]
     if uid in state.to_land:

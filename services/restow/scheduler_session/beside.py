@@ -3,7 +3,7 @@
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
-from restow.domain.beside import GUARD, placeholder_of, steps_aside_at
+from restow.domain.beside import GUARD, keeps_slot, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
 from restow.domain.reservation.beside import labels_of
 from restow.domain.state import ClusterState
@@ -38,6 +38,8 @@ class BesideEffects:
         else:
             made = self._kube.occupy(manifest, priority_of(state, (effect.reservation, effect.slot)), state.log)
         match await made:
+            case k.Refused() as refused if keeps_slot(state, (effect.reservation, effect.slot)):
+                return later(refused)
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip() + LACKING * (code == 404)
                 return Report(c.RefusePlaceholder(self._context.clock.now(), effect.reservation, effect.slot, why))

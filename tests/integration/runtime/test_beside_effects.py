@@ -4,19 +4,21 @@ controller."""
 from types import SimpleNamespace
 
 import pytest
-from domain.build import NOW, run
+from domain.build import NOW, run, then
 from domain.saga import OWNER, advance, decider, evicts, step
-from domain.test_beside import holding, opened, stands, world
+from domain.test_beside import evicted, holding, opened, stands, world
 
 from restow import machine
 from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain.effects import CloseLanding, Evict, OpenLanding
+from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, OpenLanding
 from restow.domain.records import Step
 from restow.kube import effects as k
 from restow.kube.beside import Beside, NotGated
 from restow.runtime.effector import Report, Retry, Wait
+from restow.scheduler_session.beside import BesideEffects
 
 
 class Api:
@@ -103,3 +105,20 @@ def test_a_scheduler_has_a_name_and_is_named_once(said):
     assert read(parse(document % "[default-scheduler]")).beside == ("default-scheduler",)
     with pytest.raises(BadConfig, match="beside"):
         read(parse(document % said))
+
+
+async def test_a_guard_that_the_api_refuses_ends_a_move_before_the_eviction_and_is_tried_again_after_it(monkeypatch):
+    async def guard(_, *said):
+        return k.Refused(403, "Forbidden", "by policy")
+
+    monkeypatch.setattr(Beside, "guard", guard)
+    occupy = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW))).occupy
+    state = holding(world())
+    opened(state)
+    stands(state)
+    advance(state)
+    said = await occupy(CreatePlaceholder("guard", "x-1"), state)
+    assert said == Report(c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy"))
+    state = evicted(world())
+    then(state, e.PodGone("g"))
+    assert isinstance(await occupy(CreatePlaceholder("guard", "x-1"), state), Retry)

@@ -57,6 +57,8 @@ def owns(state: ClusterState, uid: PodUid) -> bool:
     if uid in state.passed or uid not in state.gated or not state.pods[uid].fact.landing:
         return False
     pod = state.pods[uid].fact
+    if state.ours(pod):
+        return False
     return any(until and is_holding(state, one) and owned(state, state.reservations[one], pod) for one, until in state.owner_gates.items())
 
 

@@ -4,7 +4,7 @@ keeps from that scheduler, and nothing else."""
 from restow.contracts.events import PodLetGo, PodObserved
 from restow.contracts.ids import NodeName
 from restow.domain.beside import is_kept_from
-from restow.domain.gated import is_others
+from restow.domain.gated import may_get_slot
 from restow.domain.predicates import switches, why_not
 from restow.domain.reservation.beside import owns
 from restow.domain.session.jobs import single
@@ -20,7 +20,7 @@ def land(session: Session) -> None:
         return
     for uid in sorted(state.gated, key=state.order_of):
         pod = state.pods[uid].fact
-        if is_others(state, pod):
+        if not may_get_slot(state, pod):
             continue
         if left := session.offers.holds_left(pod):
             if not is_kept_from(state, left[0]):
