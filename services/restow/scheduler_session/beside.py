@@ -65,8 +65,14 @@ class BesideEffects:
         return Done()
 
     async def list_owners(self, effect: ListOwners, state: ClusterState) -> Answer:
-        """Without the CRD nobody is gated: owners go their way, and the capacity is held."""
+        """Without the CRD nobody is gated: owners go their way, and the capacity is held. So it is where a gate could not be taken away again: one of the
+        placeholders is asked, which has none."""
         record = state.reservations.get(effect.reservation)
+        placeholder = next((pod for (of, _), pod in state.stand_ins.items() if of == effect.reservation and pod in state.pods), None)
+        if effect.until and placeholder is not None:
+            allowed = await self._kube.let_go(_ref(state.pods[placeholder].fact))
+            if isinstance(allowed, k.Failed | k.Refused):
+                return later(allowed)
         namespace, labels = ("", []) if record is None else (record.fact.namespace, labels_of(record))
         outcome = await self._kube.owners(state.log, effect.reservation, namespace, labels, effect.until)
         if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and (effect.until or outcome.code != 404)):

@@ -106,6 +106,18 @@ async def test_a_virtual_placeholder_is_nominated(api, beside):
     assert "nodeName" not in got["spec"]
 
 
+@pytest.mark.parametrize("resource", ["pods", "pods/status"])
+async def test_who_may_not_let_a_successor_go_or_nominate_it_has_no_guard_that_is_nominated(api, beside, resource):
+    """Nobody is evicted then: RBAC lacks `patch pods`, or somebody's admission refuses it."""
+    manifest = placeholder(SHAPE, Hold(LOG, "guard/m-1", "s", "default", virtual=True))
+    api.faults.add("status", verb="patch", resource=resource, code=403)
+    outcome = await beside.guard(manifest, 7, LOG, "s")
+    assert (type(outcome), outcome.code) == (Refused, 403)
+    made = json.loads(await api.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{manifest.metadata.name}"))
+    assert "nominatedNodeName" not in made["status"]
+    assert isinstance(await beside.guard(manifest, 7, LOG, "s"), Created)
+
+
 # -- the pod -----------------------------------------------------------------------------------------------------------
 
 

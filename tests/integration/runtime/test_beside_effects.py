@@ -4,6 +4,7 @@ controller."""
 from types import SimpleNamespace
 
 import pytest
+from domain import test_beside_reservations as reserved
 from domain.build import NOW, run, then
 from domain.saga import OWNER, advance, decider, evicts, step
 from domain.test_beside import evicted, holding, opened, stands, world
@@ -13,7 +14,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, OpenLanding
+from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, ListOwners, OpenLanding
 from restow.domain.records import Step
 from restow.kube import effects as k
 from restow.kube.beside import Beside, NotGated
@@ -122,3 +123,25 @@ async def test_a_guard_that_the_api_refuses_ends_a_move_before_the_eviction_and_
     state = evicted(world())
     then(state, e.PodGone("g"))
     assert isinstance(await occupy(CreatePlaceholder("guard", "x-1"), state), Retry)
+
+
+@pytest.mark.parametrize(("allowed", "listed"), [(k.Done(), True), (k.Refused(403, "Forbidden", "cannot patch pods"), False)])
+async def test_owners_of_a_reservation_are_gated_only_where_the_gate_could_be_taken_away_again(monkeypatch, allowed, listed):
+    state = reserved.held(reserved.world())
+    asked, entries = [], []
+
+    async def let_go(_, pod):
+        asked.append(pod.uid)
+        return allowed
+
+    async def owners(_, log, reservation, namespace, labels, until):
+        entries.append(until)
+        return k.Done()
+
+    monkeypatch.setattr(Beside, "let_go", let_go)
+    monkeypatch.setattr(Beside, "owners", owners)
+    effects = BesideEffects(SimpleNamespace(client=None, state=state, clock=SimpleNamespace(now=lambda: NOW)))
+    answer = await effects.list_owners(ListOwners("r", NOW + 1), state)
+    assert (asked, entries, isinstance(answer, Retry)) == (["h"], [NOW + 1] * listed, not listed)
+    await effects.list_owners(ListOwners("r", 0), state)
+    assert (asked, entries[-1]) == (["h"], 0), "taking it off asks nobody"
