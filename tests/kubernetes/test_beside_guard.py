@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.lab import Lab
+from kubernetes.lab import DEPLOY, Lab
 from kubernetes.world import NS, World, path_of, pod_spec
 from kubesim.conformance.harness import JSON_PATCH, STRATEGIC, Api, Target, plain
 
@@ -192,3 +192,28 @@ async def test_no_landing_gates_every_pod(world: World, service: Api) -> None:
 def test_the_guards_expressions_are_well_typed(lab: Lab, name: str) -> None:
     there = plain(lab.target, "GET", f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}")
     assert "expressionWarnings" not in there["status"].get("typeChecking", {}), there["status"]
+
+
+async def test_of_a_node_the_descheduler_changes_its_own_marks_and_the_cordon_alone(world: World, lab: Lab, accounts: dict[str, Target]) -> None:
+    """The taint of a cordon is the node controller's to set: with another effect it would evict every pod, whatever budgets say."""
+    await world.node("n")
+    path, evil = "/api/v1/nodes/n", {"metadata": {"labels": {"evil": "1"}}}
+    lab.kubectl("apply", "-k", str(DEPLOY / "autoscalers"))
+    try:
+        async with aiohttp.ClientSession() as session:
+            service = Api(accounts["descheduler"], session)
+            async with asyncio.timeout(30):
+                while "restow-guard-nodes" not in str((await service.call("PATCH", path + "?dryRun=All", evil, media=STRATEGIC)).body):
+                    await asyncio.sleep(0.1)
+            for effect in ("NoSchedule", "NoExecute"):
+                taint = {"key": "node.kubernetes.io/unschedulable", "effect": effect}
+                answer = await service.call("PATCH", path + "?dryRun=All", {"spec": {"taints": [taint]}}, media=STRATEGIC)
+                assert "restow-guard-nodes" in str(answer.body), f"{effect}: {answer.status}"
+            marks = {"metadata": {"annotations": {"restow.dev/cordoned": "log plan", "karpenter.sh/do-not-disrupt": "true"}}, "spec": {"unschedulable": True}}
+            await service.ok("PATCH", path, marks, media=STRATEGIC)
+            # As the node controller answers.
+            await world.api.ok("PATCH", path, {"spec": {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}}, media=STRATEGIC)
+            marks = {"metadata": {"annotations": {"restow.dev/cordoned": None}}, "spec": {"unschedulable": None}}
+            await service.ok("PATCH", path, marks, media=STRATEGIC)
+    finally:
+        lab.kubectl("delete", "-k", str(DEPLOY / "autoscalers"), "--timeout=60s")
