@@ -1,6 +1,6 @@
 """Lists what moves beside another scheduler have made, by the label of their log, and removes it (`restow.domain.leftovers`)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import msgspec
@@ -17,20 +17,22 @@ from restow.kube.client import ApiStatus, Client, answered, path_of
 
 _any = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = (403, 404)
-"""deploy/beside is not applied."""
+"""deploy/beside is not applied, or not wholly."""
 
 
-async def listed(client: Client) -> list[Leftover]:
-    """Raises ApiStatus."""
-    paths = [*(path_of(d.PODS, namespace) for namespace in NAMESPACES), d.PRIORITY_CLASSES.path, LANDINGS]
+async def listed(client: Client, namespaces: Container[str] = NAMESPACES, forbidden: Callable[[ApiStatus], None] = lambda status: None) -> list[Leftover]:
+    """`namespaces`: those that there are; `forbidden` is told what may not be listed. Raises ApiStatus."""
+    paths = [*(path_of(d.PODS, namespace) for namespace in NAMESPACES if namespace in namespaces), d.PRIORITY_CLASSES.path, LANDINGS]
     found: list[Leftover] = []
     for path in paths:
         try:
             answer = answered(_any, await client.get(path, (("labelSelector", LOG),)))
         except ApiStatus as status:
-            if status.code in _ABSENT:
-                continue
-            raise
+            if status.code not in _ABSENT:
+                raise
+            if status.code == 403:
+                forbidden(status)
+            continue
         kind = {d.PRIORITY_CLASSES.path: "PriorityClass", LANDINGS: "Landing"}.get(path, "Pod")
         found += _read(kind, answer.get("items") or ())
     return found

@@ -1,8 +1,10 @@
 """Looks now and then for what moves beside another scheduler have left in the API, and removes what no move needs (`restow.domain.leftovers`)."""
 
 import asyncio
+from typing import Any
 
 from restow.domain.leftovers import removable
+from restow.domain.nomination_checks import schedulers
 from restow.kube import leftovers
 from restow.kube.client import ApiStatus
 from restow.runtime import logs
@@ -31,14 +33,29 @@ class Leftovers:
         """What is listed was decided before: the state is asked when it has folded that."""
         context, log = self._context, logs.get(family="gc")
         try:
-            found = await leftovers.listed(context.client)
+            found = await leftovers.listed(context.client, context.state.namespaces, self._forbidden)
             if not found:
                 return
             await context.commander.to_tail()
-            for one in removable(context.state, found, context.clock.now()):
-                await leftovers.remove(context.client, one)
-                what = one.what
-                entries = {name: list(said) for name, said in (("entries", one.entries), ("owners", one.owners)) if said}
-                log.info("removed what no move needs", kind=what.kind, namespace=what.namespace, name=what.name, of_log=what.log, **entries)
         except ApiStatus as status:
             log.warning("leftovers of moves beside another scheduler stay for now", reason=str(status))
+            return
+        for one in removable(context.state, found, context.clock.now()):
+            what = one.what
+            about: dict[str, Any] = {"kind": what.kind, "namespace": what.namespace, "name": what.name, "of_log": what.log}
+            about |= {name: list(said) for name, said in (("entries", one.entries), ("owners", one.owners)) if said}
+            try:
+                await leftovers.remove(context.client, one)
+            except ApiStatus as status:
+                if status.code in (0, 429):
+                    log.warning("leftovers of moves beside another scheduler stay for now", reason=str(status))
+                    return
+                # The others go all the same.
+                log.warning("what no move needs cannot be removed", **about, reason=str(status))
+                continue
+            log.info("removed what no move needs", **about)
+
+    def _forbidden(self, status: ApiStatus) -> None:
+        """As it should be where nobody has ever moved beside another scheduler."""
+        if schedulers(self._context.state):
+            logs.get(family="gc").warning("leftovers of moves beside another scheduler cannot be listed (is deploy/beside applied?)", reason=str(status))
