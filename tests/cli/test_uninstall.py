@@ -147,17 +147,17 @@ def test_broken_off_anywhere_it_can_be_run_again(api, restow, monkeypatch):
     before = objects(api)
     applied(api)
     create(api, PODS, "Pod", "waits", {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}]})
-    own, left = removal.Removal._unless_gone, 0
+    own, left = removal.Removal._refused, 0
 
-    async def breaks(self, request):
+    async def breaks(self, request, *about):
         nonlocal left
         left -= 1
         if left < 0:
             request.close()
             raise ConnectionError("the link is gone")
-        await own(self, request)
+        return await own(self, request, *about)
 
-    monkeypatch.setattr(removal.Removal, "_unless_gone", breaks)
+    monkeypatch.setattr(removal.Removal, "_refused", breaks)
     for _ in range(30):
         left = 2
         if restow("uninstall", "--kube", api.url, "--yes").exit_code == 0:
@@ -203,3 +203,38 @@ async def test_pods_that_somebody_gates_again_and_again_end_it_with_their_names(
     with pytest.raises(removal.Stuck, match="Pod default/p"):
         await removal.Removal(Client(), said.append, dry=False, reservations=False, sleep=sleep).run()
     assert {one.action for one in said} == {"ungate"}
+
+
+def test_a_pod_that_cannot_be_freed_keeps_no_other_waiting(api, restow):
+    """Its namespace's admission refuses it, say: nobody else frees the others any more."""
+    applied(api)
+    for name in ("a", "b"):
+        create(api, PODS, "Pod", name, {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}]})
+    api.call("POST", "/kubesim/faults", {"action": "status", "verb": "patch", "resource": "pods", "name": "^a$", "code": 403, "count": -1})
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert result.exit_code == 1, result.output
+    assert "not allowed: Pod default/a: 403" in " ".join(result.said.split())
+    assert "ungated Pod default/a" not in result.output
+    assert not api.call("GET", f"{PODS}/b")["spec"].get("schedulingGates")
+    api.call("DELETE", "/kubesim/faults")
+    assert restow("uninstall", "--kube", api.url, "--yes").exit_code == 0
+    assert not api.call("GET", f"{PODS}/a")["spec"].get("schedulingGates")
+
+
+def test_a_pod_that_was_replaced_by_another_of_its_name_is_freed_all_the_same(api, restow):
+    """A StatefulSet's: kube-apiserver answers to its uid with 422."""
+    applied(api)
+    create(api, PODS, "Pod", "a-0", {**SPEC, "schedulingGates": [{"name": "restow.dev/landing"}]})
+    api.call("POST", "/kubesim/faults", {"action": "status", "verb": "patch", "resource": "pods", "code": 422})
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert result.exit_code == 0, result.output
+    assert not api.call("GET", f"{PODS}/a-0")["spec"].get("schedulingGates")
+
+
+def test_one_placeholder_that_is_not_to_be_deleted_keeps_no_other(api, restow):
+    applied(api)
+    api.call("POST", "/kubesim/faults", {"action": "status", "verb": "delete", "resource": "pods", "name": "canary", "code": 403, "count": -1})
+    result = restow("uninstall", "--kube", api.url, "--yes")
+    assert result.exit_code == 1, result.output
+    assert "not allowed: Pod restow-holds/canary-guest-1: 403" in " ".join(result.said.split())
+    assert [pod["metadata"]["name"] for pod in api.call("GET", "/api/v1/namespaces/restow-holds/pods")["items"]] == ["canary-guest-1"]

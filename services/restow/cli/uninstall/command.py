@@ -66,7 +66,7 @@ def _run(kube: Kube, *, dry: bool, reservations: bool, output: str) -> list[Done
     try:
         kube.call(Where(None, None, None, None), lambda client: Removal(client, say, dry=dry, reservations=reservations).run())
     except Stuck as stuck:
-        raise Failure(f"{stuck}. Something else keeps them; run it again once they are gone", BROKEN) from None
+        raise Failure(f"{stuck}. Run it again once nothing else keeps them", BROKEN) from None
     return done
 
 

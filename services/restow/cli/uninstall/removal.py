@@ -34,8 +34,12 @@ SETTLED = 2.0
 PATIENCE = 120.0
 """Seconds in which the objects of one stage must have gone."""
 LOOK = 0.5
+MOST = 500
+"""Characters of what keeps it."""
 _GONE = (404, 405)
 """Nobody serves the kind, or nobody lists it."""
+_NO_ANSWER = (0, 401, 429)
+"""To whatever is asked."""
 
 
 class Done(NamedTuple):
@@ -53,7 +57,7 @@ class Done(NamedTuple):
 
 
 class Stuck(Exception):
-    """What does not go in time."""
+    """What does not go in time, or what the API refuses."""
 
 
 Say = Callable[[Done], None]
@@ -81,10 +85,10 @@ class Removal:
         waited = 0.0
         while True:
             left = [(kind, item) async for kind, item in self._ours(stage)]
-            for kind, item in left:
-                if item["metadata"]["uid"] not in told:
-                    told.add(item["metadata"]["uid"])
-                    await self._delete(kind, item)
+            new = [(kind, item) for kind, item in left if item["metadata"]["uid"] not in told]
+            told.update(item["metadata"]["uid"] for _, item in new)
+            if refused := [why for kind, item in new if (why := await self._delete(kind, item))]:
+                raise Stuck(_sentence(refused))
             if self._dry or not left:
                 return
             if waited >= PATIENCE:
@@ -98,60 +102,72 @@ class Removal:
                 if kind.ours(item):
                     yield kind, item
 
-    async def _delete(self, kind: Kind, item: Object) -> None:
-        """Its uid is the precondition. One that terminates is waited for."""
+    async def _delete(self, kind: Kind, item: Object) -> str:
+        """Why the API refuses it. Its uid is the precondition. One that terminates is waited for."""
         meta = item["metadata"]
         if meta.get("deletionTimestamp"):
-            return
-        self._say(_said("delete", kind, item))
-        if self._dry:
-            return
+            return ""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta["uid"]}, "propagationPolicy": "Background"}
-        await self._unless_gone(self._client.delete(_path(kind.path, meta), options))
+        if not self._dry and (why := await self._refused(self._client.delete(_path(kind.path, meta), options), kind, item)):
+            return why
+        self._say(_said("delete", kind, item))
+        return ""
 
     # -- pods of others --------------------------------------------------------------------------------------------------
 
     async def _ungate(self) -> None:
-        """Until nobody is gated: the policy may have reached a pod after it was deleted, on a server that had not heard of it."""
+        """Until nobody is gated: the policy may have reached a pod after it was deleted, on a server that had not heard of it. One that cannot be freed
+        keeps no other waiting, for nobody else frees them any more; it may also have been replaced by another of its name, and is looked at again."""
         first, waited = True, 0.0
         while True:
             found = [pod async for pod in self._listed(PODS.path) if gated(pod) or marks(pod)]
-            for pod in found:
-                await self._free(pod)
+            refused = [why for pod in found if (why := await self._free(pod))]
+            if refused and not first:
+                raise Stuck(_sentence(refused))
             if self._dry or (not first and not any(map(gated, found))):
                 return
             if waited >= PATIENCE:
-                raise Stuck(f"pods are gated again and again: {', '.join(_said('', PODS, pod).named for pod in found if gated(pod)) or 'none now'}"[:500])
+                raise Stuck(f"pods are gated again and again: {', '.join(_said('', PODS, pod).named for pod in found if gated(pod)) or 'none now'}"[:MOST])
             first = False
             await self._sleep(SETTLED)
             waited += SETTLED
 
-    async def _free(self, pod: Object) -> None:
+    async def _free(self, pod: Object) -> str:
+        """Why the API refuses it; empty where it does not."""
         meta, left = pod["metadata"], marks(pod)
         patch: dict[str, Any] = {"metadata": {"uid": meta["uid"]}}
         if gated(pod):
-            self._say(_said("ungate", PODS, pod))
             patch["spec"] = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         if left:
-            self._say(_said("unmark", PODS, pod, ", ".join(left)))
             patch["metadata"]["annotations"] = dict.fromkeys(left)
-        if not self._dry:
-            await self._unless_gone(self._client.patch(_path(PODS.path, meta), patch, "strategic"))
+        if not self._dry and (why := await self._refused(self._client.patch(_path(PODS.path, meta), patch, "strategic"), PODS, pod)):
+            return why
+        if gated(pod):
+            self._say(_said("ungate", PODS, pod))
+        if left:
+            self._say(_said("unmark", PODS, pod, ", ".join(left)))
+        return ""
 
     async def _unmark_nodes(self) -> None:
         """What services have set for autoscalers to see, and what else they have cordoned. A node may change between reading and writing."""
         waited = 0.0
         while found := [(node, patch) async for node in self._listed(NODES.path) if (patch := unmarked(node))]:
-            for node, patch in found:
-                self._say(_said("unmark", NODES, node, ", ".join(patch["metadata"]["annotations"])))
-                if not self._dry:
-                    await self._unless_gone(self._client.patch(_path(NODES.path, node["metadata"]), patch))
+            refused = [why for node, patch in found if (why := await self._unmark(node, patch))]
+            if refused:
+                raise Stuck(_sentence(refused))
             if self._dry:
                 return
             if waited >= PATIENCE:
                 raise Stuck(f"nodes keep their marks: {', '.join(node['metadata']['name'] for node, _ in found[:5])}")
             await self._sleep(LOOK)
             waited += LOOK
+
+    async def _unmark(self, node: Object, patch: dict[str, Any]) -> str:
+        """Why the API refuses it."""
+        if not self._dry and (why := await self._refused(self._client.patch(_path(NODES.path, node["metadata"]), patch), NODES, node)):
+            return why
+        self._say(_said("unmark", NODES, node, ", ".join(patch["metadata"]["annotations"])))
+        return ""
 
     # -- definitions -----------------------------------------------------------------------------------------------------
 
@@ -197,13 +213,20 @@ class Removal:
             if not more:
                 return
 
-    async def _unless_gone(self, request: Awaitable[bytes]) -> None:
-        """Another of its name is looked at when everything is listed again."""
+    async def _refused(self, request: Awaitable[bytes], kind: Kind, item: Object) -> str:
+        """Why the API will not do it; empty where it has, or the object is gone: another of its name is looked at when everything is listed again. What is
+        refused for one keeps no other waiting, for nobody else takes care of them any more. Raises ApiStatus where the API does not answer at all."""
         try:
             await request
         except ApiStatus as status:
-            if status.code not in (404, 409):
+            if status.code in _NO_ANSWER:
                 raise
+            return "" if status.code in (404, 409) else f"{_said('', kind, item).named}: {status}"
+        return ""
+
+
+def _sentence(refused: list[str]) -> str:
+    return f"not allowed: {'; '.join(refused)}"[:MOST]
 
 
 def _path(collection: str, meta: Object) -> str:
