@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from domain.build import NOW, changed, configured, node, pod, run, shape, then
+from domain.build import NOW, changed, configured, node, pod, reservation, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 from domain.test_beside import (
     evicted,
@@ -34,6 +34,7 @@ from restow.domain.effects import (
 )
 from restow.domain.migration import successor as successors
 from restow.domain.records import SlotPhase, Step
+from restow.domain.session.plugins.predicates.nominees import KEPT
 
 LATE = 10 * config.MigrationConfig().land_deadline
 
@@ -98,6 +99,27 @@ def test_the_guard_is_charged_to_nobody():
     assert free(state, "a") == 1_000
     then(state, e.PodGone("p"))
     assert free(state, "a") == 4_000
+
+
+@pytest.mark.parametrize("scheduler", ["restow", "default-scheduler"])
+def test_a_guard_keeps_what_the_pod_leaves_from_reservations_of_people_until_the_move_has_landed(scheduler):
+    state = evicted(world(shape("other", cpu=3_000, scheduler=scheduler)))
+    then(state, reservation("r", ("t", 1, "other"), match_policy="Owner", scheduler=scheduler), e.PodGone("p"))
+    session_answers(state)
+    (kept,) = state.slots["r"].values()
+    assert (kept.phase, kept.reasons.get(KEPT), free(state, "a")) == (SlotPhase.PENDING, 1, 4_000)
+    stolen(state)
+    successor(state)
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state), "and its own way back is not in its way"
+    then(state, e.PodGone("g"), pod("p2", "s", owner=OWNER), changed("p2", node="a"), changed("p2", node="a", phase="Running", ready=True))
+    advance(state)
+    then(state, e.PodGone("p2"))
+    session_answers(state)
+    (kept,) = state.slots["r"].values()
+    assert kept.node in ("a", "b"), "whose turn is then"
 
 
 def test_a_guard_whose_nomination_was_taken_is_nominated_again_and_nobody_is_evicted_meanwhile():

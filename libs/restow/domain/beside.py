@@ -11,7 +11,7 @@ A placeholder is the body of its slot: what it takes is charged once, as held.
 
 The pod's old node has a *guard* meanwhile: a second placeholder that is never bound, nominated for that node before the eviction. So its scheduler
 lets nobody of equal or lower priority have what the pod leaves until the move is over, and where the move turns back, the guard is the body of its
-slot there. To our session it counts as another scheduler's nominee (`session.plugins.predicates.nominees`): for pods, not for slots of moves.
+slot there. To our session it counts as another scheduler's nominee (`session.plugins.predicates.nominees`): for pods and people's Reservations, not for slots of plans.
 """
 
 from collections.abc import Callable, Iterable, Iterator
