@@ -8,7 +8,7 @@ import time
 from kubernetes.lab import Lab
 from kubernetes.moves import LOG
 from kubernetes.world import World, path_of, pod_spec
-from kubesim.conformance.harness import Target
+from kubesim.conformance.harness import MERGE, Target
 
 from restow.kube import canary
 from restow.kube.canaries import honours_nominations, sweep
@@ -48,6 +48,15 @@ async def test_a_node_that_is_not_there_proves_nothing(world: World, lab: Lab, a
     await world.node("n")
     async with await client_of(lab, accounts) as client:
         verdict = await honours_nominations(client, "default-scheduler", "no-such-node", LOG, "t", patience=1)
+    assert verdict == Verdict("unknown", "something else keeps pods away from the node within 1 s")
+
+
+async def test_a_node_without_the_label_that_anti_affinity_counts_by_proves_nothing(world: World, lab: Lab, accounts: dict[str, Target]) -> None:
+    """The scheduler honours nominations, and yet would bind the probe beside the guest."""
+    await world.node("n")
+    await world.api.ok("PATCH", "/api/v1/nodes/n", {"metadata": {"labels": {canary.HOSTNAME: None}}}, media=MERGE)
+    async with await client_of(lab, accounts) as client:
+        verdict = await honours_nominations(client, "default-scheduler", "n", LOG, "t", patience=1)
     assert verdict == Verdict("unknown", "something else keeps pods away from the node within 1 s")
 
 

@@ -129,7 +129,8 @@ def guest(scheduler: str, node: str, log: str, token: str) -> Pod:
 
 
 def probe(scheduler: str, node: str, log: str, token: str) -> Pod:
-    here = NodeTerm(match_fields=(Expression("metadata.name", "In", (node,)),))
+    # Of a node without this label anti-affinity says nothing: a probe that was bound there would prove nothing.
+    here = NodeTerm((Expression(HOSTNAME, "Exists"),), (Expression("metadata.name", "In", (node,)),))
     apart = PodTerm(HOSTNAME, Selector({CANARY: _role("guest", token)}), (NAMESPACE,))
     affinity = Affinity(NodeAffinity(NodeSelector((here,))), None, PodAffinity((apart,)))
     return _pod("probe", scheduler, node, log, token, affinity, ())
