@@ -218,12 +218,12 @@ class Beside(Effects):
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
         return _done(await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}}))
 
-    async def scheduler(self) -> str:
-        """Which kube-scheduler leads, by its Lease; empty where that cannot be read, or nobody elects one."""
+    async def scheduler(self) -> str | Refused:
+        """Which kube-scheduler leads, by its Lease; empty where the API does not answer, or nobody elects one; `Refused` where it may not be read."""
         try:
-            lease = _lease.decode(await self._client.get(LEASE))
-        except (ApiStatus, msgspec.DecodeError):
-            return ""
+            lease = answered(_lease, await self._client.get(LEASE))
+        except ApiStatus as status:
+            return Refused(status.code, status.reason, status.message) if status.code in (401, 403) else ""
         return lease.spec.holderIdentity if lease.spec is not None and lease.spec.holderIdentity else ""
 
     async def _patched(self, pod: PodRef, change: dict[str, Any], subresource: str = "") -> wire.Pod | Gone | Refused | Failed:

@@ -14,6 +14,7 @@ from restow.kube.client import ApiStatus
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import NAMESPACE
 from restow.kube.retry import Backoff
+from restow.runtime import logs
 from restow.runtime.commander import Refused
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
@@ -32,7 +33,7 @@ class NominationChecks:
         self._kube = Beside(context.client, Backoff(attempts=1))
         self._asked: dict[str, str] = {}
         """Schedulers that were asked since this process leads, and who led them then."""
-        self._leader, self._heard = "", -LEADER
+        self._leader, self._heard, self._said = "", -LEADER, False
         context.health.notes.append(self._note)
         context.metrics.labelled(self._gauges)
 
@@ -81,7 +82,13 @@ class NominationChecks:
         if scheduler != STOCK or machine.steady() < self._heard + LEADER:
             return self._leader if scheduler == STOCK else ""
         self._heard = machine.steady()
-        self._leader = await self._kube.scheduler() or self._leader
+        heard = await self._kube.scheduler()
+        if isinstance(heard, str):
+            self._leader = heard or self._leader
+        elif not self._said:
+            self._said = True
+            why = "who leads it cannot be read: it is asked once a day, and another leader hears of nominations within ten seconds"
+            logs.get(family="session").warning(why, scheduler=scheduler, reason=f"{heard.code} {heard.reason} {heard.message}".strip())
         return self._leader
 
     # -- what is said ------------------------------------------------------------------------------------------------------

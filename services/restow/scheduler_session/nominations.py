@@ -42,7 +42,9 @@ class Nominations:
 
     async def _look(self, guards: list[PodUid]) -> None:
         now = machine.steady()
-        leader = await self._kube.scheduler()
+        said = await self._kube.scheduler()
+        # That it may not be read is said once, where each scheduler is asked (`nomination_checks`).
+        leader = said if isinstance(said, str) else ""
         changed, self._leader = bool(self._leader) and leader not in ("", self._leader), leader or self._leader
         self._touched = {pod: self._touched.get(pod, now) for pod in guards}
         for pod, at in list(self._touched.items()):

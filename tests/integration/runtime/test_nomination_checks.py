@@ -8,11 +8,13 @@ import pytest
 from domain.build import NOW, given, node, run, then
 from domain.test_beside import STOCK, world
 from integration.runtime.rig import ManualClock
+from structlog.testing import capture_logs
 
 from restow.contracts import events as e
 from restow.domain import nomination_checks as rules
 from restow.domain import session
 from restow.kube import canaries
+from restow.kube import effects as k
 from restow.kube.canary import Verdict
 from restow.kube.client import ApiStatus
 from restow.scheduler_session import nomination_checks as subject
@@ -150,3 +152,14 @@ async def test_where_nobody_is_beside_nothing_is_asked_or_said(monkeypatch):
     rig.task._context.state = given(node("a"), time=NOW)
     await rig.turns()
     assert (rig.asked, [note() for note in rig.notes], [list(one.samples) for read in rig.gauges for one in read()]) == ([], [""], [[]])
+
+
+async def test_that_its_lease_may_not_be_read_is_said_once(monkeypatch):
+    rig = Rig(monkeypatch, Verdict("honoured"))
+    rig.leader = k.Refused(403, "Forbidden", 'cannot get resource "leases"')
+    with capture_logs() as said:
+        await rig.turns()
+        rig.later(11_000)
+        await rig.turns()
+    assert [one["reason"] for one in said] == ['403 Forbidden cannot get resource "leases"']
+    assert rules.verdict(rig.state, STOCK) == rules.HONOURED
