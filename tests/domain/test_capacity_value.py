@@ -27,20 +27,20 @@ def capacity(vector: Vector) -> Value:
 @pytest.mark.parametrize(("free", "times"), [(0, 0), (7, 0), (8, 1), (15, 1), (16, 2)])
 def test_eight_free_gpus_are_capacity_for_one_job_of_eight(free, times):
     shares = [1_000] * free + [500] * (16 - free)
-    assert capacity(EIGHT).worth([64_000, 64_000], shares, 0) == times
+    assert capacity(EIGHT).worth(0, [64_000, 64_000], shares, 0) == times
     assert copies(shares, DeviceRequest(8, 1_000)) == times
 
 
 def test_the_scarcest_of_what_is_asked_for_counts():
-    assert capacity(EIGHT).worth([15_999, 64_000], [1_000] * 16, 0) == 1
-    assert capacity(EIGHT).worth([7_999, 64_000], [1_000] * 16, 0) == 0
-    assert capacity(EIGHT).worth([-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
+    assert capacity(EIGHT).worth(0, [15_999, 64_000], [1_000] * 16, 0) == 1
+    assert capacity(EIGHT).worth(0, [7_999, 64_000], [1_000] * 16, 0) == 0
+    assert capacity(EIGHT).worth(0, [-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
 
 
 def test_whole_devices_and_free_nodes_are_counted_as_what_they_are():
-    assert Value("devices", None, GPU).worth([0, 0], [1_000, 999, 1_000], 3) == 2
-    assert [Value("nodes", None, GPU).worth([0, 0], [], loads) for loads in (0, 1, 2)] == [1, 0, 0]
-    assert Value("none", None, GPU).worth([9, 9], [1_000], 0) == 0
+    assert Value("devices", None, GPU).worth(0, [0, 0], [1_000, 999, 1_000], 3) == 2
+    assert [Value("nodes", None, GPU).worth(0, [0, 0], [], loads) for loads in (0, 1, 2)] == [1, 0, 0]
+    assert Value("none", None, GPU).worth(0, [9, 9], [1_000], 0) == 0
 
 
 def best(shares: tuple[int, ...], request: DeviceRequest) -> int:
@@ -77,13 +77,13 @@ def test_what_a_pod_would_cost_a_node_is_the_same_for_one_and_for_many(have, ask
     if not fits(free, have, pod):
         return
     of = Value(objective, Vector(((0, 2_000), (GPU, asked.count * asked.milli)), asked) if objective == "capacity" else None, GPU)
-    one = of.lost_one(free, have, loads, pod)
-    assert of.lost(np.array([free]), np.array([have]), np.array([loads]), pod).tolist() == [one]
+    one = of.lost_one(0, free, have, loads, pod)
+    assert of.lost(np.array([0]), np.array([free]), np.array([have]), np.array([loads]), pod).tolist() == [one]
     if objective in ("capacity", "devices"):
         after, left = list(have), [free[0] - 1_000, free[1] - comes.count * comes.milli]
         for i in fullest(have, comes) or ():
             after[i] -= comes.milli
-        assert one == of.worth(free, have, loads) - of.worth(left, after, loads + 1)
+        assert one == of.worth(0, free, have, loads) - of.worth(0, left, after, loads + 1)
 
 
 def test_a_request_fits_where_all_of_it_does():

@@ -50,7 +50,7 @@ S = shape("s", cpu=1_000)
 def test_a_pod_on_a_little_used_node_moves_to_a_well_used_one():
     state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500))
     got = plan(state)
-    assert got.moves == (Move("p-1", "p", "default", "p", "a", "b"),)
+    assert got.moves == (Move("p-1", "p", "default", "p", "a", "b", cost=1_000),)
     assert got.sources == ("a",)
     assert got.kept == {}
     assert (got.before.free_nodes, got.after.free_nodes) == (0, 1)
@@ -95,7 +95,7 @@ def test_only_the_resource_type_classifies_and_any_gpu_name_is_the_gpu():
         node("b", gpus=4),
         app("q", "b", "full", devices=tuple(DeviceShare(i, 1000) for i in range(3))),
     )
-    assert plan(state, gpu).moves == (Move("p-1", "p", "default", "p", "a", "b", (DeviceShare(3, 500),)),)
+    assert plan(state, gpu).moves == (Move("p-1", "p", "default", "p", "a", "b", (DeviceShare(3, 500),), cost=1_000),)
 
 
 PER_DEVICE = DefragmentationArgs(

@@ -24,7 +24,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain import config, hooks, snapshot
 from restow.domain.config import HookConfig, Selector
-from restow.domain.defragmentation.optimizing.costs import MOVE, Costs
+from restow.domain.defragmentation.costs import MOVE, Costs
 from restow.domain.effects import AskConsent, Evict, TellWorkload, WithdrawRequest
 from restow.domain.migration.deadlines import LAST_ANSWER
 from restow.domain.migration.warnings import warnings

@@ -319,7 +319,7 @@ class Move(Value):
     """One migration of a plan: ⟨source, target, pod⟩ with the devices and CPUs that are promised on the target. `after`: moves
     that must have landed before it begins, since their pods leave what it takes. `follows`: it moves the successor of that
     migration on (`pod` is empty then). `swap` is of older logs: two pods were to change places.
-    `cost` is what it was weighed with, `reason` why a plugin wants it gone. Where `target` is empty the pod is only evicted, and nothing
+    `cost` is what it was weighed with, in thousandths of a unit (that of the plan's `worth`), `reason` why a plugin wants it gone. Where `target` is empty the pod is only evicted, and nothing
     is held: it has ended, or nobody makes it again."""
 
     migration: MigrationId
@@ -366,6 +366,17 @@ class Fitting(Value):
     requests: dict[str, Int]
     running: Int
     pods: Int
+
+
+class Worth(Value):
+    """What a plan wins and costs, in thousandths of `unit`: what the free capacity of all nodes is worth to the demands that there are, for so many `hours`,
+    `before` and `after`, and what its moves cost."""
+
+    unit: str
+    hours: Int
+    before: Int
+    after: Int
+    cost: Int
 
 
 class Packing(Value):

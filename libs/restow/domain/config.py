@@ -114,6 +114,14 @@ class Selector(Config):
     match_expressions: tuple[Requirement, ...] = ()
 
 
+class PriceArgs(Config, rename=None):
+    """What nodes cost per hour, in `unit`, by the value of a label (numbers, as text too). A node's own label `restow.dev/price-per-hour` counts first."""
+
+    label: str = "node.kubernetes.io/instance-type"
+    perHour: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    unit: str = ""
+
+
 class DefragmentationArgs(Config, rename=None):
     """Seed 000's arguments. Thresholds are percent per resource. `coolDownTime` is in seconds. `labelSelector` chooses the
     pods that may move.
@@ -121,7 +129,8 @@ class DefragmentationArgs(Config, rename=None):
     `planner`: greedy (seed 000's rules and order) or optimizing. The latter minimises, by `objective`, what is not a whole free
     device (`devices`), a whole free node (`nodes`), or capacity for the amounts of `capacity` (`capacity`), per pod moved: a set of moves must
     gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
-    restarts, gang, budget), 1000 is one move. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
+    restarts, gang, budget; `work` that is lost), 1000 is one move, and one unit of `prices`: a GPU-hour. By `value` what is free is worth what the demands
+    that there are could use of it for `horizonHours`, by the `prices` of nodes, and must gain `minimumGain` thousandths more than it costs. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
     or not at all. `demand`: plan for pods that wait although the capacity is there in
     pieces.
 
@@ -137,10 +146,12 @@ class DefragmentationArgs(Config, rename=None):
     coolDownTime: int = 0
     labelSelector: Selector | None = None
     planner: Literal["greedy", "optimizing"] = "greedy"
-    objective: Literal["devices", "nodes", "capacity"] = "devices"
+    objective: Literal["devices", "nodes", "capacity", "value"] = "devices"
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
     minimumGain: int = 100
     costs: dict[str, int] = msgspec.field(default_factory=dict)
+    prices: PriceArgs = PriceArgs()
+    horizonHours: int = 24
     searchSteps: int = 20_000
     wholeNodes: bool = False
     demand: bool = False

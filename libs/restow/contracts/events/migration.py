@@ -15,6 +15,7 @@ from restow.contracts.values import (
     Move,
     Packing,
     SlotFor,
+    Worth,
 )
 
 
@@ -24,7 +25,7 @@ class Planned(Event, tag="migration.planned"):
     what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), even if no plan was found. When a whole
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
     plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that is moved as one: all of
-    its pods, or none."""
+    its pods, or none. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too."""
 
     plan: PlanId
     plugin: str
@@ -42,6 +43,7 @@ class Planned(Event, tag="migration.planned"):
     profile: str = ""
     whole: bool = False
     gang: str = ""
+    worth: Worth | None = None
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):

@@ -51,7 +51,7 @@ def _made(task: Task) -> tuple[Planned, list[tuple[PodUid, NodeName, Stay]]]:
 
     args = task.args
     found = (optimizing.plan if args.planner == "optimizing" else greedy.plan)(task, stays)
-    return summed_up(task.state, task.plan, found, kept, args.planner, whole=args.wholeNodes and args.planner == "optimizing"), told
+    return summed_up(task, found, kept, args.planner, whole=args.wholeNodes and args.planner == "optimizing"), told
 
 
 def plan_demand(

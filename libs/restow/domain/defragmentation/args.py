@@ -2,6 +2,8 @@
 
 from restow.contracts.values import DeviceRequest
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.prices import MOST as MOST_PRICE
+from restow.domain.defragmentation.prices import micros
 from restow.domain.policy_args import LabelSelector, Requirement
 from restow.domain.quantity import QuantityError, canonical
 from restow.domain.resources import (
@@ -15,9 +17,10 @@ from restow.domain.resources import (
 
 THRESHOLDS = ("lowThresholds", "defragmentThresholds", "protectionThresholds")
 """From the lowest to the highest."""
-KINDS = ("age", "budget", "gang", "priority", "restarts")
-"""What may cost more than a move."""
+KINDS = ("age", "budget", "gang", "priority", "restarts", "work")
+"""What may cost more than a move (`costs.Costs`)."""
 MOST_COST, MOST_GAIN, MOST_STEPS = 1_000_000, 1_000_000, 10_000_000
+MOST_HOURS = 8_766
 
 
 class ArgsError(ValueError):
@@ -107,17 +110,28 @@ def _check_search(args: DefragmentationArgs) -> None:
         if kind not in KINDS:
             raise ArgsError(f"costs[{kind!r}]: unknown; allowed: {', '.join(KINDS)}")
         if not 0 <= cost <= MOST_COST:
-            raise ArgsError(f"costs[{kind!r}]: {cost}; allowed: 0 to {MOST_COST} (1000 is one move)")
+            raise ArgsError(f"costs[{kind!r}]: {cost}; allowed: 0 to {MOST_COST} (1000 is one move, and one GPU-hour)")
     if not 0 <= args.minimumGain <= MOST_GAIN:
         raise ArgsError(f"minimumGain: {args.minimumGain}; allowed: 0 to {MOST_GAIN} (thousandths a move)")
     if not 1 <= args.searchSteps <= MOST_STEPS:
         raise ArgsError(f"searchSteps: {args.searchSteps}; allowed: 1 to {MOST_STEPS}")
+    _check_value(args)
     if args.perDevice and canonical_resource(args.resourceType) != GPU_MILLI:
         raise ArgsError(f"perDevice: true; allowed: only where resourceType is a GPU, not {args.resourceType!r}")
     if args.planner == "optimizing" and args.perDevice:
         raise ArgsError("perDevice: true; allowed: only with planner greedy")
     if args.planner == "greedy" and args.wholeNodes:
         raise ArgsError("wholeNodes: true; allowed: only with planner optimizing")
+
+
+def _check_value(args: DefragmentationArgs) -> None:
+    if args.objective == "value" and args.planner != "optimizing":
+        raise ArgsError(f"objective: value; allowed: only with planner optimizing, not with {args.planner}")
+    for name, price in args.prices.perHour.items():
+        if micros(str(price)) is None:
+            raise ArgsError(f"prices.perHour[{name!r}]: {price}; allowed: a number of units per hour, 0 to {MOST_PRICE}")
+    if not 1 <= args.horizonHours <= MOST_HOURS:
+        raise ArgsError(f"horizonHours: {args.horizonHours}; allowed: 1 to {MOST_HOURS}")
 
 
 def _check_protection(args: DefragmentationArgs) -> None:

@@ -11,6 +11,7 @@ from restow.contracts.events import Planned
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import DeviceShare, Move, SlotFor
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.state import ClusterState
@@ -69,21 +70,24 @@ class Found(NamedTuple):
 
 
 def summed_up(
-    state: ClusterState, plan: PlanId, found: Found, kept: Mapping[str, int], planner: str,
-    slots: tuple[SlotFor, ...] = (), reason: str = "", whole: bool = False,
-) -> Planned:  # fmt: skip
-    """With the packing before, and as it will be when every move has landed; slots that are made for others do not count as used yet."""
+    task: Task, found: Found, kept: Mapping[str, int], planner: str, slots: tuple[SlotFor, ...] = (), reason: str = "", whole: bool = False
+) -> Planned:
+    """With the packing and its worth before, and as they will be when every move has landed; slots that are made for others do not count as used yet."""
+    state = task.state
     asked = asked_for(state)
     before = packing(state, asked=asked)
-    after = before
+    after, capacity, loads = before, None, dict[NodeName, int]()
     if found.ends:
         capacity, loads = _carried_out(state, found.ends)
         after = packing(state, capacity, loads, asked)
+    appraisal = Appraisal(state, task.args, task.time)
+    moves = appraisal.priced(found.moves)
     sources = tuple(dict.fromkeys(move.source for move in found.moves))
     stay = dict(sorted(kept.items()))
     return Planned(
-        plan, PLUGIN, tuple(found.moves), before, after, sources, stay, planner=planner, steps=found.steps, slots=slots, reason=reason, whole=whole
-    )
+        task.plan, PLUGIN, moves, before, after, sources, stay, planner=planner, steps=found.steps, slots=slots, reason=reason, whole=whole,
+        worth=appraisal.worth(moves, capacity, loads),
+    )  # fmt: skip
 
 
 def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[FreeCapacity, dict[NodeName, int]]:

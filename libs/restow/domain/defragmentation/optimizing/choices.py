@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.value import fits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.fragmentation import is_load
@@ -46,10 +47,35 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
     if world.value.objective == "devices":
         found = sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
         return found[:most]
+    if isinstance(world.value, Usable):
+        return _by_gain(world, row, world.value, pods)[:most]
     value, worth = world.value, world.worth[row]
     return _lightest(
-        world, row, lambda free, shares: value.worth(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
+        world, row, lambda free, shares: value.worth(row, free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
     )
+
+
+def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
+    """By how much the row would be worth more without these, in the unit of what moves cost; 0 for objectives that count in pieces."""
+    if not isinstance(world.value, Usable):
+        return 0
+    left = int(world.loads[row]) - sum(is_load(world.state, uid) for uid in pods)
+    return world.value.worth(row, *_without(world, row, pods), left) - world.worth[row]
+
+
+def _by_gain(world: World, row: int, worth: Usable, pods: int) -> list[Pods]:
+    """Everybody; who shares a device; who must leave so that a demand fits; and each alone: those first that gain most beyond what moving them costs."""
+    loads, there = loads_on(world, row), world.pods(row)
+    found: dict[Pods, None] = {}
+    if loads and int(world.loads[row]) == len(loads) and all(world.movable(uid) for uid in loads):
+        found[tuple(sorted(loads))] = None
+    found |= dict.fromkeys(_by_device(world, row, there))
+    for wanted in worth.wanted:
+        found |= dict.fromkeys(tuple(sorted(some)) for some in lightest(world, row, wanted, 1, pods=pods))
+    found |= dict.fromkeys((uid,) for uid in _distinct(world, [uid for uid in there if world.movable(uid)], 1))
+    world.steps += 1
+    net = {some: gain(world, row, some) - easiest(world, some)[0] for some in found if some}
+    return sorted((some for some, more in net.items() if more > 0), key=lambda some: (-net[some] // len(some), *easiest(world, some)))
 
 
 def loads_on(world: World, row: int) -> list[PodUid]:
@@ -59,7 +85,7 @@ def loads_on(world: World, row: int) -> list[PodUid]:
 
 def _gains(world: World, row: int, pods: Sequence[PodUid]) -> bool:
     free, shares = _without(world, row, pods)
-    return world.value.worth(free, shares, 0) > world.worth[row]
+    return world.value.worth(row, free, shares, 0) > world.worth[row]
 
 
 def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]:

@@ -55,11 +55,11 @@ def plan_demand(task: Task, demand: str) -> Planned:
     try:
         granted, ordered, said = attempt.made()
     except NoCapacity as why:
-        return summed_up(task.state, task.plan, Found((), {}, attempt.steps), attempt.kept, PLANNER, reason=f"no plan for {demand}: {why}")
+        return summed_up(task, Found((), {}, attempt.steps), attempt.kept, PLANNER, reason=f"no plan for {demand}: {why}")
     names = enumerate(granted, 1)
     node = task.state.table.names
     made = tuple(SlotFor(f"restow-slot-{task.plan}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
-    return summed_up(task.state, task.plan, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"capacity for {demand}{said}")
+    return summed_up(task, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"capacity for {demand}{said}")
 
 
 class _Attempt:

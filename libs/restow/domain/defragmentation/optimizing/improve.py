@@ -5,7 +5,7 @@ part of the steps of search, or when many tries in a row were of no use.
 """
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.choices import choices, easiest
+from restow.domain.defragmentation.optimizing.choices import choices, easiest, gain
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Chance, Search
 from restow.domain.defragmentation.simulation import Spot
 
@@ -83,7 +83,8 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
             found = [found[at], *found[:at], *found[at + 1 :]]
         again = False
         for pods in found:
-            if easiest(world, pods)[0] * search.limits.least > THOUSANDTHS * max(1, len(pods)):
+            most = gain(world, row, pods) or max(1, len(pods))
+            if easiest(world, pods)[0] * search.limits.least > THOUSANDTHS * most:
                 continue
             if search.attempt(row, pods):
                 again = True

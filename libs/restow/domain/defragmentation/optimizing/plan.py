@@ -15,6 +15,7 @@ import numpy as np
 
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
+from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
@@ -102,13 +103,18 @@ def _joined(maker: Maker, made: Ordered, wanted: dict[PodUid, int], net: int) ->
     return both if both is not None and maker.net(both) > net else None
 
 
+def least(args: DefragmentationArgs) -> int:
+    """`Limits.least`: by objective `value` the gain, in the unit of the cost, is to be so many thousandths larger than the cost."""
+    return THOUSANDTHS // 1000 * (1000 + args.minimumGain) if args.objective == "value" else args.minimumGain
+
+
 class _Maker:
     """`Maker`."""
 
     def __init__(self, task: Task) -> None:
         args = task.args
         self.task, self.rows = task, Rows(task)
-        self.limits = Limits(task.max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, task.scope.quota)
+        self.limits = Limits(task.max_moves, least(args), args.searchSteps, args.wholeNodes, task.scope.quota)
 
     def _opened(self, ends: Ends) -> AbstractContextManager[World]:
         return opened(self.task, self.task.args.objective, self.rows, ends)

@@ -11,7 +11,7 @@ from restow.domain.node_table import WHOLE, Vector
 
 LOSS, NAMES = 50, 20
 """Bits of a rank: the loss is above `LOSS`, what is left over between, the tie-break by name in the lowest."""
-MOST_LOSS = 255
+MOST_LOSS = 4095
 LOSSLESS = MOST_LOSS << LOSS
 """The least rank of rows that lose nothing."""
 _NEVER = 1 << 40
@@ -31,6 +31,8 @@ class LeastLoss:
         self._columns = [(c, np.maximum(table.allocatable[:, c], 1)) for c in columns]
         self._plain = [(c, totals.tolist()) for c, totals in self._columns]
         capacity = value.capacity
+        self._most = value.most if value.objective == "value" else 0
+        """What a row loses at most, where losses are amounts."""
         self._part = capacity.devices.milli if capacity is not None and capacity.devices is not None else 0
         """The share of one device that the capacity asks for."""
 
@@ -54,7 +56,9 @@ class LeastLoss:
         return Spot(row, devices, cores, volumes)
 
     def rank_one(self, v: Vector, free: list[int], shares: list[int], row: int) -> int:
-        lost = self._value.lost_one(free, shares, int(self._loads[row]), v) if self._counted[row] else 0
+        lost = self._value.lost_one(row, free, shares, int(self._loads[row]), v) if self._counted[row] else 0
+        if self._most:
+            lost = -(-lost * MOST_LOSS // self._most)
         key = (MOST_LOSS - min(max(lost, 0), MOST_LOSS)) << LOSS
         return key + (self._tight_one(v, free, shares, row) << NAMES) + int(self._names[row])
 
@@ -63,7 +67,7 @@ class LeastLoss:
         for c, totals in self._plain:
             full += PARTS - min(max(free[c] - asked.get(c, 0), 0) * PARTS // totals[row], PARTS)
         objective = self._value.objective
-        if objective == "devices" and v.devices is not None and v.devices.milli < WHOLE:
+        if objective in ("devices", "value") and v.devices is not None and v.devices.milli < WHOLE:
             milli = v.devices.milli
             able = sorted(share for share in shares if share >= milli)
             full += (WHOLE - min(able[v.devices.count - 1] - milli, WHOLE)) << 13
@@ -79,7 +83,9 @@ class LeastLoss:
         return full
 
     def rank(self, v: Vector, free: np.ndarray, shares: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        lost = self._value.lost(free, shares, self._loads[rows], v) * self._counted[rows]
+        lost = self._value.lost(rows, free, shares, self._loads[rows], v) * self._counted[rows]
+        if self._most:
+            lost = -(-lost * MOST_LOSS // self._most)
         keys = np.minimum(np.maximum(MOST_LOSS - lost, 0), MOST_LOSS) << LOSS
         keys += self._tight(v, free, shares, rows) << NAMES
         keys += self._names[rows]
@@ -93,7 +99,7 @@ class LeastLoss:
             left = np.maximum(free[:, c] - asked.get(c, 0), 0)
             full += PARTS - np.minimum(left * PARTS // total[rows], PARTS)
         objective = self._value.objective
-        if objective == "devices" and v.devices is not None and v.devices.milli < WHOLE:
+        if objective in ("devices", "value") and v.devices is not None and v.devices.milli < WHOLE:
             full += (WHOLE - np.clip(_last_able(shares, v, WHOLE + v.devices.milli) - v.devices.milli, 0, WHOLE)) << 13
         if objective == "nodes":
             full += self.stay[rows] << 13

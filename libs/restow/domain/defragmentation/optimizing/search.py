@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, lightest, size
-from restow.domain.defragmentation.optimizing.costs import MOVE
+from restow.domain.defragmentation.costs import MOVE
+from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, gain, lightest, size
 from restow.domain.defragmentation.optimizing.ranking import LOSSLESS
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.scope import Quota
@@ -117,7 +117,7 @@ class Search:
             found = choices(self.world, row, self.limits.whole)
             if any(self.attempt(row, pods, depth) for pods in found if not self.spent):
                 self._offer(heap, row, push=True)
-            elif not depth and (cost + MOVE) * self.limits.least <= THOUSANDTHS * self._most():
+            elif not depth and self._may_gain(cost + MOVE):
                 heappush(heap, ((cost + MOVE, *rest), DEPTH, row, seen))
         self.cut = bool(heap)
 
@@ -129,18 +129,22 @@ class Search:
         found = choices(self.world, row, self.limits.whole, 1, 1)
         if not found:
             return
-        key = easiest(self.world, found[0])
-        if key[0] * self.limits.least > THOUSANDTHS * self._most():
+        cost, *rest = easiest(self.world, found[0])
+        cost = (cost - gain(self.world, row, found[0])) // len(found[0]) if self.world.value.objective == "value" else cost
+        if not self._may_gain(cost):
             return
-        item = (key, 0, row, self._seen(row))
+        item = ((cost, *rest), 0, row, self._seen(row))
         if push:
             heappush(heap, item)
         else:
             heap.append(item)
 
-    def _most(self) -> int:
-        """What the leaving of one set may gain at most: with whole nodes more than one."""
-        return 1 if not self.limits.whole else 1 << 20
+    def _may_gain(self, cost: int) -> bool:
+        """Whether a set that costs this, less what its leaving gains (`gain`), may be worth it where nothing is lost elsewhere. In pieces it gains one at
+        most; with whole nodes more."""
+        if self.world.value.objective == "value":
+            return cost < 0
+        return cost * self.limits.least <= THOUSANDTHS * (1 if not self.limits.whole else 1 << 20)
 
     # -- one set of pods ---------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from restow.domain.device_choice import copies, fullest
 from restow.domain.fragmentation.fitting import times
 from restow.domain.node_table import WHOLE, Vector
 
-Objective = Literal["devices", "nodes", "capacity", "none"]
-"""`none`: nothing counts but what moves cost."""
+Objective = Literal["devices", "nodes", "capacity", "value", "none"]
+"""`value`: `usable.Usable`. `none`: nothing counts but what moves cost."""
 MANY = 1 << 30
 _NO_SHARE = 1 << 40
 
@@ -41,9 +41,11 @@ class Value:
         self._gpu = gpu
         self._columns = frozenset(c for c, _ in self.needs)
         self._devices = capacity.devices if capacity is not None else None
+        self.most = 1
+        """What a node may gain at most by one pod's leaving."""
 
-    def worth(self, free: list[int], shares: list[int], loads: int) -> int:
-        """`loads`: pods that keep the node from being free."""
+    def worth(self, row: int, free: list[int], shares: list[int], loads: int) -> int:
+        """Of one node. `loads`: pods that keep it from being free."""
         if self.objective == "devices":
             return shares.count(WHOLE)
         if self.objective == "none":
@@ -55,7 +57,7 @@ class Value:
             most = min(most, copies(shares, self._devices))
         return max(most, 0)
 
-    def lost_one(self, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
+    def lost_one(self, row: int, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
         """What one node would be worth less with this request, which fits there."""
         if self.objective == "nodes":
             return int(not loads)
@@ -74,9 +76,9 @@ class Value:
             rest = shares[:]
             for i in fullest(shares, v.devices) or ():
                 rest[i] -= v.devices.milli
-        return self.worth(free, shares, loads) - self.worth(left, rest, loads)
+        return self.worth(row, free, shares, loads) - self.worth(row, left, rest, loads)
 
-    def lost(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
+    def lost(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
         """`(rows,) int64`: what rows would be worth less with this request, which fits there. `free` `(rows, resources)`,
         `shares` `(rows, devices)`."""
         if self.objective == "nodes":
@@ -89,7 +91,7 @@ class Value:
         left = free.copy()
         for c, a in v.items:
             left[:, c] -= a
-        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, _with(shares, v.devices), self._gpu)
+        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, with_request(shares, v.devices), self._gpu)
 
     def reads(self, v: Vector) -> bool:
         """Whether what a request takes is any part of the capacity."""
@@ -104,7 +106,7 @@ def wholes_taken(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarra
     return np.maximum(request.count - partly, 0)
 
 
-def _with(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarray:
+def with_request(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarray:
     """The shares once the request has taken the fullest devices that suffice."""
     if request is None:
         return shares

@@ -15,15 +15,17 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.args import capacity_of, optional_threshold
 from restow.domain.defragmentation.classify import exact, promised_to_others, spared
 from restow.domain.defragmentation.evictable import Evictable
-from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.ranking import LeastLoss
+from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.placement import PARTS, Placement
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
+from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.fragmentation import is_load
 from restow.domain.fragmentation.fitting import usable
 from restow.domain.node_table import Vector
@@ -41,11 +43,9 @@ class World:
         state, args = task.state, task.args
         self.simulation, self.session, self.state = simulation, simulation.session, state
         self.open, self.sources, self.counted = rows.open, rows.sources, rows.counted
-        capacity = state.table.vector(*capacity_of(args.capacity)) if objective == "capacity" else None
-        self.value = Value(objective, capacity, state.table.columns.get(GPU_MILLI, -1))
+        self.value, self._costs = _value(task, objective, rows.appraisal), rows.appraisal.costs
         self.column, self.floor = _floor(state, args)
         self._evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
-        self._costs = Costs(state, args.costs, task.time)
         self.moved: dict[PodUid, Spot] = {}
         self.away: dict[PodUid, Spot] = {}
         self._verdicts: dict[PodUid, str] = {}
@@ -58,7 +58,8 @@ class World:
         self._homes: dict[int, list[PodUid]] = {}
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
-        self.loads = self._count_loads()
+        self.loads = loads_of(self.state)
+        """`(nodes,) int64`: pods that keep each row from being free."""
         for row in simulation.arriving:
             self.loads[row] += 1
         self._begin_at(moved or {})
@@ -88,19 +89,11 @@ class World:
             there.sort()
         self.moved = dict(moved)
 
-    def _count_loads(self) -> np.ndarray:
-        """`(nodes,) int64`: pods that keep each row from being free, without those that migrate away; a hold does, too."""
-        state, loads = self.state, np.zeros(len(self.state.table.names), np.int64)
-        for name, row in state.table.rows.items():
-            pods = state.on_node.get(name, ())
-            loads[row] = sum(is_load(state, uid) for uid in pods if uid not in state.victims) + (name in state.held_on)
-        return loads
-
     def _worths(self) -> list[int]:
         worth, counted = self.value.worth, self.counted.tolist()
         table, loads = self.state.table, self.loads.tolist()
         free, shares = table.free.tolist(), table.device_free.tolist()
-        return [worth(free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
+        return [worth(row, free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
 
     @property
     def steps(self) -> int:
@@ -247,7 +240,7 @@ class World:
         if not self.counted[row]:
             return
         free, shares = self.session.nodes.row(row)
-        worth = self.value.worth(free, shares, int(self.loads[row]))
+        worth = self.value.worth(row, free, shares, int(self.loads[row]))
         self.total += worth - self.worth[row]
         self.worth[row] = worth
 
@@ -283,11 +276,12 @@ class World:
 
 class Rows:
     """Which nodes take part, `(nodes,) bool` each: where something may land (`open`), that something may leave (`sources`), and whose worth counts
-    (`counted`). `closed` says, by node, why nothing leaves it."""
+    (`counted`). `closed` says, by node, why nothing leaves it. `appraisal`: in which unit it is all weighed."""
 
     def __init__(self, task: Task) -> None:
         state, args, time, scope = task.state, task.args, task.time, task.scope
         table, leavable = state.table, scope.leavable_rows(state)
+        self.appraisal = Appraisal(state, args, time)
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
         owed = set(state.waiting_on) | set(state.nominated_on)
@@ -304,6 +298,15 @@ class Rows:
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
         self.open &= ~table.mask(owed | left)
+
+
+def _value(task: Task, objective: Objective, appraisal: Appraisal) -> Value:
+    """What nodes are worth."""
+    state, gpu = task.state, task.state.table.columns.get(GPU_MILLI, -1)
+    if objective == "value":
+        return Usable(appraisal.usable, gpu)
+    capacity = state.table.vector(*capacity_of(task.args.capacity)) if objective == "capacity" else None
+    return Value(objective, capacity, gpu)
 
 
 def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndarray]:

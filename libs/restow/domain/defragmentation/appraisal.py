@@ -1,0 +1,52 @@
+"""A plan in one unit: what it wins and what it costs, whichever planner made it and whatever its objective was."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from restow.contracts.ids import Millis, NodeName
+from restow.contracts.values import Move, Worth
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.defragmentation.prices import Prices
+from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
+from restow.domain.fragmentation import FreeCapacity
+from restow.domain.fragmentation.fitting import usable
+from restow.domain.state import ClusterState
+
+
+class Appraisal:
+    """For one plan. As the state is when it is made."""
+
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis) -> None:
+        self.state, self.hours = state, args.horizonHours
+        self.prices = Prices(state, args.prices)
+        self.costs = Costs(state, USUAL | args.costs, time, self.prices)
+
+    @cached_property
+    def usable(self) -> UsableWorth:
+        """What free capacity is worth. O(pods)."""
+        return UsableWorth(self.state, self.prices, self.hours)
+
+    def total(self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None) -> int:
+        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes."""
+        table, loads = self.state.table, loads_of(self.state)
+        for name, count in (more or {}).items():
+            loads[table.rows[name]] += count
+        rows = np.flatnonzero(usable(self.state) & table.alive)
+        free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
+        return int(self.usable.many(rows, free[rows], shares[rows], loads[rows]).sum())
+
+    def worth(self, moves: Sequence[Move], capacity: FreeCapacity | None, more: Mapping[NodeName, int]) -> Worth:
+        """Of a plan with these moves, which say what they cost (`priced`), and with this capacity afterwards."""
+        before = self.total()
+        after = before if capacity is None else self.total(capacity, more)
+        return Worth(self.prices.unit, self.hours, before, after, sum(move.cost for move in moves))
+
+    def priced(self, moves: Sequence[Move]) -> tuple[Move, ...]:
+        """With what each costs, where their planner has not said it."""
+        return tuple(
+            msgspec.structs.replace(move, cost=self.costs.cost(move.pod)) if not move.cost and move.pod in self.state.pods else move for move in moves
+        )

@@ -1,0 +1,86 @@
+"""What the free capacity of nodes is worth to the demands that there are, for a time, in thousandths of the unit of `prices`.
+
+Of each demand as many requests count as fit beside each other, each demand taken alone and weighed by its part of all that is asked for. So a node with
+eight free GPUs is worth more than eight nodes with one each, by as much as is asked for in eights. A node that is empty and that an autoscaler would take
+away is worth its price.
+"""
+
+import numpy as np
+
+from restow.contracts.ids import NodeName
+from restow.contracts.values import DeviceRequest
+from restow.domain.defragmentation.demand_mix import WHOLE_PART, Wanted, mix
+from restow.domain.defragmentation.prices import Prices
+from restow.domain.device_choice import copies
+from restow.domain.fragmentation import is_load
+from restow.domain.fragmentation.fitting import times
+from restow.domain.predicates import static_mask
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+
+MAX_KNOWN = 1 << 16
+"""Node contents that the worth of is kept."""
+MILLI = 1000
+"""Millionths of a unit, as prices are, in one of the thousandths that worth and costs are."""
+
+
+class UsableWorth:
+    """As the state is when this is made; `hours`: for how long what is free is counted."""
+
+    def __init__(self, state: ClusterState, prices: Prices, hours: int) -> None:
+        self._prices, self._hours = prices, hours
+        self._removable = state.migration_config.emptied != "none"
+        self._gpu = gpu = state.table.columns.get(GPU_MILLI, -1)
+        self._wanted: tuple[Wanted, ...] = mix(state, prices.sizes)
+        self._masks = [static_mask(state, one.rules) for one in self._wanted]
+        self._open = [mask.tolist() for mask in self._masks]
+        self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
+        self._known: dict[tuple, int] = {}
+        self._per_hour, self._size = np.array(prices.per_hour, np.int64), np.maximum(np.array(prices.size, np.int64), 1)
+        self.most = max(max(prices.per_hour, default=0) * hours // MILLI, 1)
+        """Of one node."""
+
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """The demands, the largest part first."""
+        return self._wanted
+
+    def one(self, row: int, free: list[int], shares: list[int], loads: int) -> int:
+        """Of one node, in plain integers. `loads`: pods that keep it from being free."""
+        if self._removable and not loads:
+            return self._prices.per_hour[row] * self._hours // MILLI
+        opens = tuple([mask[row] for mask in self._open])
+        key = (*free, *shares, self._prices.per_hour[row], self._prices.size[row], opens)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            size = 0
+            for i, one in enumerate(self._wanted):
+                if opens[i]:
+                    size += one.part * one.size * self._times(i, free, shares, one.v.devices)
+            known = self._known[key] = self._prices.part(row, size // WHOLE_PART) * self._hours // MILLI
+        return known
+
+    def _times(self, i: int, free: list[int], shares: list[int], request: DeviceRequest | None) -> int:
+        most = min([free[c] // a for c, a in self._needs[i]], default=copies(shares, request) if request is not None else 0)
+        if most > 0 and request is not None:
+            most = min(most, copies(shares, request))
+        return max(most, 0)
+
+    def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`: the same of many; `free` `(rows, resources)`, `shares` `(rows, devices)`, `loads` `(rows,)`."""
+        size = np.zeros(len(rows), np.int64)
+        for one, mask in zip(self._wanted, self._masks, strict=True):
+            size += times(one.v, free, shares, self._gpu) * mask[rows] * (one.part * one.size)
+        found = self._per_hour[rows] * (size // WHOLE_PART) // self._size[rows] * self._hours // MILLI
+        return np.where(loads == 0, self._per_hour[rows] * self._hours // MILLI, found) if self._removable else found
+
+
+def loads_of(state: ClusterState) -> np.ndarray:
+    """`(nodes,) int64`: pods that keep each row from being free, without those that migrate away; a hold does, too."""
+    loads = np.zeros(len(state.table.names), np.int64)
+    for name, row in state.table.rows.items():
+        pods = state.on_node.get(NodeName(name), ())
+        loads[row] = sum(is_load(state, uid) for uid in pods if uid not in state.victims) + (name in state.held_on)
+    return loads

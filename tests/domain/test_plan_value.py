@@ -1,0 +1,189 @@
+"""What capacity is worth and what moves cost, in one unit; and plans by objective `value`."""
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+from domain.build import GIB, NOW, given, job_of, member, node, pod, replica_of, shape, then
+
+from restow.contracts import events as e
+from restow.contracts.ids import PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs, PriceArgs
+from restow.domain.defragmentation import ArgsError, check
+from restow.domain.defragmentation.appraisal import Appraisal
+from restow.domain.defragmentation.optimizing.usable import Usable
+from restow.domain.defragmentation.prices import OWN_PRICE
+from restow.domain.defragmentation.usable_worth import loads_of
+from restow.domain.hooks import CHECKPOINTED
+
+HOUR = 3_600_000
+SERVER, JOB = replica_of("rs"), replica_of("job", "Job")
+VALUE = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={}, searchSteps=4_000)
+ONE, EIGHT = shape("one", cpu=0, memory=0, gpu=(1, 1_000)), shape("eight", cpu=0, memory=0, gpu=(8, 1_000))
+GPUS = {"cpu": 0, "memory": 0, "gpus": 8}
+"""A node that is worth 8 GPU-hours per hour."""
+
+
+def one(name: str, on: str, device: int, **more) -> e.PodObserved:
+    return pod(name, "one", on, devices=(DeviceShare(device, 1_000),), **{"owner": SERVER} | more)
+
+
+def plan(state, args=VALUE, **more) -> e.Planned:
+    return defragmentation.plan(state, args, NOW, "p", **more)
+
+
+def cost(state, uid: str, args=VALUE) -> int:
+    return Appraisal(state, args, NOW).costs.cost(PodUid(uid))
+
+
+# -- prices ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_worth_what_it_has_in_gpu_hours_unless_somebody_says_a_price():
+    prices = PriceArgs(perHour={"dear": 40, "odd": "12.5"}, label="class", unit="USD")
+    state = given(
+        node("plain", cpu=50_000, memory=400 * GIB, gpus=8), node("classed", labels={"class": "dear"}), node("text", labels={"class": "odd"}),
+        node("own", labels={"class": "dear", OWN_PRICE: "3.25"}), node("unreadable", labels={"class": "dear", OWN_PRICE: "much"}),
+    )  # fmt: skip
+    found = Appraisal(state, msgspec.structs.replace(VALUE, prices=prices), NOW).prices
+    assert found.unit == "USD"
+    assert {name: found.per_hour[row] for name, row in state.table.rows.items()} == {
+        "plain": 10_000_000, "classed": 40_000_000, "text": 12_500_000, "own": 3_250_000, "unreadable": 40_000_000,
+    }  # fmt: skip
+    assert Appraisal(state, VALUE, NOW).prices.unit == "GPU-hours"
+
+
+@pytest.mark.parametrize("price", [-1, "much", "nan", "inf", 10_001])
+def test_a_price_that_is_none_is_refused_with_its_path(price):
+    with pytest.raises(ArgsError, match=r"prices\.perHour\['h100'\]: .*; allowed: a number of units per hour"):
+        check(msgspec.structs.replace(VALUE, prices=PriceArgs(perHour={"h100": price})))
+
+
+def test_value_is_an_objective_of_the_optimizing_planner_and_its_time_is_bounded():
+    with pytest.raises(ArgsError, match="objective: value; allowed: only with planner optimizing"):
+        check(msgspec.structs.replace(VALUE, planner="greedy"))
+    with pytest.raises(ArgsError, match="horizonHours: 0; allowed: 1 to"):
+        check(msgspec.structs.replace(VALUE, horizonHours=0))
+
+
+# -- costs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_costs_the_work_that_it_loses_and_a_server_does_not_though_nobody_has_asked():
+    state = given(
+        EIGHT, node("a", **GPUS), node("b", **GPUS), job_of("job"),
+        pod("j", "eight", "a", owner=JOB, created=NOW - 10 * HOUR), pod("s", "eight", "b", owner=SERVER, created=NOW - 10 * HOUR),
+    )  # fmt: skip
+    assert (cost(state, "j"), cost(state, "s")) == (1_000 + 80_000, 1_000)
+    assert cost(state, "j", msgspec.structs.replace(VALUE, costs={"work": 0})) == 1_000
+    assert cost(state, "j", msgspec.structs.replace(VALUE, prices=PriceArgs(perHour={"": 16}))) == 1_000 + 160_000, "in money where there are prices"
+
+
+def test_what_was_saved_is_not_lost_and_nobody_loses_more_than_a_week():
+    saved = {CHECKPOINTED: "2023-11-14T20:13:20Z"}  # two hours before NOW
+    state = given(
+        ONE, node("a", **GPUS), one("saved", "a", 0, owner=JOB, created=NOW - 10 * HOUR, annotations=saved),
+        one("old", "a", 1, owner=JOB, created=NOW - 1_000 * HOUR),
+    )  # fmt: skip
+    assert (cost(state, "saved"), cost(state, "old")) == (1_000 + 2_000, 1_000 + 168_000)
+
+
+def test_of_a_gang_all_start_again():
+    mates = [member(f"m{i}", "g", "one", "a", owner=JOB, created=NOW - 5 * HOUR, devices=(DeviceShare(i, 1_000),)) for i in range(3)]
+    state = given(ONE, node("a", **GPUS), *mates)
+    assert cost(state, "m0") == 1_000 + 15_000
+
+
+# -- worth -----------------------------------------------------------------------------------------------------------
+
+
+def busy(seed: int):
+    """Nodes of several classes, some in part in use; who waits asks for other things than who runs."""
+    chance = random.Random(seed)
+    facts = [shape("small", cpu=500, gpu=(1, 300)), shape("pair", cpu=4_000, gpu=(2, 1_000)), shape("cpu", cpu=3_000), EIGHT]
+    for i in range(8):
+        facts.append(node(f"n{i}", cpu=chance.choice((16_000, 64_000)), gpus=chance.choice((0, 2, 8)), labels={OWN_PRICE: "7.5"} if i % 3 == 0 else {}))
+    for i in range(12):
+        on = f"n{chance.randrange(8)}"
+        facts.append(pod(f"c{i}", "cpu", on, owner=SERVER))
+    facts += [pod("w1", "small"), pod("w2", "pair"), pod("w3", "eight")]
+    return given(*facts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_worth_is_the_same_for_one_node_and_for_many_and_never_more_than_the_node(seed):
+    state = busy(seed)
+    appraisal = Appraisal(state, VALUE, NOW)
+    table, loads, rows = state.table, loads_of(state), np.arange(len(state.table.names))
+    many = appraisal.usable.many(rows, table.free, table.device_free, loads).tolist()
+    one_by_one = [appraisal.usable.one(row, table.free[row].tolist(), table.device_free[row].tolist(), int(loads[row])) for row in rows]
+    assert many == one_by_one
+    assert all(worth * 1_000 <= appraisal.prices.per_hour[row] * 24 for row, worth in enumerate(many))
+    assert sum(many) == appraisal.total() > 0
+    value = Usable(appraisal.usable, -1)
+    v = state.vectors["small"]
+    fits = [row for row in rows.tolist() if table.free[row, 0] >= 500 and (table.device_free[row] >= 300).any()]
+    lost = value.lost(np.array(fits, np.int64), table.free[fits], table.device_free[fits], loads[fits], v).tolist()
+    assert lost == [value.lost_one(row, table.free[row].tolist(), table.device_free[row].tolist(), int(loads[row]), v) for row in fits]
+
+
+def test_eight_gpus_together_are_worth_more_than_eight_apart_where_eights_are_asked_for():
+    scattered = given(ONE, EIGHT, node("a", **GPUS), node("b", **GPUS), one("p", "a", 0), one("q", "b", 0), pod("w", "eight"))
+    together = given(ONE, EIGHT, node("a", **GPUS), node("b", **GPUS), one("p", "a", 0), one("q", "a", 1), pod("w", "eight"))
+    less, more = (Appraisal(state, VALUE, NOW).total() for state in (scattered, together))
+    assert more > less
+
+
+def test_an_empty_node_is_worth_its_price_where_somebody_takes_empty_nodes_away():
+    state = given(ONE, node("a", **GPUS), node("b", **GPUS), one("p", "a", 0))
+    before = Appraisal(state, VALUE, NOW).total()
+    state.migration_config = msgspec.structs.replace(state.migration_config, emptied="announce")
+    assert Appraisal(state, VALUE, NOW).total() >= before
+    row = state.table.rows["b"]
+    assert Appraisal(state, VALUE, NOW).usable.one(row, [0], [], 0) == 8 * 24 * 1_000
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------
+
+
+def waiting_for_eight(**more):
+    return given(ONE, EIGHT, node("a", **GPUS), node("b", **GPUS), one("p", "a", 0, **more), one("q", "b", 0), one("r", "b", 1), pod("w", "eight"))
+
+
+def test_a_plan_by_value_makes_room_for_who_waits_and_says_what_that_is_worth_and_costs():
+    state = waiting_for_eight()
+    got = plan(state)
+    assert [(m.pod, m.source, m.target, m.cost) for m in got.moves] == [("p", "a", "b", 1_000)]
+    assert (got.worth.unit, got.worth.hours, got.worth.cost) == ("GPU-hours", 24, 1_000)
+    moved = waiting_for_eight()
+    then(moved, e.PodGone("p"), one("p2", "b", 2))
+    assert (got.worth.before, got.worth.after) == (Appraisal(state, VALUE, NOW).total(), Appraisal(moved, VALUE, NOW).total())
+    assert got.worth.after - got.worth.before > got.worth.cost
+    assert plan(moved).moves == (), "a second plan right after it is empty"
+
+
+def test_nothing_moves_whose_work_is_worth_more_than_what_is_won():
+    hundred_hours = {"owner": JOB, "created": NOW - 100 * HOUR}
+    state = waiting_for_eight(**hundred_hours)
+    then(state, job_of("job"))
+    assert {m.pod for m in plan(state).moves} <= {"q", "r"}, "servers may still go to the node of the job"
+    assert plan(state, msgspec.structs.replace(VALUE, minimumGain=1_000_000)).moves == ()
+
+
+@pytest.mark.parametrize("args", [VALUE, msgspec.structs.replace(VALUE, objective="devices"), msgspec.structs.replace(VALUE, objective="nodes", horizonHours=48)])
+def test_plans_of_every_objective_are_appraised_in_the_same_unit(args):
+    got = plan(waiting_for_eight(), args)
+    assert got.worth is not None
+    assert got.worth.cost == sum(move.cost for move in got.moves)
+    assert got.worth.hours == args.horizonHours
+
+
+def test_a_plan_of_the_greedy_planner_says_its_worth_too():
+    gpu = {"nvidia.com/gpu": 20}
+    args = DefragmentationArgs(lowThresholds=gpu, defragmentThresholds=gpu, protectionThresholds={"nvidia.com/gpu": 100})
+    got = plan(waiting_for_eight(), args)
+    assert [m.cost for m in got.moves] == [1_000]
+    assert got.worth.after > got.worth.before
