@@ -129,6 +129,20 @@ class Client:
     async def delete(self, path: str, body: Any = None) -> bytes:
         return await self._call("DELETE", path, body=body)
 
+    async def peek(self, path: str) -> tuple[int, bytes, str]:
+        """Code, the beginning of the body (64 KiB) and the header Date of whatever answers: something behind the API's proxy may say in its own way that
+        it is not well. Raises ApiStatus where nothing answers."""
+        try:
+            response = await self._request("GET", path, (), None, {"Accept": _JSON, "User-Agent": self._config.user_agent}, self._brief)
+        except CredentialsError as error:
+            raise ApiStatus(0, "Credentials", str(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(error) from error
+        try:
+            return response.status, await _beginning(response), response.headers.get("Date", "")
+        finally:
+            response.close()
+
     # -- collections -----------------------------------------------------------------------------------------------------
 
     async def list_page(self, collection: Collection[Any], query: Query, most: int = 0) -> bytes:

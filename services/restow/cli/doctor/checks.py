@@ -1,0 +1,271 @@
+"""What is well and what is not, of what was seen of a cluster: pure. Each finding says what is so, and if that is not well, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+Word = Literal["ok", "warning", "bad", "unknown"]
+"""`bad`: Restow cannot do its work, or not all of it. `warning`: it can, for now. `unknown`: you may not ask, or nobody answers."""
+
+LEAST_SERVER = (1, 27)
+LEAST_BROKER = (2, 12)
+MOST_SKEW = 2.0
+"""Seconds by which clocks may differ: facts and deadlines carry the time of whoever wrote them."""
+MOST_LAG = 10_000
+"""Records of the log that a service may be behind."""
+SERVICES = ("cluster-watcher", "scheduler-session", "reservation-cache", "descheduler", "garbage-collector")
+READ = {
+    "reservations.batch.volcano.sh": "v1alpha1",
+    "reservations.scheduling.koordinator.sh": "v1alpha1",
+    "podgroups.scheduling.volcano.sh": "v1beta1",
+    "queues.scheduling.volcano.sh": "v1beta1",
+}
+"""Definition → the version that Restow reads."""
+RESERVATIONS = tuple(name for name in READ if name.startswith("reservations."))
+
+
+class Finding(NamedTuple):
+    about: str
+    word: Word
+    what: str
+    do: str = ""
+
+
+class Pod(NamedTuple):
+    """One of Restow's. `words`: what it says of itself (`/readyz`): reasons against readiness, and notes; None where it could not be asked, `why`. `lag`: records
+    of the log that it has not folded, -1 for not known."""
+
+    name: str
+    app: str
+    ready: bool
+    image: str = ""
+    state: str = ""
+    restarts: int = 0
+    reasons: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    why: str = ""
+    lag: int = -1
+    leads: bool = False
+
+
+class Lease(NamedTuple):
+    """`age`: seconds since it was renewed, by the API's clock. `lasts`: seconds that it is valid for."""
+
+    holder: str
+    age: float
+    lasts: int
+
+
+class Denied(NamedTuple):
+    service: str
+    verb: str
+    resource: str
+    namespace: str = ""
+
+
+class Installation(NamedTuple):
+    """Restow in one namespace. `wanted`: replicas by workload (`restow-descheduler`, `restow-nats`). `denied` is None where you may not ask that."""
+
+    namespace: str
+    wanted: Mapping[str, int]
+    pods: Sequence[Pod]
+    leases: Mapping[str, Lease]
+    denied: Sequence[Denied] | None
+
+
+class Gate(NamedTuple):
+    """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
+    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready."""
+
+    served: bool
+    policy: bool
+    webhook: bool
+    certified: bool = True
+    answers: int = 0
+    guarded: bool = True
+    namespace: bool = True
+
+
+class Stack(NamedTuple):
+    """The one that `restow up` runs here: the folder of its services' logs, and they, as pods."""
+
+    logs: str
+    services: Sequence[Pod]
+
+
+class Seen(NamedTuple):
+    """`skew`: seconds that this machine's clock is ahead of the API's; None where that does not say. `definitions`: name → versions that are served, empty
+    where it is not established. `gate` is None without `deploy/beside`."""
+
+    version: str
+    skew: float | None
+    definitions: Mapping[str, Sequence[str]]
+    installations: Sequence[Installation]
+    gate: Gate | None = None
+    stack: Stack | None = None
+
+
+def examine(seen: Seen) -> list[Finding]:
+    services = _all(seen) if seen.stack is None else _stack(seen.stack)
+    return [*_server(seen), *_definitions(seen), *services, *_gate(seen.gate)]
+
+
+def _server(seen: Seen) -> Iterator[Finding]:
+    known = _numbers(seen.version)
+    if not known:
+        yield Finding("server", "unknown", f"the API server says {seen.version!r} of its version")
+    elif known < LEAST_SERVER:
+        yield Finding("server", "bad", f"the API server is {seen.version}", f"Restow needs Kubernetes {_dotted(LEAST_SERVER)} or newer")
+    else:
+        yield Finding("server", "ok", f"the API server is {seen.version}")
+    if seen.skew is not None and abs(seen.skew) > MOST_SKEW:
+        way = "ahead of" if seen.skew > 0 else "behind"
+        yield Finding("clock", "warning", f"this machine's clock is {abs(seen.skew):.0f} s {way} the API server's", "set it by NTP; times that restow prints here are wrong by as much")
+
+
+def _definitions(seen: Seen) -> Iterator[Finding]:
+    for name, version in READ.items():
+        served = seen.definitions.get(name)
+        if served is not None and version not in served:
+            there = f"serves {', '.join(served)}" if served else "is not established"
+            yield Finding("definitions", "bad", f"{name} {there}", f"Restow reads {version}: kubectl apply --server-side -f deploy/crds/{name}.yaml, unless another product owns it")
+    there = [name for name in RESERVATIONS if name in seen.definitions]
+    if not there:
+        yield Finding("definitions", "bad", "no Reservation is defined, so no move can hold a place", f"kubectl create -f deploy/crds/{RESERVATIONS[0]}.yaml")
+    elif RESERVATIONS[0] not in there:
+        yield Finding("definitions", "bad", f"{RESERVATIONS[0]} is missing, in which moves hold their places", f"kubectl create -f deploy/crds/{RESERVATIONS[0]}.yaml")
+    else:
+        optional = [name for name in READ if name not in seen.definitions]
+        yield Finding("definitions", "ok", f"{', '.join(there)}" + (f" (not here, and not needed: {', '.join(optional)})" if optional else ""))
+
+
+# -- installations -------------------------------------------------------------------------------------------------------
+
+
+def _all(seen: Seen) -> Iterator[Finding]:
+    if not seen.installations:
+        yield Finding("services", "bad", "no service of Restow is in this cluster", "kubectl apply -k deploy/overlays/production; docs/install.md says what it needs")
+    for one in seen.installations:
+        yield from _services(one)
+        yield from _broker(one)
+        yield from _leaders(one)
+        yield from _rights(one)
+
+
+def _stack(stack: Stack) -> Iterator[Finding]:
+    for one in stack.services:
+        yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else f"see {stack.logs}/{one.name}.log")
+        yield from _said(one, one.name)
+
+
+def _services(one: Installation) -> Iterator[Finding]:
+    images = sorted({pod.image for pod in one.pods if pod.app.removeprefix("restow-") in SERVICES and pod.image})
+    if len(images) > 1:
+        yield Finding("services", "warning", f"{one.namespace}: services of several images: {', '.join(images)}", "finish the upgrade; any order is right")
+    for service in SERVICES:
+        name = f"restow-{service}"
+        wanted, pods = one.wanted.get(name), [pod for pod in one.pods if pod.app == name]
+        if wanted is None:
+            yield Finding("services", "bad", f"{one.namespace}: {name} is missing", "apply your overlay again")
+            continue
+        ready = [pod for pod in pods if pod.ready]
+        word: Word = "bad" if not ready else "warning" if len(ready) < wanted else "ok"
+        do = "" if word == "ok" else "replicas is 0: scale it up" if not wanted else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name={name}"
+        yield Finding("services", word, f"{one.namespace}: {name}: {len(ready)} of {wanted} ready", do)
+        yield from (finding for pod in pods for finding in _pod(one, pod))
+
+
+def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
+    if pod.state:
+        yield Finding("services", "bad", f"{one.namespace}: {pod.name}: {pod.state}" + (f", {pod.restarts} restarts" if pod.restarts else ""), f"kubectl -n {one.namespace} logs {pod.name} --previous")
+    yield from _said(pod, f"{one.namespace}: {pod.name}")
+
+
+def _said(pod: Pod, named: str) -> Iterator[Finding]:
+    """What it says of itself."""
+    if pod.reasons is None:
+        if pod.why:
+            yield Finding("services", "unknown", f"{named} was not asked: {pod.why}")
+        return
+    for reason in pod.reasons:
+        yield Finding("services", "bad", f"{named} is not ready: {reason}")
+    for note in pod.notes:
+        yield Finding("services", "warning", f"{named}: {note}")
+    if pod.lag > MOST_LAG:
+        yield Finding("services", "warning", f"{named} is {pod.lag} records behind the log", "give it more CPU, or look at restow_log_lag: it should fall")
+
+
+def _broker(one: Installation) -> Iterator[Finding]:
+    """Only the one of the manifests: another one is asked by the services, which say in their `/readyz` what it lacks."""
+    wanted = one.wanted.get("restow-nats")
+    if wanted is None:
+        return
+    pods = [pod for pod in one.pods if pod.app == "restow-nats"]
+    ready = sum(pod.ready for pod in pods)
+    yield Finding("broker", "ok" if ready else "bad", f"{one.namespace}: restow-nats: {ready} of {wanted} ready", "" if ready else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name=restow-nats")
+    for pod in pods:
+        version = _numbers(pod.image.partition("@")[0].rpartition(":")[2])
+        if version and version < LEAST_BROKER:
+            yield Finding("broker", "bad", f"{one.namespace}: {pod.name} is nats-server {_dotted(version)}", f"Restow needs {_dotted(LEAST_BROKER)} or newer: an older one ignores settings that keep the log whole")
+
+
+def _leaders(one: Installation) -> Iterator[Finding]:
+    led = []
+    for name, lease in sorted(one.leases.items()):
+        if lease.age < -MOST_SKEW:
+            yield Finding("leaders", "warning", f"{one.namespace}: {name} was renewed {-lease.age:.0f} s in the API server's future", f"the clock of {lease.holder}'s node is wrong: set it by NTP")
+        if not lease.holder or lease.age > lease.lasts:
+            yield Finding("leaders", "bad", f"{one.namespace}: nobody leads {name}" + (f" since {lease.age:.0f} s" if lease.holder else ""), "see what its services say above: a standby takes over within seconds if it is ready")
+        else:
+            led.append(f"{name.removeprefix('restow-')} {lease.holder.partition('/')[0]}")
+    if led:
+        yield Finding("leaders", "ok", f"{one.namespace}: {', '.join(led)}")
+
+
+def _rights(one: Installation) -> Iterator[Finding]:
+    if one.denied is None:
+        yield Finding("rights", "unknown", f"{one.namespace}: it could not be asked what the services may do", "you need the right to create subjectaccessreviews")
+    elif not one.denied:
+        yield Finding("rights", "ok", f"{one.namespace}: the services may do all that they need")
+    else:
+        key = lambda denied: (denied.service, denied.resource, denied.namespace)  # noqa: E731
+        for (service, resource, namespace), some in groupby(sorted(one.denied, key=key), key):
+            where = f" in {namespace}" if namespace else ""
+            verbs = ", ".join(denied.verb for denied in some)
+            yield Finding("rights", "bad", f"{one.namespace}: {service} may not {verbs} {resource}{where}", "apply the rights.yaml of your overlay again, with the images or before them")
+
+
+# -- beside another scheduler --------------------------------------------------------------------------------------------
+
+
+def _gate(gate: Gate | None) -> Iterator[Finding]:
+    if gate is None:
+        return
+    again = "kubectl apply -k deploy/beside"
+    if gate.policy:
+        yield Finding("beside", "ok", "successors are gated by the policy restow-landing")
+    elif not gate.webhook:
+        do = again if gate.served else "this API server has no MutatingAdmissionPolicy: kubectl apply -k deploy/webhook/cert-manager (docs/beside.md)"
+        yield Finding("beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)", do)
+    elif not gate.certified:
+        yield Finding("beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it", "docs/beside.md says how it gets one")
+    elif not gate.answers:
+        yield Finding("beside", "bad", "no pod answers for the webhook restow-landing", "kubectl -n restow-system describe pod -l app.kubernetes.io/name=restow-webhook")
+    else:
+        yield Finding("beside", "ok", f"successors are gated by the webhook restow-landing ({gate.answers} ready)")
+    if not gate.guarded:
+        yield Finding("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods", again)
+    if not gate.namespace:
+        yield Finding("beside", "bad", "the namespace restow-holds is missing, in which placeholders stand", again)
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,103 @@
+"""`restow doctor`: what is not well in a cluster, and what to do."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.failures import BROKEN
+from restow.cli.kubeapi import Kube, kube_options
+from restow.cli.log_location import Where
+from restow.cli.output import colored, emit, faint, output_option, plain, width
+
+if TYPE_CHECKING:
+    from restow.cli.doctor.checks import Finding, Pod, Seen
+
+TIMEOUT = 5.0
+"""Seconds for one answer of a service."""
+_SHOWN = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "red"), "unknown": ("unknown", "blue")}
+
+
+@click.command()
+@kube_options
+@output_option
+def doctor(kube: Kube, output: str) -> None:
+    """Say what is not well with Restow in a cluster, and what to do.
+
+    It looks at the API server, clocks, definitions, services, broker, leaders, the rights of the services, and at what gates the pods of other
+    schedulers; and it asks every service how it is. It uses your own rights, and changes nothing.
+    Exit code 1 if something is bad.
+
+    \b
+    Examples:
+      restow doctor
+      restow doctor --kube ~/.kube/config -o json
+    """
+    from restow.cli.doctor.checks import examine
+
+    where = Where(None, None, None, None)
+    found = examine(_seen(kube, where))
+    if output == "json":
+        emit([one._asdict() for one in found])
+    else:
+        _show(found)
+    if any(one.word == "bad" for one in found):
+        raise click.exceptions.Exit(BROKEN)
+
+
+def _seen(kube: Kube, where: Where) -> Seen:
+    from restow import machine
+    from restow.cli.doctor.checks import Stack
+    from restow.cli.doctor.look import Looker
+
+    seen = kube.call(where, lambda client: Looker(client, machine.now()).look())
+    stack = where.stack if not kube.said else None
+    if stack is None or seen.installations:
+        return seen
+    services = [_of_stack(name, address) for name, address in stack.get("services", {}).items()]
+    return seen._replace(stack=Stack(stack.get("logs", ""), services))
+
+
+def _of_stack(name: str, address: str) -> Pod:
+    """A service that `restow up` runs."""
+    from restow.cli.doctor.checks import Pod
+    from restow.cli.doctor.look import read_report
+
+    try:
+        report, state = read_report(_asked(f"{address}/readyz")), json.loads(_asked(f"{address}/state"))
+    except (OSError, ValueError) as error:
+        return Pod(name, name, False, why=f"{address} does not answer ({error})")
+    if report is None:
+        return Pod(name, name, False, why=f"what answers at {address} is no service of Restow's")
+    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading")
+
+
+def _asked(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        return error.read()
+
+
+def _show(found: list[Finding]) -> None:
+    about = ""
+    for one in found:
+        word, color = _SHOWN[one.word]
+        head = f"{one.about if one.about != about else '':<12}  {colored(f'{word:<8}', color)} "
+        about = one.about
+        for i, line in enumerate(_wrapped(one.what)):
+            click.echo((head if not i else " " * 23) + line)
+        for i, line in enumerate(_wrapped(one.do) if one.do else ()):
+            click.echo(" " * 23 + faint(("→ " if not i else "  ") + line))
+    bad, warned = (sum(one.word == word for one in found) for word in ("bad", "warning"))
+    click.echo(f"\n{'all is well' if not bad and not warned else f'{bad} bad, {warned} to be looked at'}")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(plain(text), max(min(width(), 140) - 25, 30), break_on_hyphens=False, break_long_words=False)

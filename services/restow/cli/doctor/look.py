@@ -1,0 +1,223 @@
+"""What `restow doctor` looks at, through the Kubernetes API and with the user's own rights; it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from restow.cli.doctor.checks import SERVICES, Denied, Gate, Installation, Lease, Pod, Seen
+from restow.contracts.ids import WRITERS
+from restow.domain.beside import NAMESPACES
+from restow.kube import decode, rights
+from restow.kube.client import ApiStatus, Client
+from restow.runtime.health import Report
+
+APPLIED = "app.kubernetes.io/part-of=restow"
+NAME = "app.kubernetes.io/name"
+AT_ONCE = 8
+"""Questions that wait for an answer."""
+PAGE = "500"
+HOLDS = NAMESPACES[0]
+_SERVED = (404, 405)
+"""Nobody serves it."""
+T = TypeVar("T")
+Object = Mapping[str, Any]
+_report = msgspec.json.Decoder(Report)
+
+
+class Looker:
+    """Raises ApiStatus where the API does not answer, or you may not look at what every check needs."""
+
+    def __init__(self, client: Client, now: datetime) -> None:
+        self._client, self._now = client, now
+        self._few = asyncio.Semaphore(AT_ONCE)
+
+    async def look(self) -> Seen:
+        version, said = await self._server()
+        clock = said or self._now
+        definitions = {item["metadata"]["name"]: _served(item) for item in await self._listed("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")}
+        gate = await self._gate() if "landings.restow.dev" in definitions else None
+        workloads = [*await self._listed("/apis/apps/v1/deployments", APPLIED), *await self._listed("/apis/apps/v1/statefulsets", APPLIED)]
+        of_services = {item["metadata"]["namespace"] for item in workloads if item["metadata"]["name"].removeprefix("restow-") in SERVICES}
+        found = [
+            await self._installation(namespace, [item for item in workloads if item["metadata"]["namespace"] == namespace], clock, gate is not None)
+            for namespace in sorted(of_services)
+        ]
+        skew = (self._now - said).total_seconds() if said is not None else None
+        return Seen(version, skew, definitions, found, gate)
+
+    async def _server(self) -> tuple[str, datetime | None]:
+        said = msgspec.json.decode(await self._client.get("/version")).get("gitVersion", "")
+        _, _, date = await self._client.peek("/version")
+        try:
+            return said, parsedate_to_datetime(date).astimezone(UTC)
+        except ValueError:
+            return said, None
+
+    # -- an installation -------------------------------------------------------------------------------------------------
+
+    async def _installation(self, namespace: str, workloads: list[Object], clock: datetime, beside: bool) -> Installation:
+        wanted = {item["metadata"]["name"]: item["spec"].get("replicas", 1) for item in workloads}
+        pods = await self._listed(f"/api/v1/namespaces/{namespace}/pods", APPLIED)
+        asked = await self._together(self._pod(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp"))
+        return Installation(namespace, wanted, asked, await self._leases(namespace, clock), await self._denied(namespace, beside))
+
+    async def _pod(self, pod: Object) -> Pod:
+        meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        states = status.get("containerStatuses") or []
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+        waiting = [one["state"]["waiting"].get("reason", "") for one in states if (one.get("state") or {}).get("waiting")]
+        known = Pod(
+            meta["name"], meta.get("labels", {}).get(NAME, ""), ready, spec["containers"][0]["image"], ", ".join(filter(None, waiting)),
+            sum(one.get("restartCount", 0) for one in states),
+        )  # fmt: skip
+        if known.app.removeprefix("restow-") not in SERVICES or status.get("phase") != "Running":
+            return known
+        try:
+            report, state = await self._words(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/proxy")
+        except ApiStatus as error:
+            return known._replace(why=f"{error.message or error.reason} ({error.code})" if error.code else f"no answer ({error.message})")
+        return known._replace(reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading")
+
+    async def _words(self, path: str) -> tuple[Report, dict[str, Any]]:
+        """Raises ApiStatus where the API does not hand the question on, or no service of Restow's answers."""
+        code, body, _ = await self._client.peek(f"{path}/readyz")
+        report = read_report(body) if code in (200, 503) else None
+        if report is None:
+            status = decode.status(body)
+            raise ApiStatus(code, "", status.message if status is not None else body[:100].decode(errors="replace"))
+        return report, msgspec.json.decode(await self._client.get(f"{path}/state"))
+
+    async def _leases(self, namespace: str, clock: datetime) -> dict[str, Lease]:
+        """Those of families of services that have more than one replica: others have none."""
+        found = {}
+        for item in await self._listed(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"):
+            spec = item.get("spec") or {}
+            if item["metadata"]["name"].removeprefix("restow-") in WRITERS and spec.get("renewTime"):
+                age = (clock - datetime.fromisoformat(spec["renewTime"])).total_seconds()
+                found[item["metadata"]["name"]] = Lease(spec.get("holderIdentity") or "", age, spec.get("leaseDurationSeconds") or 15)
+        return found
+
+    # -- rights ----------------------------------------------------------------------------------------------------------
+
+    async def _denied(self, namespace: str, beside: bool) -> list[Denied] | None:
+        asked = [
+            (service, place, rule, resource, verb)
+            for service, place, rule in needed(namespace, beside)
+            for resource in rule.resources.split()
+            for verb in rule.verbs.split()
+        ]
+        try:
+            answers = await self._together(self._may(namespace, *one) for one in asked)
+        except ApiStatus as error:
+            if error.code in (403, *_SERVED):
+                return None
+            raise
+        return [
+            Denied(service, verb, f"{resource}.{rule.group}" if rule.group else resource, place)
+            for (service, place, rule, resource, verb), may in zip(asked, answers, strict=True)
+            if not may
+        ]
+
+    async def _may(self, namespace: str, service: str, place: str, rule: rights.Rule, resource: str, verb: str) -> bool:
+        name, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "group": rule.group, "resource": name, "subresource": subresource, "namespace": place, "name": rule.name}
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        spec = {"user": f"system:serviceaccount:{namespace}:restow-{service}", "groups": groups, "resourceAttributes": {k: v for k, v in attributes.items() if v}}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = msgspec.json.decode(await self._client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body))
+        return bool(answer["status"]["allowed"])
+
+    # -- beside another scheduler ----------------------------------------------------------------------------------------
+
+    async def _gate(self) -> Gate:
+        group = "/apis/admissionregistration.k8s.io"
+        served, policy = False, False
+        for version in ("v1", "v1beta1"):
+            policies = await self._optional(f"{group}/{version}/mutatingadmissionpolicies")
+            if policies is not None:
+                served = True
+                bindings = await self._optional(f"{group}/{version}/mutatingadmissionpolicybindings") or []
+                policy = "restow-landing" in names(policies) & names(bindings)
+                break
+        hooks = [one for one in await self._listed(f"{group}/v1/mutatingwebhookconfigurations") if one["metadata"]["name"] == "restow-landing"]
+        certified = all(hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ())
+        pods = await self._listed("/api/v1/pods", f"{NAME}=restow-webhook") if hooks else []
+        answers = sum(any(c["type"] == "Ready" and c["status"] == "True" for c in (pod.get("status") or {}).get("conditions") or ()) for pod in pods)
+        guards = await self._optional(f"{group}/v1/validatingadmissionpolicies")
+        namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
+        return Gate(served, policy, bool(hooks), certified, answers, guards is None or "restow-guard" in names(guards), namespace)
+
+    # -- within ----------------------------------------------------------------------------------------------------------
+
+    async def _together(self, questions: Iterable[Awaitable[T]]) -> list[T]:
+        async def one(question: Awaitable[T]) -> T:
+            async with self._few:
+                return await question
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(question)) for question in questions]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _optional(self, path: str) -> list[Object] | None:
+        try:
+            return await self._listed(path, missing=False)
+        except ApiStatus as error:
+            if error.code in _SERVED:
+                return None
+            raise
+
+    async def _listed(self, path: str, selector: str = "", missing: bool = True) -> list[Object]:
+        """`missing`: a kind that nobody serves has no objects."""
+        items: list[Object] = []
+        more = ""
+        while True:
+            query = [("limit", PAGE), *([("labelSelector", selector)] if selector else []), *([("continue", more)] if more else [])]
+            try:
+                page = msgspec.json.decode(await self._client.get(path, query))
+            except ApiStatus as error:
+                if missing and error.code in _SERVED:
+                    return []
+                raise
+            items += page.get("items") or []
+            more = page["metadata"].get("continue") or ""
+            if not more:
+                return items
+
+
+def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:
+    """(service, namespace, rule) of what an installation's services may do; an empty namespace stands for the whole cluster."""
+    families = {writer.replace("_", "-"): family for family, writer in WRITERS.items()}
+    found = [(service, "", rule) for service, rules in rights.KUBERNETES.items() for rule in rules]
+    found += [(service, namespace, rule) for service, family in families.items() for rule in rights.own_of(family, namespace)]
+    if beside:
+        found += [(service, "", rule) for service, rules in rights.BESIDE_OTHERS.items() for rule in rules]
+        found += [(service, HOLDS, rule) for service, rules in rights.HOLDS.items() for rule in rules]
+    return found
+
+
+def names(items: Iterable[Object]) -> set[str]:
+    return {item["metadata"]["name"] for item in items}
+
+
+def read_report(body: bytes) -> Report | None:
+    """What `/readyz` says."""
+    try:
+        return _report.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _served(definition: Object) -> list[str]:
+    """The versions that it serves; none where it is not established."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    established = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return [version["name"] for version in definition["spec"]["versions"] if version["served"]] if established else []

@@ -1,0 +1,146 @@
+"""`restow doctor`: what is not well is said, with what to do, and what is well is not doubted."""
+
+import json
+import subprocess
+
+import pytest
+from cli.conftest import RESTOW, Api, kubesim
+
+from restow.cli.doctor.checks import (
+    READ,
+    SERVICES,
+    Denied,
+    Gate,
+    Installation,
+    Lease,
+    Pod,
+    Seen,
+    Stack,
+    examine,
+)
+from restow.cli.doctor.look import needed
+from restow.kube import rights
+
+DEFINED = {name: [version] for name, version in READ.items()}
+NATS = "docker.io/library/nats:2.12-alpine"
+
+
+def pods(**changed: Pod) -> list[Pod]:
+    of_services = {f"restow-{service}": Pod(f"restow-{service}-x", f"restow-{service}", True, "restow:1", reasons=(), lag=3) for service in SERVICES}
+    return list({**of_services, "restow-nats": Pod("restow-nats-0", "restow-nats", True, NATS), **{f"restow-{name.replace('_', '-')}": pod for name, pod in changed.items()}}.values())
+
+
+def installed(**changed) -> Installation:
+    known = {"wanted": {**{f"restow-{service}": 1 for service in SERVICES}, "restow-nats": 1}, "pods": pods(), "leases": {"restow-session": Lease("restow-scheduler-session-x/1", 1.0, 15)}, "denied": ()}
+    return Installation("restow-system", **(known | changed))
+
+
+def seen(installation: Installation | None = None, **changed) -> Seen:
+    known = {"version": "v1.36.3", "skew": 0.4, "definitions": DEFINED, "installations": [installation or installed()], "gate": Gate(True, True, False)}
+    return Seen(**(known | changed))
+
+
+def troubles(said: Seen) -> list[tuple[str, str, str]]:
+    return [(one.about, one.word, one.what) for one in examine(said) if one.word != "ok"]
+
+
+def test_a_cluster_that_is_well_has_no_troubles():
+    assert troubles(seen()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "about", "word", "what"),
+    [
+        (seen(version="v1.26.4"), "server", "bad", "the API server is v1.26.4"),
+        (seen(version="unknown"), "server", "unknown", "the API server says 'unknown' of its version"),
+        (seen(skew=-61.0), "clock", "warning", "this machine's clock is 61 s behind the API server's"),
+        (seen(definitions={**DEFINED, "queues.scheduling.volcano.sh": ["v1"]}), "definitions", "bad", "queues.scheduling.volcano.sh serves v1"),
+        (seen(definitions={**DEFINED, "podgroups.scheduling.volcano.sh": []}), "definitions", "bad", "podgroups.scheduling.volcano.sh is not established"),
+        (seen(definitions={}), "definitions", "bad", "no Reservation is defined, so no move can hold a place"),
+        (seen(definitions={"reservations.scheduling.koordinator.sh": ["v1alpha1"]}), "definitions", "bad", "reservations.batch.volcano.sh is missing, in which moves hold their places"),
+        (seen(installations=[]), "services", "bad", "no service of Restow is in this cluster"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", False, "restow:1", "ImagePullBackOff")))), "services", "bad", "restow-system: restow-descheduler: 0 of 1 ready"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", False, "restow:1", "CrashLoopBackOff", 7)))), "services", "bad", "restow-system: d: CrashLoopBackOff, 7 restarts"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:2", reasons=())))), "services", "warning", "restow-system: services of several images: restow:1, restow:2"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=("no broker",))))), "services", "bad", "restow-system: d is not ready: no broker"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), notes=("a policy is refused",))))), "services", "warning", "restow-system: d: a policy is refused"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), lag=20_000)))), "services", "warning", "restow-system: d is 20000 records behind the log"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", why="Forbidden (403)")))), "services", "unknown", "restow-system: d was not asked: Forbidden (403)"),
+        (seen(installed(pods=pods(nats=Pod("restow-nats-0", "restow-nats", True, "nats:2.9.10")))), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.9"),
+        (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
+        (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),
+        (seen(installed(leases={"restow-gc": Lease("x/1", -30.0, 15)})), "leaders", "warning", "restow-system: restow-gc was renewed 30 s in the API server's future"),
+        (seen(installed(denied=None)), "rights", "unknown", "restow-system: it could not be asked what the services may do"),
+        (seen(installed(denied=[Denied("descheduler", verb, "pods/eviction") for verb in ("create", "get")])), "rights", "bad", "restow-system: descheduler may not create, get pods/eviction"),
+        (seen(gate=Gate(True, False, False)), "beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)"),
+        (seen(gate=Gate(False, False, True, certified=False)), "beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it"),
+        (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
+        (seen(gate=Gate(True, True, False, guarded=False)), "beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods"),
+        (seen(gate=Gate(True, True, False, namespace=False)), "beside", "bad", "the namespace restow-holds is missing, in which placeholders stand"),
+    ],
+)  # fmt: skip
+def test_each_trouble_is_said(said, about, word, what):
+    assert (about, word, what) in troubles(said)
+
+
+def test_a_workload_that_was_deleted_is_missed():
+    wanted = {name: replicas for name, replicas in installed().wanted.items() if name != "restow-reservation-cache"}
+    assert ("services", "bad", "restow-system: restow-reservation-cache is missing") in troubles(seen(installed(wanted=wanted)))
+
+
+def test_whatever_is_bad_says_what_to_do_unless_the_service_has_said_it():
+    for one in examine(seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", False)), denied=[Denied("descheduler", "get", "pods")]), version="v1.9", definitions={}, gate=Gate(False, False, False))):
+        assert one.do or one.word == "ok", one
+
+
+def test_services_of_a_stack_point_to_their_logs():
+    services = [Pod("descheduler", "descheduler", False, why="no answer"), Pod("cluster_watcher", "cluster_watcher", True, reasons=(), leads=True)]
+    said = examine(seen(installations=[], stack=Stack("/data/.restow/logs", services)))
+    assert [(one.word, one.what, one.do) for one in said if one.about == "services"] == [
+        ("bad", "descheduler: not ready", "see /data/.restow/logs/descheduler.log"),
+        ("unknown", "descheduler was not asked: no answer", ""),
+        ("ok", "cluster_watcher: ready, leads", ""),
+    ]
+
+
+def test_every_declared_right_is_asked_for():
+    asked = {rule for _, _, rule in needed("ns", beside=True)}
+    declared = {rule for table in (rights.KUBERNETES, rights.BESIDE_OTHERS, rights.HOLDS) for rules in table.values() for rule in rules}
+    assert declared <= asked
+    assert {place for _, place, _ in needed("ns", beside=True)} == {"", "ns", "restow-holds"}
+
+
+def run(*words: str, cwd) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([RESTOW, "doctor", *words], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_a_cluster_without_restow_says_so_and_how_to_install_it(tmp_path):
+    with kubesim(tmp_path) as url:
+        done = run("--kube", url, "-o", "json", cwd=tmp_path)
+        found = json.loads(done.stdout)
+        assert done.returncode == 1
+        assert [one["what"] for one in found if one["word"] == "bad"] == ["no Reservation is defined, so no move can hold a place", "no service of Restow is in this cluster"]
+        shown = run("--kube", url, cwd=tmp_path).stdout
+        assert "BAD      no service of Restow is in this cluster" in shown
+        assert "→ kubectl apply -k deploy/overlays/production" in shown
+        assert shown.endswith("2 bad, 0 to be looked at\n")
+
+
+def test_an_api_that_is_not_there_is_no_diagnosis(tmp_path):
+    done = run("--kube", "http://127.0.0.1:9", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "does not answer" in done.stderr
+
+
+def test_services_in_the_cluster_are_counted_and_asked(tmp_path):
+    with kubesim(tmp_path) as url:
+        api = Api(url)
+        labels = {"app.kubernetes.io/part-of": "restow", "app.kubernetes.io/name": "restow-descheduler"}
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "restow-system"}})
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "service", "image": "restow:1"}]}}
+        body = {"metadata": {"name": "restow-descheduler", "labels": labels}, "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}}
+        api.call("POST", "/apis/apps/v1/namespaces/restow-system/deployments", body)
+        found = [(one["about"], one["word"], one["what"]) for one in json.loads(run("--kube", url, "-o", "json", cwd=tmp_path).stdout)]
+    assert ("services", "bad", "restow-system: restow-descheduler: 0 of 2 ready") in found
+    assert ("services", "bad", "restow-system: restow-cluster-watcher is missing") in found
+    assert ("rights", "ok", "restow-system: the services may do all that they need") in found  # kubesim keeps nobody from anything
