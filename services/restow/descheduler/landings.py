@@ -35,8 +35,7 @@ class Landings:
         self._kube = Beside(context.client, Backoff(attempts=1))
         self._lock = asyncio.Lock()
         self._listed: dict[str, tuple[int, float]] = {}
-        """Controller → until when this process has listed it (ms), and since when (steady seconds)."""
-        self._since = machine.steady()
+        """Controller → until when this process has listed it (ms, 0: it has not), and since when it knows of that (steady seconds)."""
 
     async def open(self, effect: OpenLanding, state: ClusterState) -> Answer:
         migration, controller = state.migrations[effect.migration], effect.controller
@@ -67,7 +66,8 @@ class Landings:
     async def not_gated(self, migration: Migration, pod: PodObserved) -> Answer | None:
         """None where the API would gate the pod's successor, now. Otherwise nobody may be evicted: what is to be done instead."""
         assert pod.owner is not None, "a bare pod is never moved"
-        heard = self._listed.get(pod.owner.uid, (0, self._since))[1] + HEARD - machine.steady()
+        # Of what another process has listed it is not known how long ago: it may have been just before it gave up its lead.
+        heard = self._listed.setdefault(pod.owner.uid, (0, machine.steady()))[1] + HEARD - machine.steady()
         if heard > 0:
             return Wait(heard)
         match outcome := await self._kube.gated(pod.owner):

@@ -1,6 +1,7 @@
 """The saga's effects for pods of another scheduler: nobody is evicted where the API does not gate the successor, and an entry is of all moves of its
 controller."""
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from restow.descheduler.effects import executors
 from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, ListOwners, OpenLanding
 from restow.domain.records import Step
 from restow.kube import effects as k
-from restow.kube.beside import Beside, NotGated
+from restow.kube.beside import Beside, Gated, NotGated
 from restow.runtime.effector import Report, Retry, Wait
 from restow.scheduler_session.beside import BesideEffects
 
@@ -66,6 +67,27 @@ async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypa
     run(state, decider, c.ReportEviction(api.now, "x-1", "Aborted"))
     assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "NotGated")
     assert api.evicted == []
+
+
+async def test_an_entry_that_another_leader_has_made_a_moment_ago_is_waited_for_by_a_standby_that_is_up_for_hours(monkeypatch):
+    """Two API servers: one gates the successor already, the other one may make it."""
+    state = holding(world())
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    api = Api(monkeypatch)
+
+    async def gated(_, controller):
+        return Gated()
+
+    monkeypatch.setattr(Beside, "gated", gated)
+    execute = api.executors(state)[Evict].execute
+    api.steady += 3_600
+    assert (await execute(Evict("x-1"), state), api.evicted) == (Wait(subject.HEARD), [])
+    api.steady += subject.HEARD
+    with suppress(AttributeError):  # The rig has nobody to tell of it.
+        await execute(Evict("x-1"), state)
+    assert len(api.evicted) == 1
 
 
 async def test_an_entry_stays_while_a_move_needs_it(monkeypatch):
