@@ -182,6 +182,18 @@ async def test_the_session_makes_classes_of_placeholders_only(world: World, acco
         assert [await made(service, CLASSES + "?dryRun=All", one) for one in unfit] == ["restow-guard-classes"] * 4
 
 
+async def test_the_collector_deletes_classes_of_placeholders_only(world: World, lab: Lab) -> None:
+    """No pod could be made any more whose template names a class that is gone."""
+    for name, value in (("theirs", 9000), ("restow-hold-9", 9)):
+        await world.api.ok("POST", CLASSES, {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"})
+    async with aiohttp.ClientSession() as session:
+        collector = Api(lab.account("garbage-collector"), session)
+        failed = await collector.call("DELETE", f"{CLASSES}/theirs")
+        assert (failed.status, "restow-guard-classes" in failed.body["message"]) == (422, True), failed.body
+        await collector.ok("DELETE", f"{CLASSES}/restow-hold-9")
+    await world.api.ok("DELETE", f"{CLASSES}/theirs")
+
+
 async def test_no_landing_gates_every_pod(world: World, service: Api) -> None:
     everybody = {"u": {"namespace": "", "labels": [{}], "until": "2099-01-01T00:00:00Z"}}
     body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": {"name": "x"}, "spec": {"owners": everybody}}
