@@ -38,6 +38,9 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         """pod → places that freed capacity for it in this commit."""
         self.void = {}
         """Place → the last commit in which holding it was void, and so whatever the same commit counts on."""
+        self.void_on = {}
+        """Node → the last commit in which a hold on it was neither handed over nor made another size, as facts came first: whoever is held there by
+        the same commit afterwards, is not."""
         self.workloads = {}
 
     def cluster_workload_observed(self, event):
@@ -134,6 +137,9 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
                 self.say(self.seq, f"{key} is held, but its Reservation is {why or 'not for that'}")
             self.void[key] = self.seq
             return None
+        if self.void_on.get(event["node"]) == self.seq:
+            self.void[key] = self.seq
+            return None
         if waiting and not record["spec"].get("pre_allocation"):
             self.say(self.seq, f"{key} waits for room, which its Reservation does not allow")
         self.judge_given(key, shape, event)
@@ -208,12 +214,14 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         key = (event["reservation"], event["slot"])
         hold = self.on_node(key, "is resized", *ON_NODE)
         if hold is None:
-            return
+            return self.stays(self.holds.get(key))
         record = self.reservations[key[0]]
         if self.asked(record, event["slot"]) != event["shape"] or hold.shape == event["shape"]:
             if record["accepted_at"] <= self.read:
                 self.say(self.seq, f"{key} is resized to {event['shape']}, which is not asked for")
-            return self.overtaken(hold)
+            return self.stays(hold)
+        if self.void_on.get(hold.node) == self.seq:
+            return None
         hold.shape = event["shape"]
         hold.full = self.amounts(hold.shape, event.get("devices", ()), event.get("cores", ()))
         short = self.leaves_cores_to_others(hold)
@@ -227,7 +235,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         key, uid = (event["reservation"], event["slot"]), event["pod"]
         hold = self.on_node(key, f"is handed over to {uid}", "held")
         if hold is None:
-            return
+            return self.stays(self.holds.get(key))
         record, pod = self.reservations[key[0]], self.pods.get(uid)
         why, since = self.dead(record)
         if why and since <= self.read:
@@ -236,7 +244,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
             return self.say(self.seq, f"{key} is handed over to {uid} on {event['node']}, but it is on {hold.node}")
         if not self.waits(uid):
             self.place(uid, event["node"], event.get("devices", ()), event.get("cores", ()))
-            return self.overtaken(hold)
+            return self.stays(hold)
         if hold.once and key in self.spent and not self.migration_of(key):
             self.say(self.seq, f"{key} is handed over to {uid}, but {self.spent[key]} was bound there before")
         request = self.amounts(pod["shape"], event.get("devices", ()) or self.of_hold(hold, pod["shape"]), event.get("cores", ()))
@@ -302,6 +310,12 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
     def overtaken(self, hold):
         """Facts came before a decision, which is void now: so may be others, of the same commit, that counted on it."""
         self.raised[hold.node] = self.seq
+
+    def stays(self, hold):
+        """A decision to end it, or to make it another one, is void: it keeps what it has."""
+        if hold is not None and hold.state in ON_NODE and not hold.lost:
+            self.void_on[hold.node] = self.seq
+            self.overtaken(hold)
 
     # -- at the end of a commit ----------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from domain.build import (
     run,
     shape,
     then,
+    when,
 )
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.records import ON_NODE
 from restow.domain.session import borrowing
 from restow.domain.session.preemption.evictable import may_go
 from restow.domain.snapshot import dump, load
@@ -464,6 +466,29 @@ def test_ports_of_several_reservations_go_to_one_pod():
     settle(then(state, hold("ra", "pa"), hold("rb", "pb")))
     settle(then(state, pod("o", "both", labels=MINE)))
     assert "o" in state.placed
+
+
+@pytest.mark.parametrize("of", ["a hold", "another size of a hold"])
+def test_a_port_of_a_hold_whose_hand_over_is_void_is_no_other_holds(of):
+    """The owner does not ask for the port, so the hold's end would leave it to the next one; but the owner is gone before that is true."""
+    state = then(one(8_000), shape("port", cpu=1_000, memory=0, host_ports=(HostPort(80),)))
+    settle(then(state, hold("a", "port")))
+    other = hold("b", "port" if of == "a hold" else "c1", owners=(owner(app="b"),))
+    settle(then(state, other))
+    if of != "a hold":
+        port = replace(other.spec.tasks[0], shape="port")
+        then(state, replace(other, generation=2, spec=replace(other.spec, tasks=(port,))))
+        run(state, reservations.decider, c.Review(NOW))
+    then(state, pod("p", "c1", labels=MINE))
+    decided = when(state, session.decider, session.decider.due(state, NOW))
+    assert [type(event) for event in decided] == [e.HandedOver, e.HoldPlaced if of == "a hold" else e.HoldResized]
+    then(state, e.PodGone("p"), decided)
+    settle(state)
+    assert [uid for uid, slots in state.slots.items() for slot in slots.values() if slot.phase in ON_NODE and slot.shape == "port"] == ["a"]
+    settle(then(state, pod("q", "port", labels=MINE)))
+    assert state.placed["q"].hold == ("a", "reservation-0")
+    settle(then(state, changed("q", node="a", phase="Running", ready=True), e.PodGone("q")))
+    assert [uid for uid, slots in state.slots.items() for slot in slots.values() if slot.phase in ON_NODE and slot.shape == "port"] == ["b"]
 
 
 # -- it survives ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from restow.domain.state import NODE_LOST, ClusterState
 
 def wrong(state: ClusterState) -> list[str]:
     found = []
-    for check in (table, steps, places, slots, allocations, index, accounts, cores):
+    for check in (table, steps, places, slots, allocations, index, accounts, cores, ports):
         found += [f"{check.__name__}: {sentence}" for sentence in check(state)]
     return found
 
@@ -210,3 +210,11 @@ def cores(state):
         twice = [core for core, count in counts.items() if count > 1]
         if twice:
             yield f"CPUs {twice} of {node} are given twice"
+
+
+def ports(state):
+    """No two slots on a node keep one host port."""
+    kept = Counter((slot.node, port) for _, slot in on_nodes(state) for port in state.shapes[slot.shape].host_ports)
+    for (node, port), times in kept.items():
+        if times > 1:
+            yield f"{times} slots on {node} keep {port}"

@@ -73,6 +73,7 @@ def _fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: S
     state.seq = seq
     state.time = time
     state.last[family] = seq
+    state.overtaken.clear()
     for decision in decisions:
         apply(state, decision.events)
     if family == "cluster":

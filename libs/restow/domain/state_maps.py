@@ -334,6 +334,8 @@ class Maps:
     void: Counter[str] = stored(Counter)
     unknown: Counter[str] = stored(Counter)
     events: int = stored(int)
+    overtaken: set[NodeName] = passing(set)
+    """Nodes with a slot whose hand-over, or other size, was void in the commit that is being folded: facts came between the decision and its commit."""
     touched: Touched = passing(Touched)
     put: Callable[[dict, Any, Any], None] = passing(lambda: AtOnce.put)
     drop: Callable[[dict, Any], Any] = passing(lambda: AtOnce.drop)

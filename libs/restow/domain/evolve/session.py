@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import LATEST, MigrationId, Millis, PodUid, ReservationUid, ShapeId
+from restow.contracts.ids import LATEST, MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain import nomination_checks
 from restow.domain.accounts import DEFAULT_QUEUE
@@ -57,6 +57,24 @@ def _void(state: ClusterState, event: e.Event) -> None:
     state.void[str(event.__struct_config__.tag)] += 1
 
 
+def _overtaken(state: ClusterState, event: e.HandedOver | e.HoldResized) -> None:
+    """It is void, and its slot keeps what another hold on the node may have been given in the same commit: such are void, too, for what
+    is no amount, a host port or who may run beside whom, nobody could tell from the table."""
+    slot = state.slots.get(event.reservation, {}).get(event.slot)
+    if slot is not None and (event.reservation, event.slot) in state.held_on.get(slot.node, ()):
+        state.overtaken.add(slot.node)
+    _void(state, event)
+
+
+def _counted_on_void(state: ClusterState, event: e.HoldPlaced | e.HoldResized, node: NodeName) -> bool:
+    """Whether it is void with an earlier one of its commit. It is asked for still, and tried again at once."""
+    if node not in state.overtaken:
+        return False
+    state.capacity_epoch += 1
+    _void(state, event)
+    return True
+
+
 def pod_placed(state: ClusterState, event: e.PodPlaced) -> None:
     if not state.awaits_placement(event.pod):
         return _void(state, event)
@@ -105,6 +123,8 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     if found is None or (event.shape and event.shape != found[1].shape):
         # It may have ended, with what waited of it (`cancel`), or a later generation may ask for something else by now.
         return _void(state, event)
+    if _counted_on_void(state, event, event.node):
+        return None
     key, slot = found
     wanted = state.vectors[slot.shape].items
     state.cut_off(key)
@@ -158,7 +178,9 @@ def hold_borrowed(state: ClusterState, event: e.HoldBorrowed) -> None:
 def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
     found = _slot_of(state, event, SlotPhase.HELD, SlotPhase.WAITING)
     if found is None or found[1].asked != event.shape or found[1].node not in state.table.rows:
-        return _void(state, event)
+        return _overtaken(state, event)
+    if _counted_on_void(state, event, found[1].node):
+        return None
     key, slot = found
     state.drop(state.resizes, key)
     full = state.nobodys_cores(key, slot.node, event.cores)
@@ -185,7 +207,7 @@ def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
 def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     found = _slot_of(state, event, SlotPhase.HELD)
     if found is None or found[1].node != event.node or not state.awaits_placement(event.pod):
-        return _void(state, event)
+        return _overtaken(state, event)
     key, slot = found
     record, pod = state.reservations[event.reservation], state.pods[event.pod].fact
     wanted = state.vectors[pod.shape].items
