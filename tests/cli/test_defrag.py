@@ -157,6 +157,42 @@ def test_what_could_be_run_besides_is_shown_by_size_before_and_after(restow, des
     ) in output
 
 
+def test_worth_and_cost_are_shown_in_one_unit_with_the_dearest_moves(restow, descheduler):
+    dear = [{"migration": "p9-2", "cost": 81_000, "parts": {"move": 1_000, "work": 80_000}}, {"migration": "p9-1", "cost": 1_000, "parts": {"move": 1_000}}]
+    worth = {"unit": "GPU-hours", "hours": 24, "before": 1_234_000, "after": 1_567_300, "cost": 82_000, "dearest": dear}
+    groups = [group | {"worthBefore": 1_234_000, "worthAfter": 1_567_300} for group in GROUPS]
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=PLAN | {"worth": worth}, groups=groups))
+    output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
+    assert "FRAGMENTED          WORTH\n" in output
+    assert "1 234 → 1 567\n" in output
+    assert (
+        "WORTH of what is free, for 24 h: 1 234 → 1 567 GPU-hours (+333); the moves cost 82.0\n\n"
+        "DEAREST moves, in GPU-hours\n"
+        "POD         FROM  COST  FOR\n"
+        "shop/web-2  a     81.0  move 1.0, work 80.0\n"
+        "shop/web-1  a      1.0  move 1.0\n"
+    ) in output
+
+
+@pytest.mark.parametrize(
+    ("missed", "sentence"),
+    [
+        (("devices", 2, 1_000, 41_000, 24), "moving 2 pods, the first off a, would gain 1 whole free GPU and cost 41.0 GPU-hours; minimumGain 24 would do"),
+        (("nodes", 1, 1_000, 5_000_000, 0), "moving 1 pod, the first off a, would gain 1 free node and cost 5 000 GPU-hours; no minimumGain would do"),
+        (("value", 1, 9_000, 6_000, 500), "would gain 9.0 GPU-hours and cost 6.0 GPU-hours; that is 1.50 times the cost; minimumGain 500 would do"),
+        (("value", 1, 3_000, 6_000, -500), "would gain 3.0 GPU-hours and cost 6.0 GPU-hours; that is 0.50 times the cost; the cost is larger than the gain"),
+    ],
+)
+def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(restow, descheduler, missed, sentence):
+    objective, moves, gain, cost, least = missed
+    found = {"objective": objective, "moves": moves, "source": "a", "gain": gain, "cost": cost, "least": least}
+    worth = {"unit": "GPU-hours", "hours": 24, "before": 1_000, "after": 1_000, "cost": 0, "missed": found}
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=PLAN | {"moves": [], "sources": [], "worth": worth}, groups=[]))
+    output = " ".join(restow("defrag", "--dry-run", "--descheduler", descheduler.url).output.split())
+    assert "nothing is worth its cost: moving" in output
+    assert sentence in output
+
+
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
     reason = PLAN | {"reason": "capacity for shop/big", "slots": [{"name": "restow-slot-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))

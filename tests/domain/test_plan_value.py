@@ -18,6 +18,7 @@ from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.prices import OWN_PRICE
 from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.hooks import CHECKPOINTED
+from restow.domain.planview import node_groups
 
 HOUR = 3_600_000
 SERVER, JOB = replica_of("rs"), replica_of("job", "Job")
@@ -32,7 +33,7 @@ def one(name: str, on: str, device: int, **more) -> e.PodObserved:
 
 
 def plan(state, args=VALUE, **more) -> e.Planned:
-    return defragmentation.plan(state, args, NOW, "p", **more)
+    return defragmentation.plan(state, args, more.pop("time", NOW), "p", **more)
 
 
 def cost(state, uid: str, args=VALUE) -> int:
@@ -173,12 +174,43 @@ def test_nothing_moves_whose_work_is_worth_more_than_what_is_won():
     assert plan(state, msgspec.structs.replace(VALUE, minimumGain=1_000_000)).moves == ()
 
 
+@pytest.mark.parametrize(("objective", "gain"), [("devices", 1_000), ("nodes", 1_000), ("value", 24_000)])
+def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(objective, gain):
+    """A share of a Job that has run for a week keeps a node of one GPU from being free."""
+    args = msgspec.structs.replace(VALUE, objective=objective, minimumGain=200)
+    facts = [shape("half", cpu=0, memory=0, gpu=(1, 500)), shape("one", cpu=0, memory=0, gpu=(1, 1_000)), job_of("job"), pod("w", "one")]
+    nodes = [node(name, **GPUS | {"gpus": 1}) for name in ("a", "b")]
+    halves = [pod(uid, "half", on, devices=(DeviceShare(0, 500),), owner=JOB, created=NOW - 168 * HOUR) for uid, on in (("p", "a"), ("q", "b"))]
+    state = given(*facts, *nodes, *halves)
+    got = plan(state, args)
+    missed = got.worth.missed
+    assert got.moves == ()
+    assert (missed.moves, missed.cost) == (1, 1_000 + 84_000)
+    assert 0 < missed.gain <= gain
+    if objective != "value":
+        assert (missed.gain, missed.least) == (1_000, 1_000_000 // 85_000)
+        made = plan(state, msgspec.structs.replace(args, minimumGain=missed.least))
+        assert (len(made.moves), made.worth.missed) == (1, None), "as it says"
+        assert plan(state, msgspec.structs.replace(args, minimumGain=missed.least + 1)).moves == ()
+    else:
+        assert missed.least < 0
+
+
 @pytest.mark.parametrize("args", [VALUE, msgspec.structs.replace(VALUE, objective="devices"), msgspec.structs.replace(VALUE, objective="nodes", horizonHours=48)])
 def test_plans_of_every_objective_are_appraised_in_the_same_unit(args):
     got = plan(waiting_for_eight(), args)
     assert got.worth is not None
     assert got.worth.cost == sum(move.cost for move in got.moves)
     assert got.worth.hours == args.horizonHours
+    assert [(one.migration, one.cost, one.parts) for one in got.worth.dearest] == [(move.migration, 1_000, {"move": 1_000}) for move in got.moves]
+
+
+def test_the_worth_of_groups_of_nodes_adds_up_to_that_of_the_plan():
+    state = waiting_for_eight()
+    state.migration_config = msgspec.structs.replace(state.migration_config, defragmentation=VALUE)
+    got = plan(state, time=state.time)
+    groups = node_groups(state, got.moves, "kubernetes.io/hostname")
+    assert (sum(one.worth_before for one in groups), sum(one.worth_after for one in groups)) == (got.worth.before, got.worth.after)
 
 
 def test_a_plan_of_the_greedy_planner_says_its_worth_too():

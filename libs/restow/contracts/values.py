@@ -368,15 +368,37 @@ class Fitting(Value):
     pods: Int
 
 
+class Dear(Value):
+    """What one move costs, and what of it for what: the move itself (`move`), and by the keys of `costs`."""
+
+    migration: MigrationId
+    cost: Int
+    parts: dict[str, Int]
+
+
+class Missed(Value):
+    """Moves that would have gained something, where none was worth it: how many pods, the first off `source`. `gain` is in thousandths of what the
+    `objective` counts, and with a `minimumGain` of at most `least` they would have been made; below zero: the cost is larger than the gain."""
+
+    objective: str
+    moves: Int
+    source: NodeName
+    gain: Int
+    cost: Int
+    least: Int
+
+
 class Worth(Value):
     """What a plan wins and costs, in thousandths of `unit`: what the free capacity of all nodes is worth to the demands that there are, for so many `hours`,
-    `before` and `after`, and what its moves cost."""
+    `before` and `after`, and what its moves cost; the `dearest` of them, the dearest first. `missed` where the optimizing planner has found nothing worth it."""
 
     unit: str
     hours: Int
     before: Int
     after: Int
     cost: Int
+    dearest: tuple[Dear, ...] = ()
+    missed: Missed | None = None
 
 
 class Packing(Value):

@@ -63,6 +63,13 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if any(one.pods or one.running for one in planned.before.fits):
         click.echo(f"\n{heading('FIT BESIDE')} what runs: pods of each size, each size taken alone")
         sizes(planned)
+    if planned.worth is not None:
+        from restow.cli import plan_worth
+
+        click.echo()
+        plan_worth.show(planned, dry)
+        if planned.worth.missed is not None:
+            said(plan_worth.missed(planned.worth.missed, planned.worth.unit))
     if planned.kept:
         from restow.domain.verdicts import sentence
 
@@ -120,14 +127,28 @@ def groups(found: Sequence[Mapping[str, Any]], planned: Planned) -> None:
     before, after = msgspec.structs.asdict(planned.before), msgspec.structs.asdict(planned.after)
     changes = any(group["before"]["idle"] != group["after"]["idle"] for group in found)
     kept = [one for one in _PACKING if one[1] == "free_nodes" or (planned.before.total and (one[1] != "idle" or changes))]
+    priced = any(group.get("worthBefore") or group.get("worthAfter") for group in found)
     rows = []
     for group in found:
+        worth = (_worth(group.get("worthBefore", 0), group.get("worthAfter", 0)),) if priced else ()
         moved = f"-{group['leaves']} +{group['arrives']}" if group["leaves"] or group["arrives"] else ""
-        rows.append((group["name"], group["nodes"], moved, *(_change(group["before"], group["after"], key, unit) for _, key, unit in kept)))
+        rows.append((group["name"], group["nodes"], moved, *(_change(group["before"], group["after"], key, unit) for _, key, unit in kept), *worth))
     if len(rows) != 1:
-        rows.append(("all nodes", planned.before.nodes or "", "", *(_change(before, after, key, unit) for _, key, unit in kept)))
-    titles = ("NODES", "COUNT", "PODS", *(title for title, _, _ in kept))
+        rows.append(("all nodes", planned.before.nodes or "", "", *(_change(before, after, key, unit) for _, key, unit in kept), *_all_worth(planned, priced)))
+    titles = ("NODES", "COUNT", "PODS", *(title for title, _, _ in kept), *(("WORTH",) if priced else ()))
     table(titles, rows, right=titles[1:], flexible=("NODES",))
+
+
+def _worth(before: int, after: int) -> str:
+    from restow.cli.plan_worth import amount
+
+    return amount(before) if before == after else f"{amount(before)} → {amount(after)}"
+
+
+def _all_worth(planned: Planned, priced: bool) -> tuple[str, ...]:
+    if not priced:
+        return ()
+    return (_worth(planned.worth.before, planned.worth.after) if planned.worth is not None else "",)
 
 
 def sizes(planned: Planned) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from restow.contracts.ids import Millis, NodeName
-from restow.contracts.values import Move, Worth
+from restow.contracts.values import Dear, Missed, Move, Worth
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.costs import USUAL, Costs
 from restow.domain.defragmentation.prices import Prices
@@ -15,6 +15,9 @@ from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.fragmentation import FreeCapacity
 from restow.domain.fragmentation.fitting import usable
 from restow.domain.state import ClusterState
+
+DEAREST = 10
+"""Moves whose costs are told in full."""
 
 
 class Appraisal:
@@ -30,23 +33,35 @@ class Appraisal:
         """What free capacity is worth. O(pods)."""
         return UsableWorth(self.state, self.prices, self.hours)
 
-    def total(self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None) -> int:
-        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes."""
+    def total(self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None, only: np.ndarray | None = None) -> int:
+        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these."""
         table, loads = self.state.table, loads_of(self.state)
         for name, count in (more or {}).items():
             loads[table.rows[name]] += count
-        rows = np.flatnonzero(usable(self.state) & table.alive)
+        open = usable(self.state) & table.alive
+        rows = np.flatnonzero(open if only is None else open & only)
         free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
         return int(self.usable.many(rows, free[rows], shares[rows], loads[rows]).sum())
 
-    def worth(self, moves: Sequence[Move], capacity: FreeCapacity | None, more: Mapping[NodeName, int]) -> Worth:
+    def worth(self, moves: Sequence[Move], capacity: FreeCapacity | None, more: Mapping[NodeName, int], missed: Missed | None = None) -> Worth:
         """Of a plan with these moves, which say what they cost (`priced`), and with this capacity afterwards."""
         before = self.total()
         after = before if capacity is None else self.total(capacity, more)
-        return Worth(self.prices.unit, self.hours, before, after, sum(move.cost for move in moves))
+        return Worth(self.prices.unit, self.hours, before, after, sum(move.cost for move in moves), self._dearest(moves), missed)
+
+    def _dearest(self, moves: Sequence[Move]) -> tuple[Dear, ...]:
+        known = [move for move in moves if move.pod in self.state.pods]
+        found = sorted(known, key=lambda move: (-move.cost, move.namespace, move.name, move.migration))[:DEAREST]
+        return tuple(Dear(move.migration, move.cost, {kind: part for kind, part in self.costs.parts(move.pod).items() if part}) for move in found)
 
     def priced(self, moves: Sequence[Move]) -> tuple[Move, ...]:
         """With what each costs, where their planner has not said it."""
         return tuple(
             msgspec.structs.replace(move, cost=self.costs.cost(move.pod)) if not move.cost and move.pod in self.state.pods else move for move in moves
         )
+
+
+def appraisal_of(state: ClusterState) -> Appraisal | None:
+    """By the policy that is in force, at the time of the state; None without one."""
+    args = state.migration_config.defragmentation
+    return None if args is None else Appraisal(state, args, Millis(state.time))

@@ -43,25 +43,29 @@ class Costs:
 
     def cost(self, uid: PodUid, new: bool = False) -> int:
         """`new`: of its successor, which has not run for long and had no trouble."""
+        return sum(self.parts(uid, new).values())
+
+    def parts(self, uid: PodUid, new: bool = False) -> dict[str, int]:
+        """The same, by what it is for: `move`, and the keys of `costs`."""
         pod, said = self._state.pods[uid].fact, self._said
-        cost = MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)
+        found = {"move": MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)}
         if not said:
-            return cost
+            return found
         if "work" in said and not new:
-            cost += said["work"] * self.lost(uid) // 1000
+            found["work"] = said["work"] * self.lost(uid) // 1000
         if "priority" in said:
             priority = self._state.shapes[pod.shape].priority
-            cost += said["priority"] * (min(max(priority, 0), MOST_PRIORITY) // 1000)
+            found["priority"] = said["priority"] * (min(max(priority, 0), MOST_PRIORITY) // 1000)
         if "age" in said and not new:
-            cost += said["age"] * min(max(self._time - work_since(pod, self._time), 0) // _HOUR, MOST_HOURS)
+            found["age"] = said["age"] * min(max(self._time - work_since(pod, self._time), 0) // _HOUR, MOST_HOURS)
         if "restarts" in said and not new and (trouble := self._state.troubles.get(uid)) is not None:
-            cost += said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
+            found["restarts"] = said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
         if "gang" in said and group_of(pod) is not None:
-            cost += said["gang"]
+            found["gang"] = said["gang"]
         for budget in self._budgets.get(pod.namespace, ()):
             if covers(budget, pod):
-                cost += said["budget"] // max(budget.allowed, 1)
-        return cost
+                found["budget"] = found.get("budget", 0) + said["budget"] // max(budget.allowed, 1)
+        return found
 
     def lost(self, uid: PodUid) -> int:
         """Work that an eviction loses, in thousandths of the unit: of the pod, and of all that start again with it."""

@@ -9,7 +9,7 @@ import msgspec
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.contracts.values import DeviceShare, Move, SlotFor
+from restow.contracts.values import DeviceShare, Missed, Move, SlotFor
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
@@ -62,11 +62,12 @@ Stays = Callable[[PodUid, NodeName, Stay], None]
 
 
 class Found(NamedTuple):
-    """`ends` are of those who move; `steps` of search."""
+    """`ends` are of those who move; `steps` of search; `missed`: what would have been made if it cost less."""
 
     moves: Sequence[Move]
     ends: Mapping[PodUid, End]
     steps: int = 0
+    missed: Missed | None = None
 
 
 def summed_up(
@@ -86,7 +87,7 @@ def summed_up(
     stay = dict(sorted(kept.items()))
     return Planned(
         task.plan, PLUGIN, moves, before, after, sources, stay, planner=planner, steps=found.steps, slots=slots, reason=reason, whole=whole,
-        worth=appraisal.worth(moves, capacity, loads),
+        worth=appraisal.worth(moves, capacity, loads, found.missed),
     )  # fmt: skip
 
 

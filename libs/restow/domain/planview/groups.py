@@ -7,6 +7,7 @@ import msgspec
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, NodeName
 from restow.contracts.values import DeviceShare, Move, Packing
+from restow.domain.defragmentation.appraisal import appraisal_of
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.node_table import Vector
 from restow.domain.quantity import CPU
@@ -20,7 +21,8 @@ GIB = 1 << 30
 
 
 class NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """`leaves` and `arrives` count pods that the plan takes from its nodes and brings to them."""
+    """`leaves` and `arrives` count pods that the plan takes from its nodes and brings to them. `worth_before` and `worth_after`: of what its nodes have free
+    (`Planned.worth`), in thousandths of the unit; 0 without a policy."""
 
     name: str
     nodes: int
@@ -28,6 +30,8 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
     arrives: int
     before: Packing
     after: Packing
+    worth_before: int = 0
+    worth_after: int = 0
 
 
 def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> list[NodeGroup]:
@@ -35,6 +39,7 @@ def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> 
     capacity, loads = _carried_out(state, moves)
     asked = asked_for(state)
     found = []
+    appraisal = appraisal_of(state)
     for name, members in _members(state, label).items():
         mask = state.table.mask(members)
         inside = frozenset(members)
@@ -44,7 +49,9 @@ def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> 
         arrives = sum(move.target in inside for move in moves)
         if leaves or arrives:
             after = packing(state, capacity, {n: c for n, c in loads.items() if n in inside}, asked, only=mask)
-        found.append(NodeGroup(name, len(members), leaves, arrives, before, after))
+        worth = appraisal.total(only=mask) if appraisal is not None else 0
+        will = appraisal.total(capacity, loads, mask) if appraisal is not None and (leaves or arrives) else worth
+        found.append(NodeGroup(name, len(members), leaves, arrives, before, after, worth, will))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from restow.contracts.ids import MigrationId, PodUid
-from restow.contracts.values import Move
+from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
@@ -27,6 +27,8 @@ from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
+MISSED, MISSED_PART = 3, 10
+"""Pods that are moved in thought where nothing was worth it, to say what it would have cost, and the part of the steps that this takes."""
 
 
 def plan(task: Task, stays: Stays) -> Found:
@@ -39,7 +41,7 @@ def plan(task: Task, stays: Stays) -> Found:
         ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
         steps += more
     _tell(search, maker.rows, ordered, stays)
-    return Found(ordered.moves, ordered.ends, steps)
+    return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
 
 
 Ends = Mapping[PodUid, Spot]
@@ -127,6 +129,22 @@ class _Maker:
             search.run(sources[np.argsort(self.task.state.table.rank[sources])])
             improve(search, [row for row in sources.tolist() if world.pods(row)])
         return search
+
+    def missed(self) -> Missed | None:
+        """What gains anything, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""
+        args, rows = self.task.args, self.rows
+        moves = self.limits.moves if args.wholeNodes else min(self.limits.moves, MISSED)
+        sources = np.flatnonzero(rows.sources)
+        with self._opened(NOWHERE) as world:
+            by_value = world.gratis = args.objective == "value"
+            search, before = Search(world, Limits(moves, 1, args.searchSteps // MISSED_PART, args.wholeNodes, self.task.scope.quota)), world.total
+            search.run(sources[np.argsort(self.task.state.table.rank[sources])])
+            gain, cost = world.total - before, sum(map(rows.appraisal.costs.cost, world.away))
+            if gain <= 0 or not world.away:
+                return None
+            source = min(world.name(world.home(uid).row) for uid in world.away)
+            least = gain * 1000 // max(cost, 1) - 1000 if by_value else gain * THOUSANDTHS // max(cost, 1)
+            return Missed(args.objective, len(world.away), source, gain if by_value else gain * 1000, cost, least)
 
     def search(self, steps: int, ends: Ends) -> Wanted:
         search = self.searched(steps, ends)

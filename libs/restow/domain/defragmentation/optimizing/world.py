@@ -51,6 +51,8 @@ class World:
         self._verdicts: dict[PodUid, str] = {}
         self._cost: dict[PodUid, int] = {}
         self._gone: dict[int, dict[PodUid, None]] = {}
+        self.gratis = False
+        """Whether moves cost nothing: to see what could be gained."""
         self.gone_of: Counter[str] = Counter()
         """By namespace: pods that are not at home."""
         self._come: dict[int, dict[PodUid, None]] = {}
@@ -146,6 +148,8 @@ class World:
         return not self.verdict(uid) and (uid in self.away or bool(self.sources[self.home(uid).row]))
 
     def cost(self, uid: PodUid) -> int:
+        if self.gratis:
+            return 0
         known = self._cost.get(uid)
         if known is None:
             known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved)

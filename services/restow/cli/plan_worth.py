@@ -1,0 +1,59 @@
+"""What a plan wins and costs in one unit, its dearest moves, and what would have made one worth while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.output import heading, table
+
+if TYPE_CHECKING:
+    from restow.contracts.events import Planned
+    from restow.contracts.values import Missed, Worth
+
+PIECES = {"devices": "whole free GPU", "nodes": "free node", "capacity": "slot for the capacity"}
+"""What objectives count, one of it."""
+
+
+def show(planned: Planned, dearest: bool) -> None:
+    worth = planned.worth
+    if worth is None:
+        return
+    click.echo(headline(worth))
+    if dearest and worth.dearest:
+        moves = {move.migration: move for move in planned.moves}
+        rows = []
+        for one in worth.dearest:
+            move = moves[one.migration]
+            rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())))
+        click.echo(f"\n{heading('DEAREST')} moves, in {worth.unit}")
+        table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
+
+
+def headline(worth: Worth) -> str:
+    won = worth.after - worth.before
+    change = f"{amount(worth.before)} → {amount(worth.after)} {worth.unit} ({amount(won, sign=True)})" if won else f"{amount(worth.before)} {worth.unit}"
+    cost = f"; the moves cost {amount(worth.cost)}" if worth.cost else ""
+    return f"{heading('WORTH')} of what is free, for {worth.hours} h: {change}{cost}"
+
+
+def missed(one: Missed, unit: str) -> str:
+    """What would have been moved if it cost less."""
+    pods = f"{one.moves} pod{'s' * (one.moves != 1)}, the first off {one.source}"
+    if one.objective == "value":
+        need = f"that is {one.gain / max(one.cost, 1):.2f} times the cost"
+        gain = f"{amount(one.gain)} {unit}"
+    else:
+        count = one.gain // 1000
+        gain = f"{count} {PIECES[one.objective]}{'s' * (count != 1)}"
+        need = ""
+    with_ = f"minimumGain {one.least} would do" if one.least > 0 else "the cost is larger than the gain" if one.objective == "value" else "no minimumGain would do"
+    return f"nothing is worth its cost: moving {pods}, would gain {gain} and cost {amount(one.cost)} {unit}; " + (f"{need}; " if need else "") + with_
+
+
+def amount(thousandths: int, sign: bool = False) -> str:
+    """`1 234`, `12.3`, `0.05`: as much as matters."""
+    value = abs(thousandths) / 1000
+    text = f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.1f}" if value >= 1 or not thousandths else f"{value:.2f}"
+    return ("-" if thousandths < 0 else "+" if sign else "") + text
