@@ -1,5 +1,6 @@
 """`restow uninstall` against kubesim, without any service of Restow: what Restow made goes, and nothing else."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from cli.conftest import Api, kubesim
 
 from restow.cli.uninstall import removal
 from restow.cli.uninstall.inventory import AFTER, BEFORE, DEFINITIONS, unmarked
+from restow.kube.client import ApiStatus
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OURS, MADE = {"app.kubernetes.io/part-of": "restow"}, {"app.kubernetes.io/managed-by": "restow", "restow.dev/log": "log-1"}
@@ -238,3 +240,24 @@ def test_one_placeholder_that_is_not_to_be_deleted_keeps_no_other(api, restow):
     assert result.exit_code == 1, result.output
     assert "not allowed: Pod restow-holds/canary-guest-1: 403" in " ".join(result.said.split())
     assert [pod["metadata"]["name"] for pod in api.call("GET", "/api/v1/namespaces/restow-holds/pods")["items"]] == ["canary-guest-1"]
+
+
+@pytest.mark.parametrize("versions", [("v1",), ("v1beta1",), ("v1", "v1beta1")])
+async def test_the_policy_goes_once_whatever_version_of_it_the_api_serves(versions):
+    """Kubernetes 1.34 and 1.35 serve v1beta1 alone, 1.36 and later may serve both: the same object."""
+    group, there = "/apis/admissionregistration.k8s.io/", {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}
+
+    class Client:
+        async def get(self, path, query=()):
+            version, _, kind = path.removeprefix(group).partition("/")
+            if path.startswith(group) and version not in versions:
+                raise ApiStatus(404, "NotFound")
+            items = [{"metadata": {"name": "restow-landing", "uid": kind}}] if kind in there else []
+            return json.dumps({"items": items, "metadata": {}}).encode()
+
+        async def delete(self, path, options):
+            there.remove(path.split("/")[-2])
+
+    done = []
+    await removal.Removal(Client(), done.append, dry=False, reservations=False, sleep=lambda seconds: asyncio.sleep(0)).run()
+    assert [one.kind for one in done] == ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"]

@@ -63,8 +63,8 @@ def _named(*names: str) -> Callable[[Object], bool]:
     return lambda item: applied(item) or item["metadata"]["name"] in names
 
 
-def _admission(kind: str, *names: str) -> Kind:
-    return Kind(kind, f"/apis/admissionregistration.k8s.io/v1/{plural(kind)}", _named(*names))
+def _admission(kind: str, *names: str, version: str = "v1") -> Kind:
+    return Kind(kind, f"/apis/admissionregistration.k8s.io/{version}/{plural(kind)}", _named(*names))
 
 
 def plural(kind: str) -> str:
@@ -105,6 +105,9 @@ BEFORE: tuple[Stage, ...] = (
         (
             _admission("MutatingAdmissionPolicyBinding", "restow-landing"),
             _admission("MutatingAdmissionPolicy", "restow-landing"),
+            # All that Kubernetes 1.34 and 1.35 serve of them. Later ones may serve the same objects twice.
+            _admission("MutatingAdmissionPolicyBinding", "restow-landing", version="v1beta1"),
+            _admission("MutatingAdmissionPolicy", "restow-landing", version="v1beta1"),
             _admission("MutatingWebhookConfiguration", "restow-landing"),
             Kind("Landing", "/apis/restow.dev/v1/landings", lambda item: True),
         ),

@@ -85,9 +85,9 @@ class Removal:
         waited = 0.0
         while True:
             left = [(kind, item) async for kind, item in self._ours(stage)]
-            new = [(kind, item) for kind, item in left if item["metadata"]["uid"] not in told]
-            told.update(item["metadata"]["uid"] for _, item in new)
-            if refused := [why for kind, item in new if (why := await self._delete(kind, item))]:
+            new = {item["metadata"]["uid"]: (kind, item) for kind, item in reversed(left) if item["metadata"]["uid"] not in told}
+            told.update(new)
+            if refused := [why for kind, item in reversed(new.values()) if (why := await self._delete(kind, item))]:
                 raise Stuck(_sentence(refused))
             if self._dry or not left:
                 return
