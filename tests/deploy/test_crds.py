@@ -11,8 +11,8 @@ from restow.cli.embedded import stack
 
 ROOT = Path(__file__).parents[2]
 CRDS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds").glob("*.*.yaml"))}
-NUMA, DEVICES = "noderesourcetopologies.topology.node.k8s.io", "devices.scheduling.koordinator.sh"
-EMBEDDED = {NUMA: "v1alpha2", DEVICES: "v1alpha1"}
+NUMA, DEVICES, HYPER = "noderesourcetopologies.topology.node.k8s.io", "devices.scheduling.koordinator.sh", "hypernodes.topology.volcano.sh"
+EMBEDDED = {NUMA: "v1alpha2", DEVICES: "v1alpha1", HYPER: "v1alpha1"}
 """Others' CRDs, for kubesim alone: they have the form that their authors gave them."""
 OTHERS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds" / "embedded").glob("*.yaml"))}
 SAMPLES = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((Path(__file__).parent / "samples").glob("*.yaml"))}
@@ -179,6 +179,8 @@ def test_durations_of_kubernetes_are_taken(ttl):
         ("noderesourcetopology", "zones.0.resources.0.allocatable", "some"),
         ("noderesourcetopology", "zones.0.name", None),
         ("device", "spec.devices.0.minor", "first"),
+        ("hypernode", "spec.tier", "one"),
+        ("hypernode", "spec.members.0.type", "Rack"),
     ],
 )
 def test_a_bad_field_is_refused_by_name(sample, path, value):

@@ -259,3 +259,18 @@ def test_why_counts_in_the_best_block():
     assert (fit.fit, fit.complete, fit.reasons) == (3, False, {"Insufficient cpu": 3, "node(s) outside the network block of the gang": 3})
     small = given(conf(), *SHAPES, *racks(2, 3), *gang("g", 3, hard(1)))
     assert explain_group(small, ("default", "g"))[0].complete
+
+
+def test_of_gangs_that_wait_and_fit_in_no_block_nobody_is_tried_again_and_nothing_is_said_twice():
+    state = given(conf(), *SHAPES, *racks(2, 3, 1), *gang("g", 4, hard(1)))
+    before = waits(decided(state))
+    then(state, node("r2n0", cpu=4_500, labels={"zone": "z1", "rack": "r2"}))
+    assert decided(state) == []
+    then(state, node("r1n3", cpu=3_000, labels={"zone": "z0", "rack": "r1"}))
+    later = run(state, session.decider, c.Schedule(NOW + 20_000, 1_000))
+    assert later == [], "it has not changed what the best block holds"
+    then(state, *racks(2, 2))
+    then(state, e.NodeGone("r1n2"))
+    later = waits(run(state, session.decider, c.Schedule(NOW + 20_000, 1_000)))
+    assert before.message.endswith("z0/r1, has capacity for 3 of them")
+    assert later.message.endswith("z0/r0, has capacity for 2 of them")

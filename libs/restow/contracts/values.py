@@ -348,6 +348,16 @@ class NetworkTopology(Value):
     label: str = ""
 
 
+class BlockMember(Value):
+    """Who belongs to a HyperNode: the HyperNode of this `name` (`inner`), or the node of this name, nodes whose name has the `pattern` (a regular
+    expression, anywhere in it), or those that the `selector` selects."""
+
+    name: str = ""
+    inner: bool = False
+    pattern: str = ""
+    selector: LabelSelector | None = None
+
+
 class SlotFor(Value):
     """Capacity that a plan makes for a pod that waits: the Reservation of this name holds it on this node as it becomes free."""
 

@@ -236,6 +236,7 @@ class Maps:
     resizes: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
     """Slots that are held in another size than the accepted generation asks for."""
     device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
+    hyper_nodes: dict[str, e.HyperNodeObserved] = stored(dict, values(e.HyperNodeObserved, _NAME))
     placeholders: dict[PodUid, tuple[ReservationUid, SlotName]] = stored(dict)
     """Pods that stand in slots for another scheduler to see (`domain.beside`)."""
     stand_ins: dict[tuple[ReservationUid, SlotName], PodUid] = stored(dict)

@@ -299,6 +299,14 @@ DEVICES = Collection(
     by_name=True,
     optional=True,
 )
+HYPER_NODES = Collection(
+    "hypernodes.topology.volcano.sh",
+    "HyperNode",
+    "/apis/topology.volcano.sh/v1alpha1/hypernodes",
+    objects.Custom,
+    by_name=True,
+    optional=True,
+)
 BUDGETS = Collection(
     "poddisruptionbudgets.policy",
     "PodDisruptionBudget",
@@ -328,6 +336,7 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     CSI_NODES,
     NUMA,
     DEVICES,
+    HYPER_NODES,
     BUDGETS,
     QUOTAS,
 )

@@ -8,7 +8,7 @@ import msgspec
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
 from restow.domain.groups import UPSTREAM, Group
-from restow.kube import budgets, devices, groups, numa, resource_quotas, volumes
+from restow.kube import budgets, devices, groups, hyper_nodes, numa, resource_quotas, volumes
 from restow.kube import decode as d
 
 
@@ -44,6 +44,7 @@ OBJECTS: dict[str, Form] = {
     d.CSI_NODES.name: Form(volumes.csi_node_fact, lambda key: e.CsiNodeGone(NodeName(key)), "csi_nodes"),
     d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
     d.DEVICES.name: Form(devices.device_fact, lambda key: e.DeviceGone(NodeName(key)), "device_objects"),
+    d.HYPER_NODES.name: Form(hyper_nodes.hyper_node_fact, e.HyperNodeGone, "hyper_nodes"),
     d.BUDGETS.name: Form(budgets.budget_fact, lambda key: e.BudgetGone(*place(key)), "budgets"),
     d.QUOTAS.name: Form(resource_quotas.quota_fact, lambda key: e.QuotaGone(*place(key)), "quotas"),
 }

@@ -19,7 +19,7 @@ class Named(Wire):
 
 
 class Custom(Wire):
-    """A PodGroup or a Queue."""
+    """A PodGroup, a Queue or a HyperNode."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw()
@@ -40,6 +40,31 @@ class PodGroupSpec(Wire):
     priority_class_name: str | None = None
     network_topology: NetworkTopology | None = None
     preemptable: bool | None = None
+
+
+class ExactMatch(Wire):
+    name: str = ""
+
+
+class Pattern(Wire):
+    pattern: str = ""
+
+
+class MemberSelector(Wire):
+    exact_match: ExactMatch | None = None
+    regex_match: Pattern | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMember(Wire):
+    type: str = ""
+    selector: MemberSelector | None = None
+
+
+class HyperNodeSpec(Wire):
+    tier: Int = 0
+    tier_name: str | None = None
+    members: list[HyperNodeMember] | None = None
 
 
 class Gang(Wire):

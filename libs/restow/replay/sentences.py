@@ -166,6 +166,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.NumaGone: lambda v, n: f"NUMA zones of {v.node} are gone",
     e.DeviceObserved: lambda v, n: f"devices of {v.node} are seen: {len(v.gpus)} gpu{'s' * (len(v.gpus) != 1)}",
     e.DeviceGone: lambda v, n: f"devices of {v.node} are gone",
+    e.HyperNodeObserved: lambda v, n: f"HyperNode {v.name} of tier {v.tier} is seen" + (f"; it cannot be read: {v.invalid}" if v.invalid else ""),
+    e.HyperNodeGone: lambda v, n: f"HyperNode {v.name} is gone",
     e.BudgetObserved: lambda v, n: f"disruption budget {v.namespace}/{v.name} is seen: {v.allowed} may go",
     e.BudgetGone: lambda v, n: f"disruption budget {v.namespace}/{v.name} is gone",
     e.QuotaObserved: lambda v, n: f"resource quota {v.namespace}/{v.name} is seen" + (f": more than it allows is in use of {', '.join(v.exceeded)}" if v.exceeded else ""),

@@ -13,6 +13,7 @@ from restow.contracts.ids import (
     ShapeId,
 )
 from restow.contracts.values import (
+    BlockMember,
     Busy,
     ContainerTrouble,
     Cpu,
@@ -423,3 +424,18 @@ class DeviceObserved(Event, tag="cluster.device_observed"):
 
 class DeviceGone(Event, tag="cluster.device_gone"):
     node: NodeName
+
+
+class HyperNodeObserved(Event, tag="cluster.hyper_node_observed"):
+    """A HyperNode (topology.volcano.sh): nodes that are near to each other in the network, the nearer the lower the `tier`. `invalid` says what cannot be
+    read, with path, value and what is allowed; then it has no members."""
+
+    name: str
+    tier: Int = 1
+    tier_name: str = ""
+    members: tuple[BlockMember, ...] = ()
+    invalid: str = ""
+
+
+class HyperNodeGone(Event, tag="cluster.hyper_node_gone"):
+    name: str

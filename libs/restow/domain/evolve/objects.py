@@ -257,6 +257,8 @@ RULES: Rules = {
     e.NumaGone: _gone("numa", _node),
     e.DeviceObserved: device_observed,
     e.DeviceGone: device_gone,
+    e.HyperNodeObserved: _kept("hyper_nodes", _name),
+    e.HyperNodeGone: _gone("hyper_nodes", _name),
     e.BudgetObserved: budget_observed,
     e.BudgetGone: budget_gone,
     e.QuotaObserved: quota_observed,

@@ -7,10 +7,13 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName
 from restow.contracts.values import NetworkTopology
+from restow.domain.changes import Seen
 from restow.domain.config import SessionConfig
 from restow.domain.groups import Group, group_of
 from restow.domain.kueue import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
+from restow.domain.memo import kept
 from restow.domain.network.blocks import NO_BLOCK, Blocks, Labels, Source
+from restow.domain.network.hyper_nodes import HyperNodes
 from restow.domain.state import ClusterState
 
 PLUGIN, LEVELS = "network-topology-aware", "levels"
@@ -64,23 +67,37 @@ MOST_KEPT = 16
 
 def blocks(state: ClusterState, topology: NetworkTopology | None = None) -> Blocks:
     """The blocks that this is about, as nodes are now: those of the session's levels, or of a label that is none of them."""
-    kept = state.memo.make(_Kept).blocks
+    remembered = state.memo.make(_Kept).blocks
     source = _source(state, topology)
-    known = kept.pop(source, None)
+    known = remembered.pop(source, None)
     if known is None:
-        while len(kept) >= MOST_KEPT:
-            del kept[next(iter(kept))]
+        while len(remembered) >= MOST_KEPT:
+            del remembered[next(iter(remembered))]
         known = Blocks(source), [-1]
-    kept[source] = known  # used last
+    remembered[source] = known  # used last
     _follow(state, *known)
     return known[0]
 
 
+class _Said:
+    """What HyperNodes say, as long as none of them changes; None where there are none."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.source: HyperNodes | None = None
+        self._seen = Seen(state.objects)
+
+    def refresh(self, state: ClusterState) -> None:
+        [news] = self._seen.news() if not self._seen.all() else [()]
+        if news is None or any(name == "hyper_nodes" for name, _ in news):
+            self.source = HyperNodes(state.hyper_nodes.values()) if state.hyper_nodes else None
+
+
 def _source(state: ClusterState, topology: NetworkTopology | None) -> Source:
+    """HyperNodes, where there are any, come before the levels, as in Volcano. Who names a label means the label."""
     keys = levels(state) or ()
-    if topology is not None and topology.label and topology.label not in keys:
-        return Labels((topology.label,))
-    return Labels(keys)
+    if topology is not None and topology.label:
+        return Labels(keys if topology.label in keys else (topology.label,))
+    return kept(state, _Said).source or Labels(keys)
 
 
 def _follow(state: ClusterState, found: Blocks, seen: list[int]) -> None:
@@ -132,7 +149,7 @@ NO_TIER = "NoNetworkTopology"
 def unknown_tier(state: ClusterState, topology: NetworkTopology) -> str:
     """What is said of a group that asks for such a tier."""
     found = blocks(state, topology).tiers
-    known = ", ".join(f"{tier.number} ({tier.name})" for tier in found) or "none; the plugin's levels name no node label"
+    known = ", ".join(f"{tier.number} ({tier.name})" for tier in found) or "none; there is no HyperNode, and the plugin's levels name no node label"
     said = f"highestTierName {topology.name}" if topology.name else f"highestTierAllowed {topology.tier}"
     return f"networkTopology: {said}; tiers: {known}"
 

@@ -16,6 +16,7 @@ from restow.domain.session.jobs import (
     THE_CLUSTER,
     TOGETHER,
     UNSCHEDULABLE,
+    Job,
 )
 from restow.domain.session.session import Session, Unfit, Withheld
 from restow.domain.session.starving import sentence
@@ -80,6 +81,13 @@ REFRESHES = 8
 
 NO_ACTION = "NoAction"
 """Why a pod waits that the configuration has no action for."""
+
+
+def refusal_of(state: ClusterState, job: Job) -> Waiting | None:
+    """What all of a gang's pods that wait have been told, where it does not fit as a whole; None where it begins to wait, or waits for something else."""
+    parked = state.parked.get(job.tasks[0]) if job.tasks else None
+    known = state.waiting.get(parked[0]) if parked is not None else None
+    return known if known is not None and known.reason == UNSCHEDULABLE and all(state.parked.get(uid) == parked for uid in job.tasks) else None
 
 
 def say_who_waits(session: Session) -> None:

@@ -109,6 +109,8 @@ class Session(View):
         """Whether the action `reserve` has come before `allocate`."""
         self.admitting = False
         """Whether the action `enqueue` has come."""
+        self._undone = 0
+        """Of the charges of nodes so many that were taken back, and those that took them back."""
         self._awaited: set[int] = set()
         """Rows where a slot waits for capacity since this session, if only to try."""
 
@@ -121,6 +123,7 @@ class Session(View):
         journal, events, attempt = self.journal, len(self.events), Attempt()
         outermost = journal.undo is None
         mark, outer = journal.mark(), (self.meant, self.within)
+        charges, undone = len(self.nodes.changes), self._undone
         self.meant, self.within = rows or self.meant, within or self.within
         try:
             yield attempt
@@ -129,8 +132,14 @@ class Session(View):
             if not attempt.kept:
                 journal.rollback(mark)
                 del self.events[events:]
+                self._undone = undone + len(self.nodes.changes) - charges
             if outermost:
                 journal.undo = None
+
+    @property
+    def charged(self) -> int | None:
+        """As long as it is the same number, nodes have the same free: what was tried and taken back counts as if it had not been. None within an attempt."""
+        return len(self.nodes.changes) - self._undone if self.journal.undo is None else None
 
     def put(self, mapping: dict[K, V], key: K, value: V) -> None:
         """For what is not there yet."""

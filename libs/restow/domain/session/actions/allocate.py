@@ -16,6 +16,7 @@ from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
 from restow.domain.session.jobs import QUOTA, TOGETHER, UNSCHEDULABLE, Job
 from restow.domain.session.queues import Refused
+from restow.domain.session.reasons import refusal_of
 from restow.domain.session.session import Session
 from restow.domain.state import Under
 
@@ -189,7 +190,11 @@ def _place_gang(session: Session, job: Job) -> None:
         message = FOLLOWS if tried.follows and tried.first is None else near or _message(job, ready)
         why = next(iter(tried.kept_back.items()), (UNSCHEDULABLE, message))
         said.append((*why, *tried.first_counts))
-    session.withhold(job, *(said[0] if said else (UNSCHEDULABLE, near, *session.reasons(members[0]))))
+    if not said:
+        # Nothing was tried: no block has capacity enough, as before.
+        known = refusal_of(session.state, job)
+        said.append((UNSCHEDULABLE, near, *session.reasons(members[0])) if known is None else (UNSCHEDULABLE, known.message, known.nodes, known.reasons))
+    session.withhold(job, *said[0])
     job.tasks = []
 
 

@@ -10,7 +10,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.fragmentation.fitting import times
 from restow.domain.groups import Group
-from restow.domain.network.blocks import NO_BLOCK
+from restow.domain.network.blocks import NO_BLOCK, Blocks
 from restow.domain.network.reach import Reach
 from restow.domain.node_table import Vector
 from restow.domain.predicates import only, static_mask
@@ -19,6 +19,7 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.session.framework import Within
 from restow.domain.session.jobs import TOGETHER, Job
 from restow.domain.session.plugins.network_topology_aware.groups import Groups
+from restow.domain.session.reasons import REFRESH, REFRESHES, refusal_of
 from restow.domain.session.session import Session
 
 EVICTING = 8
@@ -31,7 +32,10 @@ PodClass = tuple[ShapeId, NodeName]
 class Choice:
     def __init__(self, session: Session, groups: Groups) -> None:
         self._session, self._groups = session, groups
-        self._fits: dict[PodClass, tuple[int, np.ndarray]] = {}
+        self._again = 0
+        """How many were looked at that wait already, and of which nothing can be placed."""
+        self._sums: dict[tuple[PodClass, Blocks, int], tuple[int | None, np.ndarray]] = {}
+        self._fits: dict[PodClass, tuple[int | None, np.ndarray]] = {}
 
     def leave(self, pods: Iterable[PodUid]) -> None:
         self._groups.leave(set(pods))
@@ -60,9 +64,19 @@ class Choice:
                 yield within
         if not reach.hard:
             yield None
-        elif not found and tiers and (best := self._best(pods, reach, *tiers[-1])) is not None:
-            # Nothing has capacity enough. It is tried once, for what it lacks there.
+        elif not found and tiers and (best := self._best(pods, reach, *tiers[-1])) is not None and self._is_news(job, pods):
+            # Nothing has capacity enough. It is tried for what it lacks there.
             yield best[1]
+
+    def _is_news(self, job: Job, pods: Sequence[PodObserved]) -> bool:
+        """Whether what it lacks is to be found out, and said; of those that wait already of a few a session, as of anybody (`reasons`)."""
+        known = refusal_of(self._session.state, job)
+        if known is None:
+            return True
+        if self._again >= REFRESHES or self._session.now - known.at < REFRESH or known.message == self.sentence(job, pods):
+            return False
+        self._again += 1
+        return True
 
     def _holding(self, job: Job, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray) -> Iterator[Within]:
         """Of these blocks those that have capacity for as many as the job needs, in order."""
@@ -83,17 +97,25 @@ class Choice:
         """`(blocks,) int64` each: how many of these pods a block holds by amounts, each class for itself, and how many pods of these classes at all."""
         hold = all_in_all = np.zeros(len(reach.blocks.names[tier]), np.int64)
         for pod_class, many in Counter((pod.shape, pod.pinned_node) for pod in pods).items():
-            sums = reach.blocks.sums(tier, self._fitting(pod_class))
+            sums = self._holds(pod_class, reach.blocks, tier)
             hold, all_in_all = hold + np.minimum(sums, many), all_in_all + sums
         return hold, all_in_all
 
+    def _holds(self, pod_class: PodClass, blocks: Blocks, tier: int) -> np.ndarray:
+        """`(blocks,) int64`: how many such pods each block of a tier holds as it is now."""
+        key, charged = (pod_class, blocks, tier), self._session.charged
+        known = self._sums.get(key)
+        if known is None or charged is None or known[0] != charged:
+            known = self._sums[key] = charged, blocks.sums(tier, self._fitting(pod_class))
+        return known[1]
+
     def _fitting(self, pod_class: PodClass) -> np.ndarray:
         """`(nodes,) int64`: how many such pods fit on each row as it is now, by amounts."""
-        session, changes = self._session, len(self._session.nodes.changes)
+        session, charged = self._session, self._session.charged
         known = self._fits.get(pod_class)
-        if known is None or known[0] != changes:
+        if known is None or charged is None or known[0] != charged:
             table = session.state.table
-            known = self._fits[pod_class] = changes, _times(session, pod_class, table.free, table.device_free)
+            known = self._fits[pod_class] = charged, _times(session, pod_class, table.free, table.device_free)
         return known[1]
 
     # -- where others give way ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Plugin `network-topology-aware`: a gang is placed in the narrowest block of nodes that holds it, as its PodGroup's `networkTopology` says (hard or soft).
 
-Volcano's name. Blocks come from node labels (`levels`, the widest first). What Volcano says of filling HyperNodes has no effect: of blocks that do the one is
+Volcano's name. Blocks come from HyperNodes, or from node labels (`levels`, the widest first). What Volcano says of filling HyperNodes has no effect: of blocks that do the one is
 taken that holds the least besides."""
 
 from collections.abc import Mapping
