@@ -40,6 +40,7 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
             READ,
         ),
         Rule("Groups of the API's own, where it serves them.", "scheduling.k8s.io", "podgroups", READ),
+        Rule("Which nodes are near to each other in the network, where Volcano's HyperNodes say so.", "topology.volcano.sh", "hypernodes", READ),
         Rule(
             "NUMA zones and CPUs, where something publishes them.",
             "topology.node.k8s.io",
