@@ -8,6 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
 from restow.descheduler.hooks import Hooks
 from restow.descheduler.landings import Landings
+from restow.descheduler.user_events import of_workload
 from restow.domain import thefts
 from restow.domain.beside import is_beside
 from restow.domain.effects import (
@@ -194,13 +195,13 @@ class _MigrationEffects:
         return Done()
 
     def _tell_disturbed(self, lineage: str, times: int, state: ClusterState) -> Answer:
-        """On a pod of the workload: it is one word about all."""
+        """One word about all of its pods."""
         known = state.disturbed.get(lineage)
         why = f" ({known.reason})" if known is not None else ""
         note = f"somebody else has disturbed the moves of its workload {times} times in a row{why}: it is left alone for a while"
-        for uid in list(state.alive_under(lineage.partition("/")[0]))[:1]:
-            pod = state.pods[uid].fact
-            self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, uid), "Disturbed", "Migrating", note, "Warning"))
+        whom = of_workload(state, lineage)
+        if whom is not None:
+            self._context.recorder.record(Notice(whom, "Disturbed", "Migrating", note, "Warning"))
         return Done()
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:

@@ -82,6 +82,23 @@ class Told:
             self._recorder.record(Notice(about, reason, action, note, "Warning" if warning else "Normal"))
 
 
+def of_workload(state: ClusterState, lineage: str) -> Regarding | None:
+    """Where a word about a whole workload is found: on a pod that lives; where none does just then, on what controls its controller; else on the pod
+    that was to move last, gone or not (`kubectl get events` shows what is about it). None where nothing of it is known any more."""
+    top = lineage.partition("/")[0]
+    for uid in state.alive_under(top):
+        pod = state.pods[uid].fact
+        return Regarding("v1", "Pod", pod.namespace, pod.name, uid)
+    for known in state.workloads.values():
+        if known.owner is not None and known.owner.uid == top:
+            return Regarding(known.owner.api_version, known.owner.kind, known.namespace, known.owner.name, top)
+    moved = [m for m in state.migrations.values() if m.lineage == lineage and m.move.pod]
+    if not moved:
+        return None
+    last = max(moved, key=lambda m: m.since).move
+    return Regarding("v1", "Pod", last.namespace, last.name, last.pod)
+
+
 def _nodes(leave: Counter[NodeName], come: Counter[NodeName]) -> list[NodeName]:
     total = leave + come
     return sorted(total, key=lambda node: (-total[node], node))[:MOST_NODES]
