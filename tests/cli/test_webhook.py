@@ -3,10 +3,11 @@
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from restow.cli import webhook
+from restow.cli.bounded_socket import BoundedSocket
 from restow.kubesim.testing import kubesim
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +94,67 @@ async def test_it_answers_once_it_knows_the_lists_and_follows_them(tmp_path):
         assert await gated(session), "the API server hears of its end later"
         async with asyncio.timeout(webhook.LINGER + 10):
             assert await process.wait() == 0
+
+
+async def test_connections_that_say_nothing_keep_nobody_away(tmp_path):
+    """More than it keeps: half of them do not even begin the handshake."""
+    certify(tmp_path)
+    async with kubesim() as kube, running(kube, tmp_path) as (process, session), AsyncExitStack() as stack:
+        assert await status(session, "/livez") == 200
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
+        for i in range(webhook.CONNECTIONS + 100):
+            _, writer = await asyncio.open_connection("127.0.0.1", session._base_url.port, ssl=trusted if i % 2 else None)
+            stack.callback(writer.close)
+        assert not await gated(session), "answered, on a connection that is new or the one that it had"
+        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) <= webhook.CONNECTIONS + 40
+
+
+def test_a_connection_on_which_something_is_answered_is_not_the_one_that_ends():
+    """What has no room then is told so at once."""
+    listening = BoundedSocket(2)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    with listening, closing_all() as calls:
+        calls.to(listening)
+        first, _ = listening.accept()
+        listening.busy.add(first.fileno())
+        calls.to(listening)
+        second, _ = listening.accept()
+        calls.to(listening)
+        third, _ = listening.accept()
+        assert [calls.ended(i) for i in range(3)] == [False, True, False]
+        listening.busy.add(third.fileno())
+        calls.to(listening)
+        with pytest.raises(ConnectionAbortedError):
+            listening.accept()
+        assert [calls.ended(i) for i in range(4)] == [False, True, False, True]
+        for one in (first, second, third):
+            one.close()
+
+
+class Calls:
+    def __init__(self):
+        self.made = []
+
+    def to(self, listening):
+        self.made.append(socket.create_connection(listening.getsockname()))
+        self.made[-1].setblocking(False)
+
+    def ended(self, i):
+        try:
+            return self.made[i].recv(1) == b""
+        except BlockingIOError:
+            return False
+
+
+@contextmanager
+def closing_all():
+    calls = Calls()
+    try:
+        yield calls
+    finally:
+        for one in calls.made:
+            one.close()
 
 
 def test_without_a_certificate_it_says_what_it_needs(tmp_path):

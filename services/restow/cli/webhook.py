@@ -21,6 +21,8 @@ LARGEST = 4 << 20
 SMALL, LARGE_AT_ONCE, READ_IN = 256 << 10, 2, 2.0
 """Bytes of what is read at once from however many; how many larger ones are read at a time, and in how many seconds. Anybody in the cluster can reach it,
 and a hundred halves of large ones would be more memory than it may have."""
+CONNECTIONS = 200
+"""Open at a time; each takes 280 KB for TLS. An API server keeps a few; beyond it the longest idle one is ended (`bounded_socket`)."""
 LINGER = 5.0
 """Seconds for which it still answers after SIGTERM: the API server hears of its end later."""
 RELOAD = 30.0
@@ -45,6 +47,7 @@ def webhook(port: int, folder: Path, kubeconfig: str) -> None:
 async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
     from aiohttp import web
 
+    from restow.cli.bounded_socket import BoundedSocket
     from restow.kube.client import ClientConfig, ClientConfigError, connect
     from restow.kube.in_cluster import in_cluster
     from restow.kube.landing_webhook import LANDINGS, Lists, answer
@@ -62,6 +65,14 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
     ending, large = asyncio.Event(), asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def review(request: web.Request) -> web.Response:
+        number = request.transport.get_extra_info("socket").fileno() if request.transport is not None else -1
+        listening.busy.add(number)
+        try:
+            return await reviewed(request)
+        finally:
+            listening.busy.discard(number)
+
+    async def reviewed(request: web.Request) -> web.Response:
         length = request.content_length
         try:
             if length is not None and length <= SMALL:
@@ -101,7 +112,9 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
     app.add_routes([web.post(PATH, review), web.get("/readyz", ready), web.get("/livez", alive)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
-    site = web.TCPSite(runner, "0.0.0.0", port, ssl_context=context)
+    listening = BoundedSocket(CONNECTIONS)
+    listening.bind(("0.0.0.0", port))
+    site = web.SockSite(runner, listening, ssl_context=context)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     async with client:
