@@ -69,7 +69,8 @@ def test_whoever_may_patch_pods_is_guarded():
 
 def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_have():
     """What both would have under one name is the same."""
-    for folder, theirs in (("base", "second"), ("beside", "second/beside")):
+    folders = {"base": "second", "beside": "second/beside", "beside/host-ports": "second/host-ports", "autoscalers": "second/autoscalers"}
+    for folder, theirs in folders.items():
         first = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(folder)}
         second = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(theirs)}
         assert len(first) == len(second)
@@ -91,7 +92,7 @@ def test_the_gates_policy_fails_open_and_reads_a_crd():
 
 
 def test_every_guard_binds_the_accounts_of_each_installation():
-    for policy in of_kind(BOTH, "ValidatingAdmissionPolicy"):
+    for policy in of_kind([*BOTH, *build("autoscalers")], "ValidatingAdmissionPolicy"):
         for condition in policy["spec"].get("matchConditions", ()):
             if "serviceaccount" in condition["expression"]:
                 assert "serviceaccount:[^:]+:restow-" in condition["expression"], policy["metadata"]["name"]
