@@ -1,7 +1,7 @@
 """Moves of a gang that is to be near to each other in the network: its block is a fact (RULES G-13)."""
 
 import pytest
-from domain.build import NOW, configured, given, member, pod_group, run, shape, then, when
+from domain.build import NOW, configured, given, member, pod, pod_group, run, shape, then, when
 from domain.saga import OWNER, advance, create, decider, session_answers
 from domain.test_network_topology import conf, hard, racks
 
@@ -77,3 +77,49 @@ def test_a_hold_is_refused_where_the_block_has_become_another_one_since():
     [slot] = [slot for slots in state.slots.values() for slot in slots.values()]
     assert slot.phase is SlotPhase.PENDING
     assert slot.reasons.get("node(s) outside the network block of the gang", 0) >= 1
+
+
+def test_a_hold_goes_where_it_was_promised_although_a_soft_gang_would_be_nearer_elsewhere():
+    state = world(*running(NetworkTopology("soft"), "r0n0", "r0n1"))
+    run(state, decider, c.MovePod(NOW, "x", "g0", "r2n0"))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    assert held(state) == {"r2n0"}
+
+
+def held(state) -> set[str]:
+    return {slot.node for slots in state.slots.values() for slot in slots.values() if slot.phase is SlotPhase.HELD}
+
+
+def as_one(topology: NetworkTopology | None, *fills: e.Event):
+    """Two pods that take a whole node each run in rack 0."""
+    again = {"restow.dev/movable": "gang"}
+    members = [member(f"g{i}", "g", "whole", node=f"r0n{i}", owner=OWNER, annotations=again) for i in range(2)]
+    return world(shape("whole", cpu=4_000), pod_group("g", need=2, topology=topology), *members, *fills)
+
+
+def moved_as_one(state) -> dict[str, str]:
+    (planned,) = when(state, decider, c.MoveGang(NOW, "x", "default/g"))
+    return {move.pod: move.target for move in planned.moves}
+
+
+def test_a_hard_gang_that_is_moved_as_one_may_go_to_another_block_and_stays_together():
+    half = pod("fill", "whole", node="r1n1")
+    assert set(moved_as_one(as_one(hard(1), half)).values()) == {"r2n0", "r2n1"}
+
+
+def test_and_not_where_no_block_holds_all_of_it():
+    half = [pod("fill1", "whole", node="r1n1"), pod("fill2", "whole", node="r2n1")]
+    with pytest.raises(Rejected, match=r"cannot be moved as one: .*outside the network block of the gang"):
+        moved_as_one(as_one(hard(1), *half))
+    assert len(moved_as_one(as_one(NetworkTopology("soft"), *half))) == 2
+
+
+def test_what_is_held_for_a_gang_that_is_moved_as_one_is_in_one_block():
+    state = as_one(hard(1), pod("fill", "whole", node="r1n1"))
+    run(state, decider, c.MoveGang(NOW, "x", "default/g"))
+    advance(state)
+    create(state, "x-1", "x-2")
+    session_answers(state)
+    assert held(state) == {"r2n0", "r2n1"}

@@ -20,6 +20,7 @@ from restow.domain.migration.targets import Landings, stays
 from restow.domain.movable import starts_again
 from restow.domain.pod_controllers import GANG, MOVABLE
 from restow.domain.protection import Budgets
+from restow.domain.session.jobs import Job
 from restow.domain.state import OVER, ClusterState
 from restow.domain.verdicts import stay
 
@@ -40,9 +41,11 @@ def move_gang(state: ClusterState, now: Millis, plan: PlanId, said: str) -> Plan
         raise Rejected(f"move: {name} cannot be moved as one: {why}")
     landings, targets = Landings(state, now), _targets(state, members)
     try:
-        for uid in members:
-            if why := landings.choose(uid, targets):
-                raise Rejected(f"move: {name} cannot be moved as one: pod {state.pods[uid].fact.name}: {stay(why).sentence}")
+        whole = Job(said, "", 0, 0, now)
+        whole.group, whole.need = group, len(members)
+        if (refused := landings.choose_all(whole, members, targets)) is not None:
+            uid, why = refused
+            raise Rejected(f"move: {name} cannot be moved as one: pod {state.pods[uid].fact.name}: {stay(why).sentence}")
         return _planned(state, plan, said, name, members, landings)
     finally:
         landings.close()

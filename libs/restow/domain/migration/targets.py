@@ -20,6 +20,7 @@ from restow.domain.network.reach import of_pod
 from restow.domain.predicates import AND
 from restow.domain.protection import is_revocable
 from restow.domain.session.framework import Filter
+from restow.domain.session.jobs import Job
 from restow.domain.state import OVER, ClusterState
 
 NO_SLOT = Spot(-1)
@@ -66,9 +67,7 @@ class Landings:
     def choose(self, pod: PodUid, to: Sequence[NodeName] | None = None) -> str:
         """Its slot, whatever else is asked about it; or why there is none."""
         state = self._state
-        if self._simulation is None:
-            self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(state, self._now)))
-        simulation, among = self._simulation, self._among(pod, to)
+        simulation, among = self._open(), self._among(pod, to)
         spot = simulation.best(pod, among)
         if spot is None:
             return _nowhere(simulation, pod, among)
@@ -77,6 +76,36 @@ class Landings:
         simulation.session.nodes.take(spot.row, state.vectors[state.pods[pod].fact.shape], spot.devices)
         simulation.enter(pod, spot)
         return ""
+
+    def choose_all(self, gang: Job, pods: Sequence[PodUid], to: Sequence[NodeName] | None = None) -> tuple[PodUid, str] | None:
+        """Slots for all of a gang that leave together, in one block where they are to be near to each other; or for whom there is none, and why."""
+        simulation = self._open()
+        session, chooser = simulation.session, simulation.session.extensions.blocks
+        if chooser is not None:
+            chooser.leave(pods)
+        refused: tuple[PodUid, str] | None = pods[0], f"{rule.NO_TARGET}: no block of nodes may take it"
+        for within in chooser.choices(gang, [simulation.twin(uid) for uid in pods]) if chooser is not None else (None,):
+            session.within = within
+            refused = next(((uid, why) for uid in pods if (why := self.choose(uid, to))), None)
+            session.within = None
+            if refused is None:
+                return None
+            for uid in pods:
+                self._give_back(uid)
+        return refused
+
+    def _give_back(self, pod: PodUid) -> None:
+        """Undo `choose`."""
+        if (spot := self.spots.pop(pod, None)) is not None:
+            simulation, state = self._open(), self._state
+            simulation.leave(pod, spot.row)
+            simulation.session.nodes.give(spot.row, state.vectors[state.pods[pod].fact.shape], spot.devices)
+
+    def _open(self) -> Simulation:
+        if self._simulation is None:
+            state = self._state
+            self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(state, self._now)))
+        return self._simulation
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
         """Not its own node, none that would be lost before it is held, and none that is there at times only."""

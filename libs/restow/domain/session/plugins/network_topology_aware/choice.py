@@ -41,12 +41,13 @@ class Choice:
         self._groups.leave(set(pods))
 
     def _of(self, pods: Sequence[PodObserved]) -> Group | None:
-        """Pods of one gang are of one group; slots of a Reservation may be of none."""
+        """Pods of one gang are of one group."""
         return self._groups.of(pods[0]) if pods else None
 
     def choices(self, job: Job, pods: Sequence[PodObserved], evicting: bool = False) -> Iterator[Within | None]:
-        group = self._of(pods)
+        group = self._of(pods) if job.hold is None else None
         if group is None:
+            # A hold of a move goes where it was promised; the rule says whether that is near enough.
             yield None
             return
         reach, rows = self._groups.reach(group), self._groups.rows(group)
