@@ -1,0 +1,61 @@
+"""No plan takes a member of a hard gang out of the block that its gang runs in, whichever planner makes it (RULES G-13)."""
+
+import random
+from collections import Counter
+
+import pytest
+from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape
+from domain.test_network_topology import conf, hard
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs
+
+OPTIMIZING = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={}, searchSteps=800)
+GREEDY = DefragmentationArgs(planner="greedy", resourceType="cpu", protectionThresholds={"cpu": 95}, defragmentThresholds={"cpu": 60}, lowThresholds={"cpu": 50})
+
+
+def cluster(seed: int, plugin: bool = True):
+    """Racks of three nodes, half full: gangs in one rack each, and pods on their own."""
+    chance = random.Random(seed)
+    racks = chance.randint(2, 4)
+    names = [f"r{rack}n{i}" for rack in range(racks) for i in range(3)]
+    nodes = [node(name, cpu=4_000, labels={"zone": "z", "rack": name[:2]}) for name in names]
+    left, facts = Counter(dict.fromkeys(names, 4)), []
+    for g in range(chance.randint(1, 4)):
+        rack, owner = f"r{chance.randrange(racks)}", replica_of(f"g{g}")
+        able = [name for name in names if name.startswith(rack) for _ in range(left[name])]
+        chosen = chance.sample(able, min(len(able), chance.randint(1, 3)))
+        left.subtract(chosen)
+        facts.append(pod_group(f"g{g}", need=0, topology=hard(1) if plugin else None))
+        facts += [member(f"g{g}-{i}", f"g{g}", "s", node=name, owner=owner) for i, name in enumerate(chosen)]
+    for i in range(chance.randint(1, 6)):
+        name = chance.choice([name for name in names if left[name]])
+        left[name] -= 1
+        facts.append(pod(f"p{i}", "s", name, owner=replica_of("rs")))
+    return given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *facts)
+
+
+@settings(max_examples=60, deadline=None)
+@drawn(st.integers(0, 100_000))
+@pytest.mark.parametrize("args", [OPTIMIZING, GREEDY], ids=["optimizing", "greedy"])
+def test_members_of_hard_gangs_stay_in_their_rack(args, seed):
+    state = cluster(seed)
+    plan = defragmentation.plan(state, args, NOW, "p")
+    of = {move.migration: move.pod for move in plan.moves}
+    for move in plan.moves:
+        uid = move.pod or of[move.follows]
+        if uid.startswith("g"):
+            assert move.target[:2] == state.charges[uid].node[:2], move
+
+
+def test_without_a_topology_some_of_them_would_leave_it():
+    """Or the test above would say nothing."""
+    left = 0
+    for seed in range(20):
+        state = cluster(seed, plugin=False)
+        plan = defragmentation.plan(state, OPTIMIZING, NOW, "p")
+        left += sum(move.pod.startswith("g") and move.target[:2] != move.source[:2] for move in plan.moves)
+    assert left
