@@ -1,0 +1,92 @@
+"""A proven bound beside a plan: whatever is searched for, nothing gains more beyond its cost.
+
+The problem is relaxed (`problem`), its relaxation is solved for prices (`relaxed`), and the prices are made good ones: by a linear program where the solver
+is there (`lp`), otherwise by what pods ask for (`volume`). Each value on the way is a bound; the lowest counts. No plan depends on any of it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from restow.contracts.events import Planned
+from restow.domain.defragmentation.bound import lp, volume
+from restow.domain.defragmentation.bound.problem import ONE, Problem, problem
+from restow.domain.defragmentation.optimizing.plan import least
+from restow.domain.defragmentation.optimizing.world import Rows, World, opened
+from restow.domain.defragmentation.plan import Task
+
+__all__ = ["OBJECTIVES", "ONE", "Bound", "bound", "judged"]
+
+Kind = Literal["LP", "volume"]
+WORK = 60_000_000
+"""Steps are fewer where each is more work: units of all bins, times who is at home in one."""
+OBJECTIVES = ("devices", "nodes", "capacity")
+STEPS = {"LP": 200, "volume": 300}
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Of one plan, all but `gap` in millionths of one of the objective. `gained` and `cost` are the plan's. `net`: no plan gains more beyond its cost. `most`: so no
+    plan that costs no more than this one gains more than that. `gap`: thousandths of `most` that this one misses."""
+
+    kind: Kind
+    objective: str
+    gained: int
+    cost: int
+    net: int
+    most: int
+    gap: int
+
+
+def bound(task: Task, kind: Kind | None = None) -> int:
+    """No plan of the optimizing planner for this task gains more beyond its cost; millionths of one of the objective, of which `OBJECTIVES` have a bound. `kind` is the
+    better one that can be had unless it is said."""
+    with opened(task, task.args.objective, Rows(task)) as world:
+        return _bound(world, task, kind or _best())
+
+
+def _best() -> Kind:
+    return "LP" if lp.installed() else "volume"
+
+
+def _bound(world: World, task: Task, kind: Kind) -> int:
+    of = problem(world, max(least(task.args), 1))
+    limit = min(task.max_moves, len(task.state.pods))
+    if not limit:
+        return 0
+    steps = min(STEPS[kind], max(WORK // _work(of), 10))
+    return max((lp.solved if kind == "LP" else volume.descended)(of, limit, steps), 0)
+
+
+def _work(of: Problem) -> int:
+    return (int((of.kind >= 0).sum()) + len(of.many)) * (int(of.capacity.max(initial=0)) + 1) + 1
+
+
+def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:
+    """The plan of this task beside its bound."""
+    kind = kind or _best()
+    with opened(task, task.args.objective, Rows(task)) as world:
+        gained = ONE * _gain(world, planned)
+        net = _bound(world, task, kind)
+    cost = sum(move.cost for move in planned.moves) * max(least(task.args), 1)
+    # What is gained is a whole number of the objective.
+    most = (net + cost) // ONE * ONE
+    return Bound(kind, task.args.objective, gained, cost, net, most, (most - gained) * 1000 // most if most else 0)
+
+
+def _gain(world: World, planned: Planned) -> int:
+    """What the nodes are worth more once every move has landed."""
+    table = world.state.table
+    pods = {move.migration: move.pod for move in planned.moves}
+    ends = {move.pod or pods[move.follows]: move for move in planned.moves}
+    nodes: dict[int, tuple[list[int], list[int], int]] = {}
+    for pod, end in ends.items():
+        home = world.home(pod)
+        for row, devices, sign in ((home.row, home.devices, 1), (table.rows[end.target], end.devices, -1)):
+            free, shares, loads = nodes.get(row) or ([*world.free(row)[0]], [*world.free(row)[1]], int(world.loads[row]))
+            for column, amount in world.vector(pod).items:
+                free[column] += amount * sign
+            for d in devices:
+                if d.index < len(shares):
+                    shares[d.index] += d.milli * sign
+            nodes[row] = free, shares, loads - sign
+    return sum(world.value.worth(row, *has) - world.worth[row] for row, has in nodes.items() if world.counted[row])

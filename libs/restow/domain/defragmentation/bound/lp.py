@@ -1,0 +1,133 @@
+"""The best prices there are, by the linear program over what bins may hold: columns are made as they are needed.
+
+A column is what some bins hold at some prices. The program says how many of each are best, and its duals are the next prices, until its value (which can only
+rise) and the lowest bound (which can only fall) meet. Needs HiGHS, the extra `restow[bound]`.
+"""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from restow.domain.defragmentation.bound.problem import ONE, REST, Problem
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
+from restow.domain.defragmentation.bound.volume import first
+
+if TYPE_CHECKING:
+    import highspy
+
+LUMPS = 100
+"""Bins are added up in so many: a larger program would say the same."""
+CLOSE = 0.003
+"""The two values meet where they differ by less than this part."""
+MISSING = -50.0
+"""What the program pays for a pod that is in no bin, while there are too few columns."""
+PRIMAL_SIMPLEX = 4
+
+
+def installed() -> bool:
+    return find_spec("highspy") is not None
+
+
+def solved(of: Problem, limit: int, steps: int) -> int:
+    """The lowest value found in so many steps."""
+    program, centre, best = Program(of, limit), None, 0
+    for prices in first(of):
+        answer = relaxed(of, prices, limit)
+        program.add(answer)
+        if centre is None or answer.value < best:
+            centre, best = prices, answer.value
+    trust = 0.7
+    for _ in range(steps):
+        upper, duals = program.run()
+        if centre is None or best - upper <= CLOSE * abs(upper):
+            break
+        while True:
+            prices = _between(centre, duals, trust)
+            answer = relaxed(of, prices, limit)
+            better = answer.value < best
+            if better:
+                centre, best = prices, answer.value
+            trust = min(trust + 0.1, 0.9) if better else max(trust - 0.1, 0.0)
+            if program.add(answer) or better or not trust:
+                break
+    return best
+
+
+def _between(one: Prices, other: Prices, trust: float) -> Prices:
+    """Duals alone jump about; near the best prices so far they do not."""
+    pods, rest = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in zip(one[:2], other[:2], strict=True))
+    return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move))
+
+
+class Program:
+    """Rows: each class at least as often as there is one, other resources by group, moves, and each lump of bins once."""
+
+    def __init__(self, of: Problem, limit: int) -> None:
+        import highspy
+
+        self._of, self._infinite = of, highspy.kHighsInf
+        self._classes, (self._groups, self._others) = len(of.size), (len(of.admits), of.rest.shape[1])
+        lumps = min(len(of.many), LUMPS)
+        self._lump = np.empty(len(of.many), np.int64)
+        self._lump[np.lexsort((of.capacity, of.group))] = np.arange(len(of.many)) * lumps // max(len(of.many), 1)
+        self._moves = self._classes + self._groups * self._others
+        self._width = self._moves + 1 + lumps
+        self._duals: np.ndarray | None = None
+        self._highs = self._opened(highspy)
+        least = np.concatenate([of.number, np.zeros(self._groups * self._others), np.full(1 + lumps, -self._infinite)])
+        most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps)])
+        self._highs.addRows(self._width, least, most, 0, np.zeros(self._width, np.int32), np.zeros(0, np.int32), np.zeros(0))
+        self._columns(np.full(self._classes, MISSING), np.eye(self._classes, self._width), np.full(self._classes, self._infinite))
+        self._add_sizeless()
+
+    @staticmethod
+    def _opened(highspy: Any) -> "highspy.Highs":
+        """One thread: a process that is copied has no more."""
+        highs = highspy.Highs()
+        for option, value in {"output_flag": False, "threads": 1, "presolve": "off", "solver": "simplex", "simplex_strategy": PRIMAL_SIMPLEX}.items():
+            highs.setOptionValue(option, value)
+        highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        return highs
+
+    def _add_sizeless(self) -> None:
+        """Whoever has no size after rounding may be in any bin that admits it."""
+        of = self._of
+        some = [(k, g) for k in np.flatnonzero(of.size == 0).tolist() for g in np.flatnonzero(of.admits[:, k]).tolist()]
+        matrix = np.zeros((len(some), self._width))
+        for i, (k, g) in enumerate(some):
+            matrix[i, k] = 1
+            at = self._classes + g * self._others
+            matrix[i, at : at + self._others] = -of.rest[k] / REST
+        self._columns(np.zeros(len(some)), matrix, np.array([float(of.number[k]) for k, _ in some]))
+
+    def _columns(self, worth: np.ndarray, matrix: np.ndarray, most: np.ndarray) -> None:
+        at, rows = np.nonzero(matrix)
+        starts = np.searchsorted(at, np.arange(len(matrix))).astype(np.int32)
+        self._highs.addCols(len(matrix), worth, np.zeros(len(matrix)), most, len(rows), starts, rows.astype(np.int32), matrix[at, rows])
+
+    def add(self, answer: Answer) -> int:
+        """How many columns that are better than what the program has."""
+        of, many = self._of, self._of.many
+        lumps = self._width - self._moves - 1
+        matrix = np.zeros((lumps, self._width))
+        np.add.at(matrix[:, : self._classes], self._lump, answer.inside * many[:, None])
+        for r in range(self._others):
+            np.add.at(matrix, (self._lump, self._classes + of.group * self._others + r), answer.spare[:, r] * many)
+        matrix[:, self._moves] = np.bincount(self._lump, answer.moves * many, lumps)
+        matrix[np.arange(lumps), self._moves + 1 + np.arange(lumps)] = 1
+        worth = np.bincount(self._lump, answer.worth * many, lumps) / ONE
+        if self._duals is not None:
+            better = worth - matrix @ self._duals > 1e-7
+            worth, matrix = worth[better], matrix[better]
+        if len(worth):
+            self._columns(worth, matrix, np.full(len(worth), self._infinite))
+        return len(worth)
+
+    def run(self) -> tuple[float, Prices]:
+        """Its value, in millionths beyond what there is now, and its duals."""
+        self._highs.run()
+        duals = self._duals = np.array(self._highs.getSolution().row_dual)
+        pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)
+        prices = Prices(np.maximum(-pods * ONE, 0), np.maximum(-rest * ONE, 0), round(max(float(duals[self._moves]), 0) * ONE))
+        return self._highs.getInfo().objective_function_value * ONE - self._of.before, prices

@@ -1,0 +1,79 @@
+"""Prices without a solver: by how much of each resource a pod asks for, and then down along the slope.
+
+Where more of a class is in bins than there is, its price falls, and where less is, it rises. That comes near the best prices where one resource
+matters, and less so where several do.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from restow.domain.defragmentation.bound.problem import ONE, REST, Problem
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
+
+SHARES = ((10, 0), (8, 2), (6, 4), (4, 6))
+"""Tenths of the objective that the packed resource and all others stand for."""
+SCALES = (10, 8)
+"""Tenths of one of the objective that a full bin pays."""
+FIRST, LAST = 0.1, 1e-4
+"""How far a step aims below the best value, as a part of it."""
+PATIENCE, MEMORY = 5, 0.3
+
+
+def first(of: Problem) -> Iterator[Prices]:
+    """Some prices that may do."""
+    groups, others = len(of.admits), of.rest.shape[1]
+    full = of.slot or int(of.capacity.max(initial=1)) or 1
+    for packed, rest in SHARES if others else SHARES[:1]:
+        for scale in SCALES:
+            unit = ONE * scale // 10
+            share = unit * rest // 10 // max(others, 1)
+            pods = unit * packed // 10 * of.size // full + share * of.rest.sum(axis=1) // REST
+            yield Prices(pods, np.full((groups, others), share, np.int64), 0)
+
+
+def descended(of: Problem, limit: int, steps: int) -> int:
+    """The lowest value found in so many steps."""
+    started = [(relaxed(of, prices, limit), prices) for prices in first(of)]
+    answer, prices = min(started, key=lambda one: one[0].value)
+    best, at = answer.value, _flat(prices)
+    ways = _ways(of, limit)
+    slope, aim, futile = _slope(of, answer, limit), FIRST, 0
+    for _ in range(steps - len(started)):
+        down = np.where((at <= 0) & (slope > 0), 0, slope)
+        norm = float((ways * down * down).sum())
+        if norm <= 0 or aim < LAST:
+            break
+        there = np.maximum(at - aim * max(abs(best), ONE) / norm * ways * down, 0)
+        answer = relaxed(of, _prices(of, there), limit)
+        if answer.value < best:
+            best, at, futile = answer.value, there, 0
+        elif (futile := futile + 1) >= PATIENCE:
+            aim, futile = aim * 2 / 3, 0
+        slope = MEMORY * _slope(of, answer, limit) + (1 - MEMORY) * slope
+    return best
+
+
+def _ways(of: Problem, limit: int) -> np.ndarray:
+    """By price, how far it may go: more, the fewer there are of what it is for."""
+    full = of.slot or int(of.capacity.max(initial=1)) or 1
+    sizes = np.maximum(ONE * of.size / full, ONE * of.rest.sum(axis=1) / REST / 3)
+    nodes = np.bincount(of.group, of.many, len(of.admits))
+    rest = np.repeat(ONE / 10 / np.maximum(nodes, 1), of.rest.shape[1])
+    return np.concatenate([np.maximum(sizes, ONE / full) / np.maximum(of.number, 1), rest, [ONE / 10 / max(limit, 1)]])
+
+
+def _flat(prices: Prices) -> np.ndarray:
+    return np.concatenate([prices.pods, prices.rest.ravel(), [prices.move]]).astype(float)
+
+
+def _prices(of: Problem, flat: np.ndarray) -> Prices:
+    whole, classes = np.rint(flat).astype(np.int64), len(of.size)
+    return Prices(whole[:classes], whole[classes:-1].reshape(len(of.admits), -1), int(whole[-1]))
+
+
+def _slope(of: Problem, answer: Answer, limit: int) -> np.ndarray:
+    pods = of.many @ answer.inside - of.number
+    rest = np.zeros((len(of.admits), of.rest.shape[1]))
+    np.add.at(rest, of.group, answer.spare * of.many[:, None])
+    return np.concatenate([pods, rest.ravel(), [limit - of.many @ answer.moves]])

@@ -1,0 +1,209 @@
+"""The bound beside a plan is never below what is possible, and how near it comes."""
+
+from itertools import product
+
+import msgspec
+import pytest
+from domain.build import NOW, given, node, pod, replica_of, shape, then
+from domain.optimum import optimum
+from domain.planning import CAPACITY, cluster
+from hypothesis import given as any_of
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.contracts.ids import PlanId
+from restow.contracts.values import DeviceShare
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.bound import ONE, bound, judged, lp
+from restow.domain.defragmentation.plan import Task
+
+KINDS = ("LP", "volume")
+WITHIN = {"devices": 70, "nodes": 50, "capacity": 60}
+"""Percent of the bound that the optimum has on clusters so small, where a node is a large part: on larger ones it is nearer."""
+OBJECTIVES = ("devices", "nodes", "capacity")
+
+
+def _args(objective: str, **more) -> DefragmentationArgs:
+    capacity = CAPACITY if objective == "capacity" else {}
+    return DefragmentationArgs(planner="optimizing", objective=objective, capacity=capacity, protectionThresholds={}, **more)  # type: ignore[arg-type]
+
+
+def _task(state, args: DefragmentationArgs, moves: int = 2_000) -> Task:
+    return Task(state, args, NOW, PlanId("p"), moves)
+
+
+def _now(state, objective: str) -> int:
+    table = state.table
+    if objective == "devices":
+        return int((table.device_free == 1000).sum())
+    if objective == "nodes":
+        return sum(not state.on_node.get(name) for name in state.nodes)
+    return sum(int(free) // 4_000 for free in table.free[:, table.columns["cpu"]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_plan_is_better_than_its_bound_by_an_exact_solver(objective):
+    """On clusters of three to six nodes; the sum of the bounds is printed beside that of the optima."""
+    args, best, bounds = _args(objective), 0, dict.fromkeys(KINDS, 0)
+    for seed in range(4):
+        state = cluster(seed, objective)
+        start = _now(state, objective)
+        for moves in (3, 2_000):
+            worth, least = optimum(state, args, moves)
+            net = (worth - start) * ONE - least * 1000 * args.minimumGain
+            best += net
+            for kind in KINDS:
+                said = bound(_task(state, args, moves), kind)
+                assert said >= net, (seed, moves, kind)
+                bounds[kind] += said
+    print(f"{objective}: the optimum is {best / ONE:.1f}, the bounds " + ", ".join(f"{kind} {said / ONE:.1f}" for kind, said in bounds.items()))
+    assert bounds["LP"] <= bounds["volume"] * 1.01
+    assert best * 100 >= bounds["LP"] * WITHIN[objective]
+
+
+SHAPES = {
+    "c1": {"cpu": 1_000},
+    "c2": {"cpu": 2_000, "node_selector": {"zone": "x"}},
+    "g3": {"cpu": 300, "gpu": (1, 300)},
+    "g7": {"cpu": 1_500, "gpu": (1, 700), "priority": 3_000},
+    "h2": {"cpu": 100, "gpu": (2, 500)},
+    "w1": {"cpu": 500, "gpu": (1, 1000), "node_selector": {"zone": "y"}},
+}
+NODES = st.lists(st.tuples(st.sampled_from([2_000, 3_300, 5_000]), st.integers(0, 3), st.sampled_from("xy"), st.booleans()), min_size=1, max_size=3)
+PODS = st.lists(st.tuples(st.sampled_from(sorted(SHAPES)), st.integers(0, 2), st.booleans(), st.integers(0, 2)), max_size=5)
+
+
+def _world(nodes, pods):
+    """Some pods are bare and stay; some nodes are cordoned, so that nothing lands or counts there."""
+    state = given(
+        *(node(f"n{i}", cpu=cpu, gpus=gpus, labels={"zone": zone}, unschedulable=closed and i > 0) for i, (cpu, gpus, zone, closed) in enumerate(nodes)),
+        *(shape(name, **{"memory": 0} | more) for name, more in SHAPES.items()),
+    )
+    for i, (name, at, bare, first) in enumerate(pods):
+        on = f"n{at % len(nodes)}"
+        row, v = state.table.rows[on], state.vectors[name]
+        if not state.table.fits_row(row, v):
+            continue
+        able = [d for d, share in enumerate(state.table.device_free[row].tolist()) if v.devices and share >= v.devices.milli]
+        chosen = sorted((able[first:] + able[:first])[: v.devices.count]) if v.devices else []
+        shares = tuple(DeviceShare(d, v.devices.milli) for d in chosen)
+        then(state, pod(f"p{i}", name, on, owner=None if bare and i % 3 == 0 else replica_of("rs"), devices=shares))
+    return state
+
+
+def _tried(state, args: DefragmentationArgs, moves: int) -> int:
+    """The most net gain of all placements, in millionths; devices are taken one pod after another, the fullest first. Rules in plain words."""
+    nodes = {name: fact for name, fact in state.nodes.items() if not fact.unschedulable}
+    pods = [uid for uid, known in state.pods.items() if known.fact.owner is not None and state.charges[uid].node in nodes]
+    asks = {uid: state.shapes[state.pods[uid].fact.shape] for uid in state.pods}
+    best = 0
+    for ends in product(nodes, repeat=len(pods)):
+        away = {uid: end for uid, end in zip(pods, ends, strict=True) if end != state.charges[uid].node}
+        if len(away) > moves or any(nodes[end].labels["zone"] != asks[uid].node_selector.get("zone", nodes[end].labels["zone"]) for uid, end in away.items()):
+            continue
+        cpu = {name: fact.allocatable["cpu"] for name, fact in nodes.items()}
+        shares = {name: [1000] * fact.devices for name, fact in nodes.items()}
+        loads = dict.fromkeys(nodes, 0)
+        fits = True
+        for uid in sorted(state.pods, key=lambda uid: (uid in away, -(asks[uid].devices.milli if asks[uid].devices else 0))):
+            at = away.get(uid, state.charges[uid].node)
+            if at not in nodes:
+                continue
+            loads[at] += 1
+            cpu[at] -= asks[uid].requests["cpu"]
+            request = asks[uid].devices
+            if uid not in away:
+                for d in state.charges[uid].devices:
+                    shares[at][d.index] -= d.milli
+            elif request:
+                able = sorted((s, d) for d, s in enumerate(shares[at]) if s >= request.milli)[: request.count]
+                fits &= len(able) == request.count
+                for _, d in able:
+                    shares[at][d] -= request.milli
+        if fits and min(cpu.values()) >= 0:
+            worth = {
+                "devices": sum(s.count(1000) for s in shares.values()), "nodes": sum(not n for n in loads.values()), "capacity": sum(c // 4_000 for c in cpu.values()),
+            }[args.objective]  # fmt: skip
+            cost = sum(1000 + args.costs.get("priority", 0) * (asks[uid].priority // 1000) for uid in away)
+            best = max(best, worth * ONE - cost * args.minimumGain) if away else max(best, worth * ONE)
+    return best
+
+
+@settings(max_examples=100, deadline=None)
+@any_of(NODES, PODS, st.sampled_from(OBJECTIVES), st.sampled_from([0, 1, 2, 2_000]), st.sampled_from([1, 100, 400]), st.sampled_from([{}, {"priority": 500}]))
+def test_no_placement_of_all_is_better_than_the_bound(nodes, pods, objective, moves, least, costs):
+    state = _world(nodes, pods)
+    args = _args(objective, minimumGain=least, costs=costs)
+    most = _tried(state, args, moves) - _tried(state, args, 0)
+    for kind in KINDS:
+        assert bound(_task(state, args, moves), kind) >= most
+
+
+@pytest.mark.parametrize("amount", ["10m", "70m", "333m"])
+def test_a_capacity_much_smaller_than_a_node_has_a_bound(amount):
+    state = cluster(7, "capacity")
+    args = msgspec.structs.replace(_args("capacity", searchSteps=300), capacity={"cpu": amount})
+    made = defragmentation.plan(state, args, NOW, PlanId("p"))
+    for kind in KINDS:
+        said = judged(_task(state, args), made, kind)
+        assert said.gained - said.cost <= said.net
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_nothing_can_be_gained_where_nothing_runs(objective, kind):
+    assert bound(_task(given(), _args(objective)), kind) == 0
+    assert bound(_task(given(node("a", gpus=2), node("b", gpus=2)), _args(objective)), kind) == 0
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_more_moves_have_no_lower_bound(objective):
+    """But for what the program leaves open where it ends."""
+    for seed in range(4):
+        state, before = cluster(seed, objective), 0
+        for moves in (0, 1, 2, 4, 8, 2_000):
+            said = bound(_task(state, _args(objective), moves), "LP")
+            assert said >= before * (1 - lp.CLOSE)
+            assert moves or not said
+            before = said
+
+
+def test_a_plan_is_told_with_its_bound_and_its_gap():
+    """Two halves of a GPU on two nodes: one moves, one device is free then, and no plan gains more."""
+    state = given(
+        node("a", gpus=1), node("b", gpus=1), shape("half", gpu=(1, 500)),
+        pod("p", "half", "a", owner=replica_of("rs"), devices=_devices(0)), pod("q", "half", "b", owner=replica_of("rs"), devices=_devices(0)),
+    )  # fmt: skip
+    args = _args("devices")
+    made = defragmentation.plan(state, args, NOW, PlanId("p"))
+    said = judged(_task(state, args), made)
+    assert (said.kind, said.gained, said.cost, said.most, said.gap) == ("LP", ONE, ONE // 10, ONE, 0)
+    assert 900_000 <= said.net <= 900_000 * (1 + lp.CLOSE)
+
+
+def _devices(*indices: int):
+    return tuple(DeviceShare(d, 500) for d in indices)
+
+
+def test_without_the_solver_the_bound_is_the_one_by_volume(monkeypatch):
+    monkeypatch.setattr(lp, "find_spec", lambda name: None)
+    state, args = cluster(3, "devices"), _args("devices")
+    made = defragmentation.plan(state, args, NOW, PlanId("p"))
+    said = judged(_task(state, args), made)
+    assert said.kind == "volume"
+    assert said.net >= said.gained - said.cost
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_plan_is_made_that_is_better_than_its_bound(objective):
+    for seed in range(100, 108):
+        state, args = cluster(seed, objective), _args(objective, searchSteps=1_000)
+        for moves in (2, 2_000):
+            made = defragmentation.plan(state, args, NOW, PlanId("p"), moves)
+            for kind in KINDS:
+                said = judged(_task(state, args, moves), made, kind)
+                assert said.gained <= said.most
+                assert said.gained - said.cost <= said.net
+                assert 0 <= said.gap <= 1000
