@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from restow import machine
 from restow.contracts.redact import redacted
 from restow.kube import decode
 from restow.kube.credentials import DEADLINE, HEADER, Credentials, CredentialsError
@@ -39,8 +40,12 @@ _DIGITS = 10
 """Seconds that have as many are three hundred years; and Python refuses to read thousands of digits."""
 
 
+STARTING = 10.0
+"""Seconds after a connection broke in which an authorizer's refusal may pass: an API server that has just started answers before it knows the roles."""
+
+
 class ApiStatus(Exception):
-    """An answer other than 2xx, or none at all: then `code` is 0. `retry_after` is in milliseconds."""
+    """An answer other than 2xx, or none at all: then `code` is 0. `retry_after` is in milliseconds. `passing`: whatever its code is."""
 
     def __init__(
         self,
@@ -49,15 +54,16 @@ class ApiStatus(Exception):
         message: str = "",
         retry_after: int | None = None,
         causes: tuple[str, ...] = (),
+        passing: bool = False,
     ):
         super().__init__(f"{code or 'no answer'} {reason}: {message}".rstrip(": "))
         self.code, self.reason, self.message = code, reason, message
-        self.retry_after, self.causes = retry_after, causes
+        self.retry_after, self.causes, self.passing = retry_after, causes, passing
 
     @property
     def transient(self) -> bool:
         """Worth trying again as it is."""
-        return self.code in (0, 429, 500, 502, 503, 504)
+        return self.passing or self.code in (0, 429, 500, 502, 503, 504)
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
@@ -95,6 +101,8 @@ class Client:
         self._config = config
         self._credentials = credentials
         self._options = dict(options or {})
+        self._broken = -STARTING
+        """When a connection broke last, in seconds of `machine.steady`."""
         self._brief = aiohttp.ClientTimeout(total=config.timeout)
         self._long = aiohttp.ClientTimeout(total=config.list_timeout)
         self._endless = aiohttp.ClientTimeout(total=None, connect=config.timeout, sock_read=config.idle)
@@ -137,7 +145,7 @@ class Client:
         except CredentialsError as error:
             raise ApiStatus(0, "Credentials", str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _no_answer(error) from error
+            raise self._no_answer(error) from error
         try:
             return response.status, await _beginning(response), response.headers.get("Date", "")
         finally:
@@ -159,7 +167,7 @@ class Client:
                         raise ApiStatus(413, "PageTooLarge", f"a page of {collection.name} has more than {most >> 20} MiB")
                 return b"".join(pieces)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _no_answer(error) from error
+                raise self._no_answer(error) from error
 
     async def watch_lines(self, collection: Collection[Any], query: Query) -> AsyncGenerator[list[bytes], None]:
         """The complete lines of every piece that the network delivers. Ends where the response ends; what was cut off is
@@ -174,7 +182,7 @@ class Client:
                     elif len(rest) > _MAX_LINE:
                         raise ApiStatus(0, "LineTooLong", f"a line of {collection.name} is longer than {_MAX_LINE} bytes")
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _no_answer(error) from error
+                raise self._no_answer(error) from error
 
     # -- within ------------------------------------------------------------------------------------------------------------
 
@@ -191,7 +199,7 @@ class Client:
             try:
                 return await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _no_answer(error) from error
+                raise self._no_answer(error) from error
 
     @asynccontextmanager
     async def _response(
@@ -213,14 +221,20 @@ class Client:
         except CredentialsError as error:
             raise ApiStatus(0, "Credentials", str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _no_answer(error) from error
+            raise self._no_answer(error) from error
         try:
             if not 200 <= response.status < 300:
-                raise await _refusal(response)
+                raise await _refusal(response, starting=machine.steady() < self._broken + STARTING)
             yield response
         finally:
             # Not `await release()`: what is left of a body must not be waited for.
             response.close() if not response.content.at_eof() else response.release()
+
+    def _no_answer(self, error: BaseException) -> ApiStatus:
+        timeout = isinstance(error, TimeoutError | asyncio.TimeoutError)
+        if not timeout:
+            self._broken = machine.steady()
+        return ApiStatus(0, "Timeout" if timeout else "Disconnected", str(error) or type(error).__name__)
 
     async def _request(
         self, method: str, path: str, query: Query, data: bytes | None, headers: dict[str, str], timeout: aiohttp.ClientTimeout | None
@@ -324,11 +338,6 @@ def answered(decoder: Any, body: bytes) -> Any:
         raise ApiStatus(0, "Garbled", f"{error}; the answer begins with {body[:60]!r}") from error
 
 
-def _no_answer(error: BaseException) -> ApiStatus:
-    reason = "Timeout" if isinstance(error, TimeoutError | asyncio.TimeoutError) else "Disconnected"
-    return ApiStatus(0, reason, str(error) or type(error).__name__)
-
-
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
     """At most `_MAX_BODY` bytes, in however many pieces they come; what came before the connection broke."""
     body = bytearray()
@@ -340,7 +349,8 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
+async def _refusal(response: aiohttp.ClientResponse, starting: bool) -> ApiStatus:
+    """`starting`: perhaps the server has just started."""
     body = await _beginning(response)
     status = decode.status(body)
     header = response.headers.get("Retry-After", "")
@@ -351,4 +361,6 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
     if retry_after is None and details is not None and details.retry_after_seconds:
         retry_after = details.retry_after_seconds * 1000
     causes = tuple(cause.reason for cause in details.causes or ()) if details else ()
-    return ApiStatus(response.status, status.reason, status.message, retry_after, causes)
+    # As the API server words what its authorizer refuses; admission's refusals are of the object, and stay.
+    passing = starting and response.status == 403 and 'is forbidden: User "' in status.message
+    return ApiStatus(response.status, status.reason, status.message, retry_after, causes, passing)

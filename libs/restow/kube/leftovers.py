@@ -28,7 +28,7 @@ async def listed(client: Client, namespaces: Container[str] = NAMESPACES, forbid
         try:
             answer = answered(_any, await client.get(path, (("labelSelector", LOG),)))
         except ApiStatus as status:
-            if status.code not in _ABSENT:
+            if status.code not in _ABSENT or status.transient:
                 raise
             if status.code == 403:
                 forbidden(status)

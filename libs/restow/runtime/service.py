@@ -421,7 +421,7 @@ class Process:
             if await elector.acquire_or_renew():
                 return True
         except ApiStatus as error:
-            if error.code in (403, 404, 405, 501):
+            if error.code in (403, 404, 405, 501) and not error.transient:
                 raise _NoLeases(str(error)) from None
             raise
         try:

@@ -142,6 +142,36 @@ async def test_no_answer_is_code_zero(api):
     assert (cut.value.code, cut.value.transient) == (0, True)
 
 
+FORBIDDEN = 'pods "web" is forbidden: User "system:serviceaccount:restow-system:restow-descheduler" cannot get resource "pods" in API group ""'
+QUOTA = 'pods "hold-1" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=0, limited: pods=0'
+
+
+@pytest.mark.parametrize(("message", "broken", "passes"), [(FORBIDDEN, True, True), (FORBIDDEN, False, False), (QUOTA, True, False)])
+async def test_what_an_authorizer_refuses_just_after_a_connection_broke_may_pass(message, broken, passes):
+    """An API server that has just started answers before it knows the roles. Its admission's refusals are of the object, and stay."""
+    answer = json.dumps({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}).encode()
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if asked > 1 or not broken:
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer))
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with await connect(ClientConfig(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as client:
+        if broken:
+            with pytest.raises(ApiStatus, match="Disconnected"):
+                await client.create("/api/v1/pods", {})
+        with pytest.raises(ApiStatus, match="403 Forbidden") as refused:
+            await client.get("/api/v1/pods/web")
+    server.close()
+    assert (refused.value.code, refused.value.transient) == (403, passes)
+
+
 async def test_a_slow_answer_is_not_waited_for(api):
     api.faults.add("delay", verb="get", resource="nodes", seconds=5)
     async with await connect(ClientConfig(url=api.server.url, timeout=0.05)) as client:
