@@ -306,6 +306,7 @@ def test_a_pod_that_is_never_bound_does_not_keep_its_place_for_ever():
     late = 10 * config.MigrationConfig().land_deadline
     advance(state, late)
     assert step(state, "x-1") is Step.FAILED
+    assert state.migrations["x-1"].message == "its successor p2 was not bound to b by default-scheduler in time"
     assert e.PodReleased("p2", beside.GONE) in session_answers(state, late)
     assert DeleteReservation("hold-x-1") in owed(state)
     then(state, e.ReservationGone("hold-x-1"))

@@ -212,6 +212,12 @@ class Case:
     def name_of(self, pod: PodUid) -> str:
         return f"its successor {self.state.pods[pod].fact.name}"
 
+    def unbound(self, pod: PodUid) -> str:
+        """Of one that another scheduler is to bind, and has not."""
+        if pod not in self.state.to_land:
+            return ""
+        return f"{self.name_of(pod)} was not bound to {self.move.target} by {self.state.shapes[self.state.pods[pod].fact.shape].scheduler} in time"
+
     @property
     def successor_gone(self) -> bool:
         live = self.state.live_of(self.migration.successor)
@@ -345,7 +351,7 @@ SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
 SUCCESSOR_FINISHED = Fact("its successor finished before it was seen ready", lambda case: (
     case.phase(case.migration.successor) == "Succeeded" and ended("SuccessorFinished")))
 SUCCESSOR_LATE = Fact("its successor was not ready in time",
-                      lambda case: case.late and ("NotReady", f"the successor is on {case.move.target}, but was not ready in time"))
+                      lambda case: case.late and ("NotReady", case.unbound(case.migration.successor) or f"the successor is on {case.move.target}, but was not ready in time"))
 
 # -- facts: what the API, or the workload, has answered ------------------------------------------------------------------
 
