@@ -140,8 +140,8 @@ def placements():
     return log
 
 
-def migration():
-    """A pod is moved from a to b: planned, held, evicted, and its successor lands."""
+def migration(lands=True):
+    """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -167,8 +167,12 @@ def migration():
     log.decide("session", c.Schedule(time_at(7)), e.HoldPlaced("uid-r", "task-0", "b"))
     log.decide("migration", c.Advance(time_at(8)), e.Held("p1-1"), e.Evicting("p1-1", time_at(60)))
     log.facts(e.PodChanged("uid-web-old", "a", "Running", True, time_at(9)))
-    log.facts(replace(pod("web-new"), **owner))
+    if lands:
+        log.facts(replace(pod("web-new"), **owner))
     log.decide("migration", c.Advance(time_at(11)), e.Evicted("p1-1", time_at(99)))
+    if not lands:
+        log.facts(e.PodGone("uid-web-old"))
+        return log
     log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"))
     log.facts(e.PodGone("uid-web-old"))
     log.facts(e.PodChanged("uid-web-new", "b", "Running", True))

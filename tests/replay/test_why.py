@@ -61,6 +61,16 @@ def test_a_migration_tells_of_its_pod_hold_and_successor():
     ]
 
 
+def test_a_migration_whose_pod_nobody_made_again_says_where_to_look():
+    log = migration(lands=False)
+    log.decide("migration", c.Advance(time_at(99)), e.NotRecreated("p1-1"))
+    (_, _, said) = why(log.source(), "p1-1").verdict
+    assert said == (
+        "no pod came in time that may follow it: its controller made none (what the API refuses is in the controller's events: kubectl describe), "
+        "or admission made another pod of it"
+    )
+
+
 def test_a_reservation_tells_who_got_it():
     answer = why(migration().source(), "reservation/restow-p1-1")
     assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]

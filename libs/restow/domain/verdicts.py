@@ -174,6 +174,11 @@ TAKEN_BACK = {
 }
 """Why a session takes back what it has decided for another scheduler's pod, by id."""
 
+NOBODY_FOLLOWED = (
+    "no pod came in time that may follow it: its controller made none (what the API refuses is in the controller's events: kubectl describe), or admission made another pod of it"
+)
+"""What is to be said of a pod that was evicted and not recreated."""
+
 CANCELLED = {
     "PodGone": "the pod that waits for capacity is gone",
     "PodPlaced": "the pod that waits for capacity has found a node",

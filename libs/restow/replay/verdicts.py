@@ -15,7 +15,7 @@ from restow.domain.cores import cpuset
 from restow.domain.evolve import bounces
 from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.other_schedulers import other_scheduler
-from restow.domain.records import FINAL, SlotPhase
+from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.session.verdict import (
     Block,
@@ -29,7 +29,7 @@ from restow.domain.session.verdict import (
     explain_slots,
 )
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import BESIDE, ENDED, PLACEHOLDER, explained
+from restow.domain.verdicts import BESIDE, ENDED, NOBODY_FOLLOWED, PLACEHOLDER, explained
 from restow.replay.beside import beside_view
 from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
 from restow.replay.moves import beside_lines, consent_lines, demand_line, move_lines, purpose, stranger_lines
@@ -286,6 +286,8 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     if record.reason:
         said = record.message or ENDED.get(record.reason, "")
         say(f"{record.reason}{': ' if said else ''}{said}")
+    if record.step is Step.NOT_RECREATED:
+        say(NOBODY_FOLLOWED)
     if record.step not in FINAL and record.deadline:
         say(f"has until {rfc3339(migration.until(state, record))}")
     if record.successor:

@@ -16,6 +16,7 @@ import click
 from restow.cli.failures import BROKEN, Failure
 from restow.cli.output import colored, cut, faint, number, width
 from restow.cli.plan_tables import counted, said
+from restow.domain.verdicts import NOBODY_FOLLOWED
 
 OVER = ("landed", "removed", "failed", "not_recreated", "unknown")
 _WORD = {"landed": "landed", "removed": "evicted", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}
@@ -182,7 +183,7 @@ def _ended(one: Mapping[str, Any]) -> None:
     elif one["step"] == "failed":
         text = f"{pod} stays on {one['source']}: {reason(one)}"
     elif one["step"] == "not_recreated":
-        text = f"{pod}: its controller made no successor"
+        text = f"{pod}: {NOBODY_FOLLOWED}"
     else:
         text = f"{pod}: it was part of another migration, or gone"
     _row(f"  {when}  ", word, text)
