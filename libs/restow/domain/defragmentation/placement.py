@@ -98,13 +98,38 @@ class Placement:
             return None
         return self.objective.spot(uid, row)
 
+    def ranks_without(self, uid: PodUid, rows: np.ndarray, asks: np.ndarray, device: np.ndarray, milli: np.ndarray) -> np.ndarray:
+        """`(pods,) int64`: the rank of each other pod's row for this one if the other pod were not there; -1 where that does not help. `asks` `(pods, resources)` is
+        what it has, and `milli` what it has of its one `device` (-1 where it has none or several)."""
+        one, table = self._class(uid), self._table
+        found = np.full(len(rows), -1, np.int64)
+        lacks, fits = np.zeros(len(rows), bool), one.mask[rows]
+        for c, a in one.items:
+            free = self._free(table.free[:, c], c)[rows]
+            lacks |= free < a
+            fits = fits & (free + asks[:, c] >= a)
+        some = np.flatnonzero(fits)
+        rows, asks, device, milli = rows[some], asks[some], device[some], milli[some]
+        shares = table.device_free[rows]
+        helps, request = lacks[some], one.v.devices
+        if request is not None:
+            least, has = request.milli + one.kept, np.flatnonzero(device >= 0)
+            now = shares[has, device[has]]
+            shares[has, device[has]] = now + milli[has]
+            helps[has] |= (now < least) & (now + milli[has] >= least)
+            helps &= (shares >= least).sum(axis=1) >= request.count
+        some, rows, shares, asks = some[helps], rows[helps], shares[helps], asks[helps]
+        if len(some):
+            found[some] = self.objective.rank(one.v, table.free[rows] + asks, shares, rows)
+        return found
+
     def short(self, uid: PodUid) -> np.ndarray:
         """`(nodes,) int64`: how much a pod lacks on each row, in parts of its request; -1 where nobody's leaving would help."""
         self.steps += 1
         one, table = self._class(uid), self._table
         lack = np.zeros(len(table.names), np.int64)
         for c, a in one.items:
-            lack += np.clip(a - self._free(table.free, c), 0, a) * PARTS // a
+            lack += np.clip(a - self._free(table.free[:, c], c), 0, a) * PARTS // a
         if (devices := one.v.devices) is not None:
             width = table.device_free.shape[1]
             if devices.count > width:
@@ -112,6 +137,10 @@ class Placement:
             widest = np.partition(table.device_free, width - devices.count, axis=1)[:, width - devices.count]
             lack += np.clip(devices.milli - widest, 0, devices.milli) * PARTS // devices.milli
         return np.where(one.mask, lack, -1)
+
+    def kind(self, uid: PodUid) -> Hashable:
+        """Equal for pods that are the same to place, rules about what runs aside."""
+        return id(self._class(uid))
 
     # -- ranks -------------------------------------------------------------------------------------------------------
 
@@ -164,11 +193,11 @@ class Placement:
         free, shares = self._table.free[rows], self._table.device_free[rows]
         fits = one.mask[rows].copy()
         for c, a in one.items:
-            fits &= self._free(free, c, rows) >= a
+            fits &= self._free(free[:, c], c, rows) >= a
         if one.v.devices is not None:
             fits &= (shares >= one.v.devices.milli + one.kept).sum(axis=1) >= one.v.devices.count
         return np.where(fits, self.objective.rank(one.v, free, shares, rows), -1)
 
     def _free(self, free: np.ndarray, column: int, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Without what must stay free."""
-        return free[:, column] - self.floor[rows] if column == self.column else free[:, column]
+        return free - self.floor[rows] if column == self.column else free

@@ -43,7 +43,7 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
     if whole or world.value.objective == "nodes":
         loads = loads_on(world, row)
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
-        return [tuple(loads)] if able and (not whole or _gains(world, row, loads)) else []
+        return [tuple(loads)] if able and (not whole or gain(world, row, loads) > 0) else []
     if world.value.objective == "devices":
         found = sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
         return found[:most]
@@ -56,11 +56,9 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
 
 
 def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
-    """By how much the row would be worth more without these, in the unit of what moves cost; 0 for objectives that count in pieces."""
-    if not isinstance(world.value, Usable):
-        return 0
+    """By how much the row would be worth more without these."""
     left = int(world.loads[row]) - sum(is_load(world.state, uid) for uid in pods)
-    return world.value.worth(row, *_without(world, row, pods), left) - world.worth[row]
+    return world.value.worth(row, *without(world, row, pods), left) - world.worth[row]
 
 
 def _by_gain(world: World, row: int, worth: Usable, pods: int) -> list[Pods]:
@@ -83,9 +81,6 @@ def loads_on(world: World, row: int) -> list[PodUid]:
     return [uid for uid in world.pods(row) if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
 
 
-def _gains(world: World, row: int, pods: Sequence[PodUid]) -> bool:
-    free, shares = _without(world, row, pods)
-    return world.value.worth(row, free, shares, 0) > world.worth[row]
 
 
 def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]:
@@ -126,7 +121,7 @@ def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: b
 
 def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], bool], most: int, pods: int) -> list[Pods]:
     there = [uid for uid in world.pods(row) if world.movable(uid) and helps(uid)]
-    if not there or not enough(*_without(world, row, there)):
+    if not there or not enough(*without(world, row, there)):
         return []
     everybody = sorted(there, key=lambda uid: easiest(world, (uid,)))
     there = _distinct(world, everybody, pods)
@@ -140,7 +135,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
             if tried > TRIED:
                 break
             equivalence_class = tuple(sorted(_equivalence_class(world, uid) for uid in some))
-            if equivalence_class not in classes and enough(*_without(world, row, some)):
+            if equivalence_class not in classes and enough(*without(world, row, some)):
                 found.append(some)
                 classes.add(equivalence_class)
     world.steps += tried // TRIES
@@ -172,12 +167,12 @@ def _thinned(world: World, row: int, there: Sequence[PodUid], enough: Enough) ->
     left = list(there)
     for uid in sorted(there, key=lambda uid: easiest(world, (uid,)), reverse=True):
         some = [other for other in left if other != uid]
-        if enough(*_without(world, row, some)):
+        if enough(*without(world, row, some)):
             left = some
     return tuple(left)
 
 
-def _without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[int], list[int]]:
+def without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[int], list[int]]:
     """What the row would have free."""
     free, shares = world.free(row)
     free, shares = free[:], shares[:]

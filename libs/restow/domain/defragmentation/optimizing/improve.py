@@ -5,8 +5,8 @@ part of the steps of search, or when many tries in a row were of no use.
 """
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.choices import choices, easiest, gain
-from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Chance, Search
+from restow.domain.defragmentation.optimizing.choices import choices
+from restow.domain.defragmentation.optimizing.search import Chance, Search
 from restow.domain.defragmentation.simulation import Spot
 
 FUTILE, FEW = 40, 2_000
@@ -83,8 +83,7 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
             found = [found[at], *found[:at], *found[at + 1 :]]
         again = False
         for pods in found:
-            most = gain(world, row, pods) or max(1, len(pods))
-            if easiest(world, pods)[0] * search.limits.least > THOUSANDTHS * most:
+            if search.weighed(row, pods)[0] <= 0:
                 continue
             if search.attempt(row, pods):
                 again = True

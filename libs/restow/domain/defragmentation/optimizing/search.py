@@ -1,6 +1,6 @@
-"""The search: empty what is cheapest to empty, until nothing gains enough for what it costs.
+"""The search: empty what gains most for what it costs and for what is scarce, until nothing gains enough.
 
-For each row the sets of pods whose leaving makes it worth more, best gain per cost first, looked at again when their turn comes. All of
+For each row the sets of pods whose leaving makes it worth more, the best first, looked at again when their turn comes. All of
 a set find a place, or none of it moves. Who finds none may push others out of the way, who find another place in turn: a chain
 of bounded depth.
 """
@@ -13,15 +13,21 @@ import numpy as np
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.costs import MOVE
-from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, gain, lightest, size
+from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, gain, size
+from restow.domain.defragmentation.optimizing.pushing import Pushing
 from restow.domain.defragmentation.optimizing.ranking import LOSSLESS
+from restow.domain.defragmentation.optimizing.scarcity import Scarcity
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.scope import Quota
 
 DEPTH = 2
 """Who is pushed may push others, and these nobody."""
-PUSHED = 6
-"""Rows on which somebody may be pushed, for one pod that finds no place."""
+PUSHED = 12
+"""Pods that may be pushed, for one that finds no place."""
+DEEPER = 2
+"""Of these, pods that have to push somebody in turn."""
+ALL = 64
+"""Sets of pods of one row, where none has a pod of another."""
 LOSING = 3
 """Rows that somebody lands on although something is lost there, for others to bring it back."""
 ODD = 5
@@ -88,6 +94,8 @@ class Search:
         self.stuck: dict[PodUid, str] = {}
         self.bounded: dict[PodUid, str] = {}
         """Of pods that a limit of the policy has kept: which one."""
+        self.scarcity = Scarcity(world, limits.moves - len(world.away))
+        self._pushing: Pushing | None = None
         self.full = False
         self.cut = False
         self.chance: Chance | None = None
@@ -105,46 +113,54 @@ class Search:
     def run(self, rows: np.ndarray) -> None:
         """Over these rows, until none is worth it. First in places that are free; who finds none there comes again later, as one
         move dearer, and may push others then."""
-        heap: list[Item] = []
-        for row in rows.tolist():
-            self._offer(heap, row)
+        offers = [(row, pods, *self.weighed(row, pods)) for row in rows.tolist() for pods in choices(self.world, row, self.limits.whole, ALL if self.world.value.objective == "devices" else 1, 1)]
+        self.scarcity.find([(net, uses) for *_, net, uses in offers if net > 0])
+        first: dict[int, tuple] = {}
+        for row, pods, net, uses in offers:
+            if net > 0 and (row not in first or self._key(pods, net, uses) < first[row]):
+                first[row] = self._key(pods, net, uses)
+        heap: list[Item] = [(key, 0, row, self._seen(row)) for row, key in first.items()]
         heapify(heap)
         while heap and not self.spent:
-            (cost, *rest), depth, row, seen = heappop(heap)
-            if seen != self._seen(row):
-                self._offer(heap, row, push=True)
-                continue
-            found = choices(self.world, row, self.limits.whole)
-            if any(self.attempt(row, pods, depth) for pods in found if not self.spent):
-                self._offer(heap, row, push=True)
-            elif not depth and self._may_gain(cost + MOVE):
-                heappush(heap, ((cost + MOVE, *rest), DEPTH, row, seen))
+            _, depth, row, seen = heappop(heap)
+            again: Item | None = None
+            if seen != self._seen(row) or any(self.attempt(row, pods, depth) for _, pods in self._best(row) if not self.spent):
+                again = self._offer(row)
+            elif not depth:
+                again = self._offer(row, DEPTH)
+            if again is not None:
+                heappush(heap, again)
         self.cut = bool(heap)
+
+    def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
+        """What the leaving of these gains beyond what it costs, wherever they land, and what it uses."""
+        world = self.world
+        net = gain(world, row, pods) * THOUSANDTHS - self.limits.least * sum(world.price(uid) for uid in pods)
+        return net, self.scarcity.uses(row, pods) if net > 0 else []
+
+    def _key(self, pods: Pods, net: int, uses: list[int]) -> tuple:
+        """Those first that gain most beyond what is scarce, then the easiest."""
+        return (-self.scarcity.left(net, uses), *easiest(self.world, pods))
+
+    def _best(self, row: int, dearer: int = 0, pods: int = 3) -> list[tuple[tuple, Pods]]:
+        """Sets of pods that are worth it even if their leaving takes so many moves more: the best first."""
+        found = []
+        for some in choices(self.world, row, self.limits.whole, 3, pods):
+            net, uses = self.weighed(row, some)
+            net -= dearer * MOVE * self.limits.least
+            if net > 0:
+                uses[-1] += dearer
+                found.append((self._key(some, net, uses), some))
+        return sorted(found)
+
+    def _offer(self, row: int, depth: int = 0) -> Item | None:
+        """`depth`: how deep chains may be; whoever pushes others takes one move more at least."""
+        found = self._best(row, 1 if depth else 0, 1)
+        return (found[0][0], depth, row, self._seen(row)) if found else None
 
     def _seen(self, row: int) -> int:
         """Changes with what is on the row."""
         return hash((self.world.worth[row], *self.world.free(row)[0], *self.world.free(row)[1])) & ((1 << 60) - 1)
-
-    def _offer(self, heap: list[Item], row: int, push: bool = False) -> None:
-        found = choices(self.world, row, self.limits.whole, 1, 1)
-        if not found:
-            return
-        cost, *rest = easiest(self.world, found[0])
-        cost = (cost - gain(self.world, row, found[0])) // len(found[0]) if self.world.value.objective == "value" else cost
-        if not self._may_gain(cost):
-            return
-        item = ((cost, *rest), 0, row, self._seen(row))
-        if push:
-            heappush(heap, item)
-        else:
-            heap.append(item)
-
-    def _may_gain(self, cost: int) -> bool:
-        """Whether a set that costs this, less what its leaving gains (`gain`), may be worth it where nothing is lost elsewhere. In pieces it gains one at
-        most; with whole nodes more."""
-        if self.world.value.objective == "value":
-            return cost < 0
-        return cost * self.limits.least <= THOUSANDTHS * (1 if not self.limits.whole else 1 << 20)
 
     # -- one set of pods ---------------------------------------------------------------------------------------------
 
@@ -195,8 +211,8 @@ class Search:
         self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would fit nowhere"))
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
-        """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of
-        this can still gain."""
+        """A place for a pod in the air: where least is lost by it and all of this still gains, else by pushing others, else where more is lost
+        and others bring it back."""
         world, placement = self.world, self.world.placement
         home = world.home(uid)
         # With whole nodes nobody goes home alone: the others of that node are gone.
@@ -207,20 +223,23 @@ class Search:
                 return True
             world.lift(uid)
         avoided = banned | {home.row}
-        spot = placement.find(uid, avoided, LOSSLESS)
+        spot = placement.find(uid, avoided)
         if spot is not None and self.chance is not None and not self.chance.number(ODD):
             spot = placement.find(uid, avoided | {spot.row}, LOSSLESS) or spot
         if spot is not None:
+            before = world.total
             world.land(uid, spot)
-            return True
+            if world.total >= before or self.net() > least:
+                return True
+            world.lift(uid)
         if depth and self.net() - self.limits.least * world.cost(uid) > least and self._push(uid, avoided, depth, least):
             return True
-        return self._lose(uid, avoided, depth, least)
+        return self._lose(uid, avoided, depth, least) if depth and spot is not None else False
 
     def _lose(self, uid: PodUid, avoided: frozenset[int], depth: int, least: int) -> bool:
         """Land where something is lost by it: less than can be gained in all, or what others who leave that row bring back."""
         world = self.world
-        for _ in range(LOSING if depth else 1):
+        for _ in range(LOSING):
             if self.spent:
                 return False
             spot = world.placement.find(uid, avoided)
@@ -230,7 +249,7 @@ class Search:
             world.land(uid, spot)
             if self.net() > least:
                 return True
-            for pods in choices(world, spot.row, self.limits.whole, 2) if depth else ():
+            for pods in choices(world, spot.row, self.limits.whole, 2):
                 if uid not in pods and self.attempt(spot.row, pods, depth - 1) and self.net() > least:
                     return True
             world.undo(mark)
@@ -238,34 +257,32 @@ class Search:
         return False
 
     def _push(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
-        """Land where others free capacity and find places of their own. Never with whole nodes: who is pushed leaves some behind."""
+        """Land where another one frees capacity and finds a place of its own. Never with whole nodes: who is pushed leaves some behind."""
         if self.limits.whole:
             return False
-        world, placement = self.world, self.world.placement
-        lack = placement.short(uid)
-        lack[list(banned)] = -1
-        rows = np.flatnonzero(lack > 0)
-        if not len(rows):
-            return False
-        near = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))][:PUSHED].tolist()
-        wanted, mine = world.vector(uid), size(world, uid)
-        third = placement.find(uid, banned) is not None
-        for row in near:
-            for pods in lightest(world, row, wanted, 2, protected=True, pods=2):
-                if self.spent:
-                    return False
-                if not pods or sum(size(world, other) for other in pods) > mine:
+        if self._pushing is None:
+            self._pushing = Pushing(self.world)
+        world, placement, deep = self.world, self.world.placement, DEEPER if depth > 1 else 0
+        third: bool | None = None
+        for other in self._pushing.candidates(uid, banned, PUSHED):
+            if self.spent:
+                return False
+            row = world.spot(other).row
+            if placement.find(other, (row,), LOSSLESS) is None:
+                deep -= 1
+                if deep < 0:
                     continue
-                mark = world.mark()
-                for other in pods:
-                    world.lift(other)
-                spot = placement.fits_at(uid, row)
-                if spot is not None:
-                    world.land(uid, spot)
-                    # Who takes the capacity of the one that pushes it waits for that, and that for it: one of them goes by a third place.
-                    ring = third and self.net() - self.limits.least * world.cost(uid) > least
-                    near_by = frozenset({row}) if ring else banned | {row}
-                    if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
-                        return True
-                world.undo(mark)
+            mark = world.mark()
+            world.lift(other)
+            spot = placement.fits_at(uid, row)
+            if spot is not None:
+                world.land(uid, spot)
+                if third is None:
+                    third = placement.find(uid, banned | {row}) is not None
+                # Who takes the capacity of the one that pushes it waits for that, and that for it: one of them goes by a third place.
+                ring = third and self.net() - self.limits.least * world.cost(uid) > least
+                near_by = frozenset({row}) if ring else banned | {row}
+                if self.net() > least and self.place(other, near_by, depth - 1, least) and self.net() > least:
+                    return True
+            world.undo(mark)
         return False

@@ -38,7 +38,7 @@ class Value:
         self.capacity = capacity
         self.needs = [(c, a) for c, a in capacity.items if c != gpu or capacity.devices is None] if capacity is not None else []
         """What the capacity asks for, by column; devices apart."""
-        self._gpu = gpu
+        self.gpu = gpu
         self._columns = frozenset(c for c, _ in self.needs)
         self._devices = capacity.devices if capacity is not None else None
         self.most = 1
@@ -91,7 +91,7 @@ class Value:
         left = free.copy()
         for c, a in v.items:
             left[:, c] -= a
-        return times(self.capacity, free, shares, self._gpu) - times(self.capacity, left, with_request(shares, v.devices), self._gpu)
+        return times(self.capacity, free, shares, self.gpu) - times(self.capacity, left, with_request(shares, v.devices), self.gpu)
 
     def reads(self, v: Vector) -> bool:
         """Whether what a request takes is any part of the capacity."""

@@ -45,10 +45,9 @@ class World:
         self.open, self.sources, self.counted = rows.open, rows.sources, rows.counted
         self.value, self._costs = _value(task, objective, rows.appraisal), rows.appraisal.costs
         self.column, self.floor = _floor(state, args)
-        self._evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
+        self._evictable, self._verdicts = rows.evictable, rows.verdicts
         self.moved: dict[PodUid, Spot] = {}
         self.away: dict[PodUid, Spot] = {}
-        self._verdicts: dict[PodUid, str] = {}
         self._cost: dict[PodUid, int] = {}
         self._gone: dict[int, dict[PodUid, None]] = {}
         self.gratis = False
@@ -57,6 +56,9 @@ class World:
         """By namespace: pods that are not at home."""
         self._come: dict[int, dict[PodUid, None]] = {}
         self._trail: list[tuple[PodUid, Spot, bool]] = []
+        self.touched: list[PodUid] = []
+        """Who was lifted or landed, again for every time."""
+        self.in_the_air: set[PodUid] = set()
         self._homes: dict[int, list[PodUid]] = {}
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
@@ -199,6 +201,8 @@ class World:
 
     def _lift(self, uid: PodUid, spot: Spot) -> None:
         row = spot.row
+        self.touched.append(uid)
+        self.in_the_air.add(uid)
         self.session.nodes.give(row, self.vector(uid), spot.devices)
         if uid in self.away:
             del self.away[uid]
@@ -213,6 +217,8 @@ class World:
 
     def _land(self, uid: PodUid, spot: Spot) -> None:
         row = spot.row
+        self.touched.append(uid)
+        self.in_the_air.discard(uid)
         self.session.nodes.take(row, self.vector(uid), spot.devices)
         if spot == self.home(uid):
             del self._gone[row][uid]
@@ -286,6 +292,9 @@ class Rows:
         state, args, time, scope = task.state, task.args, task.time, task.scope
         table, leavable = state.table, scope.leavable_rows(state)
         self.appraisal = Appraisal(state, args, time)
+        self.evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=scope)
+        self.verdicts: dict[PodUid, str] = {}
+        """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
         owed = set(state.waiting_on) | set(state.nominated_on)

@@ -1,0 +1,72 @@
+"""Who could be pushed off a row so that somebody else has capacity there: of each class of pods the best one, found for all rows at once.
+
+The pods that may move are kept as arrays, which are brought up to date from what the world has lifted and landed. Made when it is first
+asked for: many plans need nobody pushed.
+"""
+
+import numpy as np
+
+from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.choices import size
+from restow.domain.defragmentation.optimizing.world import World
+
+ASKED = 2_000
+"""Pods that are looked at in one step of search."""
+
+
+class Pushing:
+    """By number of pod: `row` (-1 while it may not be pushed), `device` (-1 for none or several) and `milli` of it, `asks` `(pods, resources)`, `size`, `kind`."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self._width = world, world.state.table.device_free.shape[1]
+        self.uids = sorted(uid for uid in world.state.charges if uid in world.state.pods and world.movable(uid))
+        self._number = {uid: i for i, uid in enumerate(self.uids)}
+        vectors = [world.vector(uid) for uid in self.uids]
+        kinds: dict[object, int] = {}
+        self.kind = np.array([kinds.setdefault(world.placement.kind(uid), len(kinds)) for uid in self.uids], np.int64)
+        self.size = np.array([size(world, uid) for uid in self.uids], np.int64)
+        self.asks = np.zeros((len(self.uids), len(world.largest)), np.int64)
+        for i, v in enumerate(vectors):
+            for c, a in v.items:
+                self.asks[i, c] = a
+        self.row = np.full(len(self.uids), -1, np.int64)
+        self.device = np.full(len(self.uids), -1, np.int64)
+        self.milli = np.zeros(len(self.uids), np.int64)
+        for i, uid in enumerate(self.uids):
+            self._put(i, uid)
+        self._seen = len(world.touched)
+
+    def _put(self, i: int, uid: PodUid) -> None:
+        if uid in self.world.in_the_air:
+            self.row[i] = -1
+            return
+        spot = self.world.spot(uid)
+        self.row[i] = spot.row
+        one = spot.devices[0] if len(spot.devices) == 1 and spot.devices[0].index < self._width else None
+        self.device[i], self.milli[i] = (one.index, one.milli) if one is not None else (-1, 0)
+
+    def _update(self) -> None:
+        world = self.world
+        for uid in set(world.touched[self._seen :]):
+            if (i := self._number.get(uid)) is not None:
+                self._put(i, uid)
+        self._seen = len(world.touched)
+
+    def candidates(self, uid: PodUid, banned: frozenset[int], most: int) -> list[PodUid]:
+        """Pods that are no larger, each on another row than the `banned` ones, without any one of whom this pod would fit there: of each class the one that leaves
+        the least unused; the smallest class first."""
+        self._update()
+        world = self.world
+        world.steps += 1 + len(self.uids) // ASKED
+        among = (self.row >= 0) & (self.size <= size(world, uid))
+        for row in banned:
+            among &= self.row != row
+        numbers = np.flatnonzero(among)
+        ranks = world.placement.ranks_without(uid, self.row[numbers], self.asks[numbers], self.device[numbers], self.milli[numbers])
+        numbers, ranks = numbers[ranks >= 0], ranks[ranks >= 0]
+        if not len(numbers):
+            return []
+        order = np.lexsort((-ranks, self.kind[numbers]))
+        first = order[np.flatnonzero(np.diff(self.kind[numbers][order], prepend=-1))]
+        first = first[np.lexsort((-ranks[first], self.size[numbers][first]))]
+        return [self.uids[i] for i in numbers[first][:most].tolist()]
