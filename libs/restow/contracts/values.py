@@ -411,10 +411,23 @@ class Worth(Value):
     missed: Missed | None = None
 
 
+class GangFitting(Value):
+    """How many more gangs of so many `pods` of the largest size (`devices` with `milli` thousandths of each; 0 for pods without) would fit, each in one block
+    of this `tier` of the network topology, beside each other and alone in the cluster. `name` is the tier's."""
+
+    tier: Int
+    name: str
+    pods: Int
+    devices: Int
+    milli: Int
+    gangs: Int
+
+
 class Packing(Value):
     """How well the cluster is packed. `fragmented` is idle device share that the typical pods cannot use, `idle` all
     idle device share, `total` all of it (thousandths of a device); `free_devices` are wholly idle; `free_nodes` run
-    no pod that counts as load (DaemonSet and static pods do not). `fits`: what could be run besides, the largest first."""
+    no pod that counts as load (DaemonSet and static pods do not). `fits`: what could be run besides, the largest first; `gangs`: the same
+    of gangs, the narrowest tier first, where the session knows tiers of nodes that are near to each other."""
 
     nodes: Int
     free_nodes: Int
@@ -423,3 +436,4 @@ class Packing(Value):
     fragmented: Int
     free_devices: Int
     fits: tuple[Fitting, ...] = ()
+    gangs: tuple[GangFitting, ...] = ()

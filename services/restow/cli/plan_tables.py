@@ -33,7 +33,7 @@ def read_all(answer: Mapping[str, Any]) -> list[Planned]:
     from restow.contracts.events import Planned
     from restow.contracts.values import Packing
 
-    empty = dict.fromkeys(Packing.__struct_fields__, 0) | {"fits": ()}
+    empty = dict.fromkeys(Packing.__struct_fields__, 0) | {"fits": (), "gangs": ()}
     # Of a descheduler of another version whatever it says is shown.
     made = (
         {"plugin": ""} | event | {key: empty | event.get(key, {}) for key in ("before", "after")}
@@ -63,6 +63,9 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if any(one.pods or one.running for one in planned.before.fits):
         click.echo(f"\n{heading('FIT BESIDE')} what runs: pods of each size, each size taken alone")
         sizes(planned)
+    if planned.before.gangs:
+        click.echo()
+        gangs(planned)
     if planned.worth is not None:
         from restow.cli import plan_worth
 
@@ -161,6 +164,19 @@ def sizes(planned: Planned) -> None:
     kept = [i for i in range(4) if i != 1 or any(row[1] for row in rows)]
     titles = [("SIZE", "WITH", "RUN NOW", "MORE FIT")[i] for i in kept]
     table(titles, [[row[i] for i in kept] for row in rows], right=("RUN NOW", "MORE FIT"), flexible=("WITH",) if "WITH" in titles else ())
+
+
+def gangs(planned: Planned) -> None:
+    """How many gangs could be run besides in one block of each tier, before → after."""
+    first = planned.before.gangs[0]
+    size = next((f"{size_name(one)} each" for one in planned.before.fits if first.devices and (one.devices, one.milli) == (first.devices, first.milli)), "the largest size")
+    click.echo(f"{heading('GANGS')} of {first.pods} pods of {size} that fit in one block")
+    after = {one.tier: one.gangs for one in planned.after.gangs}
+    rows = []
+    for one in planned.before.gangs:
+        will = after.get(one.tier, one.gangs)
+        rows.append((str(one.tier), one.name, number(one.gangs) if will == one.gangs else f"{number(one.gangs)} → {number(will)}"))
+    table(("TIER", "BLOCKS", "MORE FIT"), rows, right=("TIER", "MORE FIT"), flexible=("BLOCKS",))
 
 
 def size_name(one: Fitting) -> str:

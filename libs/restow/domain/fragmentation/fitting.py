@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 
 from restow.contracts.ids import ShapeId
-from restow.contracts.values import DeviceRequest, Fitting
+from restow.contracts.values import DeviceRequest, Fitting, GangFitting
 from restow.domain.device_choice import copies_many
 from restow.domain.fragmentation.free_capacity import FreeCapacity
+from restow.domain.network.reach import blocks, levels
 from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI, PODS
@@ -77,21 +78,44 @@ def usable(state: ClusterState) -> np.ndarray:
 
 def fits(state: ClusterState, wanted: Sequence[Size], open: np.ndarray, capacity: FreeCapacity | None = None, only: np.ndarray | None = None) -> tuple[Fitting, ...]:
     """On `open` nodes (`usable`), as they are, or with this `capacity`; `only`, `(nodes,) bool`: of these rows."""
-    table = state.table
-    free = table.free if capacity is None else capacity.free
-    shares = table.device_free if capacity is None else capacity.device_free
-    open = open & table.alive if only is None else open & table.alive & only
+    open = open if only is None else open & only
     found = []
     for size in wanted:
-        v = table.vector({}, size.request) if size.shape is None else state.vectors[size.shape]
-        rows = np.flatnonzero(open if size.shape is None else open & static_mask(state, size.shape))
-        gpu = table.columns.get(GPU_MILLI, -1)
-        pods = int(times(v, free[rows], shares[rows], gpu).sum()) if len(rows) else 0
+        pods = int(_on_rows(state, size, open, capacity).sum())
         requests = {} if size.shape is None else state.shapes[size.shape].requests
         rest = {name: amount for name, amount in requests.items() if name not in (PODS, GPU_MILLI)}
         devices, milli = (0, 0) if size.request is None else (size.request.count, size.request.milli)
         found.append(Fitting(devices, milli, rest, size.running, pods))
     return tuple(found)
+
+
+GANG = 4
+"""Pods of the gangs that are told."""
+
+
+def gangs_fit(state: ClusterState, wanted: Sequence[Size], open: np.ndarray, capacity: FreeCapacity | None = None, only: np.ndarray | None = None) -> tuple[GangFitting, ...]:
+    """The same of gangs of the largest size, each in one block; nothing where the session's configuration has no blocks of nodes that are near to each other."""
+    if not wanted or levels(state) is None:
+        return ()
+    size, found = wanted[0], blocks(state)
+    rows = _on_rows(state, size, open if only is None else open & only, capacity)
+    devices, milli = (0, 0) if size.request is None else (size.request.count, size.request.milli)
+    tiers = [(i, tier) for i, tier in enumerate(found.tiers) if tier.number]
+    return tuple(GangFitting(tier.number, tier.name, GANG, devices, milli, int((found.sums(i, rows) // GANG).sum())) for i, tier in tiers)
+
+
+def _on_rows(state: ClusterState, size: Size, open: np.ndarray, capacity: FreeCapacity | None) -> np.ndarray:
+    """`(nodes,) int64`: how often it fits on each row, on its own."""
+    table = state.table
+    free = table.free if capacity is None else capacity.free
+    shares = table.device_free if capacity is None else capacity.device_free
+    v = table.vector({}, size.request) if size.shape is None else state.vectors[size.shape]
+    open = open & table.alive
+    rows = np.flatnonzero(open if size.shape is None else open & static_mask(state, size.shape))
+    found = np.zeros(len(open), np.int64)
+    if len(rows):
+        found[rows] = times(v, free[rows], shares[rows], table.columns.get(GPU_MILLI, -1))
+    return found
 
 
 def times(v: Vector, free: np.ndarray, shares: np.ndarray, gpu: int = -1) -> np.ndarray:

@@ -13,7 +13,7 @@ from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Packing
 from restow.domain import predicates
 from restow.domain.fragmentation.demands import Typical, alike, heads, is_load, typical_shapes
-from restow.domain.fragmentation.fitting import Size, fits, sizes, usable
+from restow.domain.fragmentation.fitting import Size, fits, gangs_fit, sizes, usable
 from restow.domain.fragmentation.free_capacity import FreeCapacity
 from restow.domain.node_table import MAX_DEVICES, WHOLE
 from restow.domain.state import ClusterState
@@ -59,6 +59,7 @@ def packing(
         fragmented=_fragmented(state, asked.typical, free, devices, idle),
         free_devices=int((device_free == WHOLE).sum()),
         fits=fits(state, asked.sizes, asked.usable, capacity, only),
+        gangs=gangs_fit(state, asked.sizes, asked.usable, capacity, only),
     )
 
 
