@@ -442,5 +442,5 @@ def test_plans_are_listed_with_what_became_of_them(restow, as_json, moved):
     (plan,) = as_json("get", "plans", "--log", moved)["items"]
     assert (plan["plan"], plan["phase"], plan["steps"]) == ("p1", "done", {"landed": 1})
     header, row = restow("get", "plans", "--log", moved).output.splitlines()
-    assert header.split() == ["ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "SINCE"]
+    assert header.split() == ["ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "AT"]
     assert row.split()[0:2] == ["p1", "done"]

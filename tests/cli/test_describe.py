@@ -73,7 +73,7 @@ def test_where_it_is_held_for_whom_until_when_and_what_is_left(describe):
         "SLOTS, 3: 3 Available",
         "t-1   Available  b     cpu 0/1, memory 0/1Gi",
         "LATEST, as of sequence 4; all of it: restow why reservation/shop/r",
-        "  4  00:00:04  slot t-0 is held on a, and 2 more alike           schedule ← 3/0",
+        "  4  00:00:04  slot t-0 is placed on a, and 2 more alike         schedule ← 3/0",
     ):
         assert line in text, text
     assert "USED BY" not in text
@@ -311,9 +311,9 @@ def test_a_name_that_two_have_must_be_told_apart(restow, tmp_path):
 
 
 @pytest.mark.parametrize("other", ["pod/web-new", "migration/p1-1"])
-def test_what_is_no_reservation_is_sent_to_why(restow, moved, other):
-    result = restow("describe", other, "--log", moved)
-    assert (result.exit_code, f"`restow why {other}` tells" in result.said) == (2, True)
+def test_what_is_no_reservation_is_told_as_by_why(restow, as_json, moved, other):
+    assert restow("describe", other, "--log", moved).output == restow("why", other, "--log", moved).output
+    assert as_json("describe", other, "--log", moved) == as_json("why", other, "--log", moved)
 
 
 def test_as_json_everything_has_a_key(as_json, tmp_path):

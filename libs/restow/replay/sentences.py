@@ -132,7 +132,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
     e.PodPlaced: lambda v, n: f"{_named(n, v.pod)} is placed {_on(v.node, v.devices)}",
     e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {explained(v.reason)}",
-    e.HoldPlaced: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} {'waits for its capacity' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
+    e.HoldPlaced: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} {'waits for its capacity' if v.waiting else 'is placed'} {_on(v.node, v.devices)}",
     e.HoldReady: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} has all its capacity and is held",
     e.HoldBorrowed: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} waits: {_named(n, v.pod)}, which ignores Reservations, has borrowed its capacity",
     e.HoldResized: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is resized on its node",

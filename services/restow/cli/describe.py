@@ -37,11 +37,17 @@ def describe(what: tuple[str, ...], where: Where, output: str) -> None:
       restow describe reservation/shop/like-web-mta5v
       restow describe like-web-mta5v          if no other namespace has one of that name
       restow describe reservation/gpu-hold    Koordinator's have no namespace
+
+    Of anything else it prints what `restow why` does.
     """
     import msgspec
 
+    from restow.cli import why
     from restow.replay.describe import described
+    from restow.replay.find import parse
 
+    if parse("/".join(what)).kind not in ("", "reservation"):
+        return why.explain(what, False, where, output)
     with where.source() as source, Progress("reading the log") as progress:
         answer = described(source, "/".join(what), progress)
         now = where.present(answer.time)

@@ -367,7 +367,7 @@ COLUMNS: dict[str, Columns] = {
         ("NODES", "REASON"),
     ),
     "plans": (
-        ("ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "SINCE", "WHY"),
+        ("ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "AT", "WHY"),
         _plan_row,
         ("MOVES", "LANDED", "BACK", "OPEN"),
         ("WHY",),

@@ -39,16 +39,22 @@ def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
       restow why pod                      every waiting pod, and why; also podgroup, and so on
       restow why web-1 --log incident.jsonl.zst
     """
-    import msgspec
-
     from restow.replay.find import kind_of
-    from restow.replay.why import why as explain
 
     if len(what) == 1 and (kind := kind_of(what[0])):
-        return _list(kind, where, output)
+        _list(kind, where, output)
+    else:
+        explain(what, own, where, output)
+
+
+def explain(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
+    """The verdict, the chain and the story of one thing, printed."""
+    import msgspec
+
+    from restow.replay.why import why
 
     with where.source() as source, Progress("reading the log") as progress:
-        answer = explain(source, "/".join(what), progress)
+        answer = why(source, "/".join(what), progress)
     if own:
         answer.story = [entry for entry in answer.story if entry.own]
     if output == "json":
