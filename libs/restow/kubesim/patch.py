@@ -215,11 +215,20 @@ def _merge_field(result: dict[str, Any], key: str, value: Any, place: str) -> No
         current = result.get(key)
         if value.get("$patch") == "delete":
             result.pop(key, None)
-        else:
-            result[key] = _merge_map(current if isinstance(current, dict) else {}, value, _place(key, place))
+            return
+        merged = _merge_map(current if isinstance(current, dict) else {}, value, _place(key, place))
+        # Where nothing is there, taking something away makes nothing.
+        if merged or current is not None or not value or any(one is not None for one in value.values()):
+            result[key] = merged
     elif isinstance(value, list):
         current = result.get(key)
-        result[key] = _merge_list(current if isinstance(current, list) else [], value, key, place)
+        if merged_list := _merge_list(current if isinstance(current, list) else [], value, key, place):
+            result[key] = merged_list
+        elif value:
+            # Nothing is left of it: no such list is written.
+            result.pop(key, None)
+        else:
+            result[key] = []
     else:
         result[key] = value
 

@@ -42,6 +42,20 @@ async def test_json_patch_that_does_not_apply(api: Api, ns: str) -> None:
     await api.fails(400, "BadRequest", "PATCH", f"{path}/a", {"op": "remove"}, media=JSON_PATCH)
 
 
+async def test_strategic_that_takes_away_what_is_not_there_changes_nothing(api: Api, ns: str) -> None:
+    """KS-43"""
+    path = f"/apis/apps/v1/namespaces/{ns}/deployments"
+    made = await api.ok("POST", path, deployment("web"))
+    gone = {"imagePullSecrets": [{"$patch": "delete", "name": "none"}], "nodeSelector": {"none": None}}
+    change = {"metadata": {"annotations": {"none": None}}, "spec": {"template": {"metadata": {"annotations": {"none": None}}, "spec": gone}}}
+    there = await api.ok("PATCH", f"{path}/web", change, media=STRATEGIC)
+    assert (there["spec"], there["metadata"]["generation"]) == (made["spec"], made["metadata"]["generation"])
+    change["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "one"}]
+    assert (await api.ok("PATCH", f"{path}/web", change, media=STRATEGIC))["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "one"}]
+    change["spec"]["template"]["spec"]["imagePullSecrets"] = [{"$patch": "delete", "name": "one"}]
+    assert (await api.ok("PATCH", f"{path}/web", change, media=STRATEGIC))["spec"] == made["spec"]
+
+
 async def test_strategic_merges_lists_by_key(api: Api, ns: str) -> None:
     """KS-43"""
     path = f"/apis/apps/v1/namespaces/{ns}/deployments"
