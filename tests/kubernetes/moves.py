@@ -134,7 +134,7 @@ class Mover:
 
     async def _guard(self, victim: Obj, node: str) -> PodRef:
         manifest, shape = manifest_of(victim, node, virtual=True)
-        outcome = await self.session.guard(manifest, shape.priority, LOG, node)
+        outcome = await self.session.guard(manifest, shape.priority, LOG, node, ref(victim))
         assert isinstance(outcome, Created), outcome
         return PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid)
 

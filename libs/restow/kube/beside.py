@@ -137,21 +137,22 @@ class Beside(Effects):
 
         return await self._bounded(attempt)
 
-    async def guard(self, manifest: Placeholder, priority: int, log: str, node: str) -> CreateOutcome:
+    async def guard(self, manifest: Placeholder, priority: int, log: str, node: str, pod: PodRef) -> CreateOutcome:
         """Occupies with a virtual one: it holds the node, also one that is full now, from its nomination on, which is what the eviction waits for.
 
-        Before that a gate is taken off it that it does not have. This changes nothing, but whoever may not do it could not let the successor go either,
-        which would wait for ever."""
+        Before that a gate is taken off `pod`, which is to be evicted, that it does not have. This changes nothing, but whoever may not do it to a pod like
+        that could not let its successor go either, which would wait for ever."""
         outcome = await self.occupy(manifest, priority, log)
         if not isinstance(outcome, Created):
             return outcome
+        allowed = await self.let_go(pod)
+        if isinstance(allowed, Refused | Failed):
+            return allowed
         guard = PodRef(manifest.metadata.namespace, manifest.metadata.name, outcome.uid)
-        there = await self.let_go(guard)
-        if isinstance(there, Done):
-            there = await self.patch_nominated_node(guard, node)
-        if isinstance(there, Gone):
+        nominated = await self.patch_nominated_node(guard, node)
+        if isinstance(nominated, Gone):
             return Failed(404, "Gone", f"{manifest.metadata.name} was deleted before it was nominated")
-        return outcome if isinstance(there, Done) else there
+        return outcome if isinstance(nominated, Done) else nominated
 
     async def _made_before(self, manifest: Placeholder) -> CreateOutcome:
         meta = manifest.metadata

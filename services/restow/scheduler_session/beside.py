@@ -34,7 +34,9 @@ class BesideEffects:
             return Done()
         if effect.reservation == GUARD:
             migration = state.migrations[MigrationId(effect.slot)]
-            made = self._kube.guard(manifest, state.shapes[migration.shape].priority, state.log, migration.move.source)
+            move = migration.move
+            pod = k.PodRef(move.namespace, move.name, move.pod)
+            made = self._kube.guard(manifest, state.shapes[migration.shape].priority, state.log, move.source, pod)
         else:
             made = self._kube.occupy(manifest, priority_of(state, (effect.reservation, effect.slot)), state.log)
         match await made:

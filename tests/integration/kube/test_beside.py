@@ -99,23 +99,33 @@ async def test_a_placeholder_goes_once_and_another_of_its_name_stays(api, beside
 
 async def test_a_virtual_placeholder_is_nominated(api, beside):
     manifest = placeholder(SHAPE, Hold(LOG, "s-1", "t", "default", virtual=True))
-    first = await beside.guard(manifest, 7, LOG, "t")
-    assert await beside.guard(manifest, 7, LOG, "t") == first
+    pod = await api.pod()
+    first = await beside.guard(manifest, 7, LOG, "t", pod)
+    assert await beside.guard(manifest, 7, LOG, "t", pod) == first
     got = await api.read_pod(PodRef(NAMESPACE, manifest.metadata.name, first.uid))
     assert got["status"]["nominatedNodeName"] == "t"
     assert "nodeName" not in got["spec"]
 
 
-@pytest.mark.parametrize("resource", ["pods", "pods/status"])
-async def test_who_may_not_let_a_successor_go_or_nominate_it_has_no_guard_that_is_nominated(api, beside, resource):
-    """Nobody is evicted then: RBAC lacks `patch pods`, or somebody's admission refuses it."""
-    manifest = placeholder(SHAPE, Hold(LOG, "guard/m-1", "s", "default", virtual=True))
-    api.faults.add("status", verb="patch", resource=resource, code=403)
-    outcome = await beside.guard(manifest, 7, LOG, "s")
-    assert (type(outcome), outcome.code) == (Refused, 403)
+@pytest.mark.parametrize(("resource", "name"), [("pods", "^web$"), ("pods/status", "^hold-")])
+async def test_who_may_not_let_a_successor_go_or_nominate_it_has_no_guard_that_is_nominated(api, beside, resource, name):
+    """Nobody is evicted then: RBAC lacks `patch pods`, or somebody's admission refuses it of pods like this one."""
+    manifest, pod = placeholder(SHAPE, Hold(LOG, "guard/m-1", "s", "default", virtual=True)), await api.pod()
+    rule = api.faults.add("status", verb="patch", resource=resource, name=name, code=403)
+    outcome = await beside.guard(manifest, 7, LOG, "s", pod)
+    assert (type(outcome), outcome.code, rule.hits) == (Refused, 403, 1)
     made = json.loads(await api.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{manifest.metadata.name}"))
     assert "nominatedNodeName" not in made["status"]
-    assert isinstance(await beside.guard(manifest, 7, LOG, "s"), Created)
+    assert isinstance(await beside.guard(manifest, 7, LOG, "s", pod), Created)
+
+
+async def test_the_proof_changes_nothing_of_the_pod_and_one_that_has_gone_needs_none(api, beside):
+    manifest, pod = placeholder(SHAPE, Hold(LOG, "guard/m-1", "s", "default", virtual=True)), await api.pod()
+    before = await api.read_pod(pod)
+    assert isinstance(await beside.guard(manifest, 7, LOG, "s", pod), Created)
+    assert await api.read_pod(pod) == before
+    await api.client.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {"gracePeriodSeconds": 0})
+    assert isinstance(await beside.guard(manifest, 7, LOG, "s", pod), Created)
 
 
 # -- the pod -----------------------------------------------------------------------------------------------------------
