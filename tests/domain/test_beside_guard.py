@@ -374,6 +374,63 @@ def test_a_target_that_is_lost_after_the_eviction_sends_the_successor_back(lost)
     assert Land("p2", "a") in session_owes(state)
 
 
+def two_in_line():
+    """Two successors have slots on b: p2 lands, and q2 waits for its turn. Their pods have gone from a and c."""
+    state = evicted(world(node("c", cpu=4_000)))
+    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=8_000), plan("z", move("z-1", "q", "c")))
+    advance(state)
+    create(state, "z-1")
+    session_answers(state)
+    opened(state)
+    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
+    session_answers(state)
+    advance(state)
+    then(state, guard(state, "g2", "z-1", "c"))
+    terminate(state, "q")
+    advance(state)
+    successor(state, "p2")
+    successor(state, "q2")
+    then(state, e.PodGone("p"), e.PodGone("q"))
+    return state
+
+
+def test_who_waits_for_its_turn_on_a_target_that_is_lost_turns_back_at_once():
+    """However many are before it: nobody lands there any more."""
+    state = two_in_line()
+    then(state, node("b", cpu=8_000, unschedulable=True))
+    assert session.decider.due(state, NOW) is not None
+    found = session_answers(state)
+    assert [(event.pod, event.reason) for event in found if isinstance(event, e.PodReleased)] == [("q2", "TargetLost")]
+    assert [effect for effect in session_owes(state) if isinstance(effect, LetGo)] == [], "it is its move's to say what becomes of it"
+    advance(state)
+    assert (state.migrations["z-1"].back > 0, state.migrations["z-1"].reason, state.migrations["x-1"].successor) == (True, "TargetLost", "p2")
+    create(state, "z-1")
+    session_answers(state)
+    session_answers(state)
+    assert Land("q2", "c") in session_owes(state)
+
+
+def test_the_hold_that_a_move_has_given_up_is_no_reservation_of_a_person():
+    """Nobody is gated for it by its labels, and nobody is let go because he gets nothing of it."""
+    state = two_in_line()
+    then(state, node("b", cpu=8_000, unschedulable=True))
+    found = session_answers(state)
+    advance(state)
+    create(state, "z-1")
+    found += session_answers(state)
+    assert [event for event in found if isinstance(event, e.OwnersGated | e.PodLetGo)] == []
+    assert [effect for effect in session_owes(state) if isinstance(effect, CreatePlaceholder)] == []
+
+
+def test_a_successor_that_comes_when_the_target_is_lost_is_not_let_go_before_its_move_has_said_what_becomes_of_it():
+    state = evicted(world())
+    then(state, node("b", cpu=4_000, unschedulable=True))
+    successor(state)
+    assert [effect for effect in session_owes(state) if isinstance(effect, LetGo)] == []
+    advance(state)
+    assert state.migrations["x-1"].back
+
+
 def test_a_successor_that_was_not_gated_and_is_bound_elsewhere_ends_the_move():
     state = evicted(world(node("c", cpu=4_000)))
     then(state, pod("p2", "s", owner=OWNER), changed("p2", node="c"), e.PodGone("p"), changed("p2", node="c", phase="Running", ready=True))

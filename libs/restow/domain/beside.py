@@ -49,6 +49,8 @@ PATIENCE = 10_000
 is off, however long the pod had to wait for its turn before (RULES G-14)."""
 GONE = verdicts.SLOT_GONE
 """Why a pod is not waited for any more that a slot was handed over to: its scheduler did not bind it there."""
+LOST = "TargetLost"
+"""Why one does not wait for its turn there any more."""
 REFUSED = verdicts.PLACEHOLDER_REFUSED
 """Why a slot is lost: the API will not make its placeholder."""
 
@@ -267,6 +269,20 @@ def astray(state: Maps, now: Millis) -> list[PodUid]:
     """Pods that a slot was handed over to, that their scheduler has not bound, and whose move is over: they are that scheduler's alone. Who got a slot of a
     Reservation is, when he has been free to be bound for a while."""
     return [uid for uid in state.to_land if uid not in state.successors and not (_has_slot(state, uid) and (state.pods[uid].fact.landing or now < goes_astray(state, uid)))]
+
+
+def in_vain(state: Maps, may_run: MayRun) -> list[PodUid]:
+    """Pods that wait for their turn on a node that takes nobody any more. They are gated still, so what was handed over to them is given back: their moves
+    may turn back, and owners of Reservations go their way."""
+    turns: dict[NodeName, PodUid] | None = None
+    found = []
+    for uid in state.to_land:
+        fact, node = state.pods[uid].fact, state.placed[uid].node
+        if fact.landing and not may_run(state, fact.shape, node):
+            turns = _turns(state) if turns is None else turns
+            if turns.get(node) != uid:
+                found.append(uid)
+    return found
 
 
 def goes_astray(state: Maps, pod: PodUid) -> Millis:

@@ -13,8 +13,8 @@ from restow.domain.state_maps import Maps
 
 FORSAKEN = 300_000
 """Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
-MayRun = Callable[[Maps, PodObserved, NodeName], bool]
-"""Whether a pod may run on a node by the node's own rules (`restow.domain.session.beside`)."""
+MayRun = Callable[[Maps, ShapeId, NodeName], bool]
+"""Whether a pod of this shape may run on a node by the node's own rules (`restow.domain.session.beside`)."""
 
 
 def expected(state: Maps, may_run: MayRun) -> set[PodUid]:
@@ -89,7 +89,11 @@ def is_others(state: Maps, pod: PodObserved) -> bool:
 
 
 def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:
-    return state.may_follow(pod, migration) and may_run(state, pod, migration.move.target)  # type: ignore[attr-defined]
+    """What becomes of a move whose target takes nobody any more is the move's to say: its successor is not let go before."""
+    if not state.may_follow(pod, migration):  # type: ignore[attr-defined]
+        return False
+    target = migration.move.target
+    return may_run(state, pod.shape, target) or not may_run(state, migration.shape, target)
 
 
 def _waiting(state: Maps) -> Iterator[MigrationId]:

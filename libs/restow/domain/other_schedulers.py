@@ -55,8 +55,7 @@ def held_for(state: Maps, record: Reservation) -> str:
     one = min(named)
     if len(named) > 1 or one not in beside or one in state.session_config.scheduler_names or (one == UNNAMED and spec.scheduler != UNNAMED):
         return ""
-    migration = state.migrations.get(record.fact.migration)
-    return "" if migration is not None and migration.reservation == record.fact.reservation else one
+    return "" if _is_moves(state, record) else one
 
 
 def other_scheduler(state: Maps, record: Reservation) -> str:
@@ -66,5 +65,10 @@ def other_scheduler(state: Maps, record: Reservation) -> str:
     named = schedulers(state, record)
     if not named or held_for(state, record) or any(name in state.session_config.scheduler_names for name in named):
         return ""
+    return "" if _is_moves(state, record) else named[0]
+
+
+def _is_moves(state: Maps, record: Reservation) -> bool:
+    """Whether it is the hold of a migration, or the one on its target that this has given up when it turned back."""
     migration = state.migrations.get(record.fact.migration)
-    return "" if migration is not None and migration.reservation == record.fact.reservation else named[0]
+    return migration is not None and record.fact.reservation in (migration.reservation, migration.spent)

@@ -1,8 +1,8 @@
 """What a session does for pods that another scheduler binds (`restow.domain.beside`): it hands held slots over to those that only our gate
 keeps from that scheduler, and nothing else."""
 
-from restow.contracts.events import PodLetGo, PodObserved
-from restow.contracts.ids import NodeName
+from restow.contracts.events import PodLetGo
+from restow.contracts.ids import NodeName, ShapeId
 from restow.domain.beside import is_kept_from
 from restow.domain.gated import may_get_slot
 from restow.domain.predicates import switches, why_not
@@ -29,7 +29,7 @@ def land(session: Session) -> None:
             session.events.append(PodLetGo(uid))
 
 
-def may_run(state: Maps, pod: PodObserved, node: NodeName) -> bool:
+def may_run(state: Maps, shape: ShapeId, node: NodeName) -> bool:
     """By the node's labels and taints; what becomes of a move whose target is gone is the move's to say."""
     known = state.nodes.get(node)
-    return known is None or not why_not(state.shapes[pod.shape], known, switches(state))  # type: ignore[arg-type]
+    return known is None or not why_not(state.shapes[shape], known, switches(state))  # type: ignore[arg-type]

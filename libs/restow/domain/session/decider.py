@@ -75,7 +75,7 @@ class SessionDecider:
         pace = kept(state, Pace)
         if reserved.gates(state, now):
             return c.Schedule(now, LIMIT, pace.turn)
-        if state.to_release or state.queue or state.whole or state.stranded() or beside.astray(state, now) or rejections(state) or _to_settle(state, now):
+        if state.to_release or state.queue or state.whole or state.stranded() or beside.astray(state, now) or beside.in_vain(state, may_run) or rejections(state) or _to_settle(state, now):
             return c.Schedule(now, LIMIT, pace.turn)
         waiting = state.slot_queue or state.gated or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         moved = pace.rested != state.capacity_epoch or pace.last(state) > now + PUT_BACK
@@ -173,7 +173,7 @@ class Pace:
 
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it frees capacity. Then the actions, in the order of the configuration."""
-    if released := [*reserved.gates(state, now), *releases(state, now, limit)]:
+    if released := [*reserved.gates(state, now), *releases(state, now, limit, may_run)]:
         kept(state, Pace).rested = -1
         return released
     epoch = state.capacity_epoch

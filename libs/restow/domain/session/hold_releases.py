@@ -10,13 +10,14 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain import beside
 from restow.domain.changes import Changes, Seen
 from restow.domain.evolve.session import UNAVAILABLE
+from restow.domain.gated import MayRun
 from restow.domain.memo import kept
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState
 from restow.domain.volumes import rejected
 
 
-def releases(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
+def releases(state: ClusterState, now: Millis, limit: int, may_run: MayRun) -> list[e.Event]:
     """A decision of its own: how much capacity it makes is for the fold to say (nominations come first)."""
     events: list[e.Event] = [
         e.HoldReleased(uid, slot, reason) for (uid, slot), reason in nsmallest(limit, state.to_release.items())
@@ -26,6 +27,7 @@ def releases(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
     events += [e.HoldReady(*key) for key in sorted(state.whole.keys() - set(lost_for_good)) if key not in state.to_release]
     lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
     lost |= dict.fromkeys(beside.astray(state, now), beside.GONE)
+    lost |= dict.fromkeys(beside.in_vain(state, may_run), beside.LOST)
     events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order_of)]
     return events
 
