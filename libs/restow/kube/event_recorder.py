@@ -147,8 +147,9 @@ class Recorder:
 
 
 def name_of(notice: Notice) -> str:
+    """Of a long name the beginning, as far as a name may end there."""
     digest = hashlib.sha256(msgspec.json.encode(notice)).hexdigest()[:16]
-    return f"{notice.regarding.name[:200]}.{digest}"
+    return f"{notice.regarding.name[:200].rstrip('.-')}.{digest}"
 
 
 def _short(note: str) -> str:

@@ -75,3 +75,14 @@ async def test_a_long_note_is_cut(api, recorder):
     recorder.record(Notice(WEB, "R", "A", "ä" * 2000))
     await recorder.flushed()
     assert len((await events(api))[0]["note"].encode()) <= 1024
+
+
+@pytest.mark.parametrize("end", [".b", "-b", "-.-b"])
+async def test_a_name_of_any_length_has_events(api, recorder, end):
+    """What is cut in its middle may end where no name of an event may go on."""
+    long = "a" * (200 - len(end) + 1) + end + "c" * 20
+    assert recorder.record(Notice(Regarding("v1", "Pod", "default", long, "u"), "Scheduled", "Binding", "note"))
+    await recorder.flushed()
+    (event,) = await events(api)
+    assert event["regarding"]["name"] == long
+    assert recorder.dropped == 0
