@@ -22,7 +22,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, Reservat
 from restow.domain import nomination_checks as checks
 from restow.domain import thefts, verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
-from restow.domain.gated import MayRun, expected, is_others
+from restow.domain.gated import MayRun, expected, forsaken_at
 from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
@@ -328,7 +328,7 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callabl
     if state.gated:
         wanted = expected(state, may_run)
         for pod in state.gated:
-            if pod not in wanted and not owns(pod) and _may_let_go(state, pod):
+            if pod not in wanted and not owns(pod) and state.pods[pod].fact.landing:
                 yield LetGo(pod)
 
 
@@ -343,12 +343,13 @@ def owed(
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
         case LetGo(pod=pod):
-            return pod in state.gated and _may_let_go(state, pod) and pod not in expected(state, may_run) and not owns(pod)
+            return pod in state.gated and state.pods[pod].fact.landing and pod not in expected(state, may_run) and not owns(pod)
 
 
-def _may_let_go(state: Maps, pod: PodUid) -> bool:
-    fact = state.pods[pod].fact
-    return fact.landing and not is_others(state, fact)
+def let_go_at(state: Maps, pod: PodUid) -> Millis:
+    """When a gated pod for which nothing is held may be let go: another installation's only when its entry has been over for a while. On an idle cluster no
+    event says that it is so late, so that it is owed before, and waits for the clock."""
+    return forsaken_at(state, state.pods[pod].fact)
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:

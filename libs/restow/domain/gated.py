@@ -83,9 +83,15 @@ def may_get_slot(state: Maps, pod: PodObserved) -> bool:
 def is_others(state: Maps, pod: PodObserved) -> bool:
     """Whether another installation on this cluster has it gated, and may still want it. It will not when its entry has been over for a while: either
     it is away, or its log is lost."""
+    return state.time < forsaken_at(state, pod)
+
+
+def forsaken_at(state: Maps, pod: PodObserved) -> Millis:
+    """From when on nobody else wants it; 0 where nobody else has it gated."""
     if pod.annotations.get(GATE, "").partition(" ")[0] in ("", state.log):
-        return False
-    return bool((said := gated_by(pod))[0]) and state.time < said[1] + FORSAKEN
+        return Millis(0)
+    log, until = gated_by(pod)
+    return Millis(until + FORSAKEN if log else 0)
 
 
 def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:

@@ -3,7 +3,7 @@
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
-from restow.domain.beside import GUARD, keeps_slot, placeholder_of, steps_aside_at
+from restow.domain.beside import GUARD, keeps_slot, let_go_at, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
 from restow.domain.reservation.beside import labels_of
 from restow.domain.state import ClusterState
@@ -18,6 +18,8 @@ from restow.runtime.service import Context
 LOOK = 0.25
 """Seconds until it is asked again whether a guard is to step aside: mostly its pod's successor is bound by then."""
 
+LONGEST = 60.0
+"""Seconds between two looks at the clock for a pod that another installation has gated."""
 LACKING = " (is deploy/beside applied?)"
 
 
@@ -82,6 +84,8 @@ class BesideEffects:
         return Done() if effect.until else Report(c.ReportOwners(self._context.clock.now(), effect.reservation))
 
     async def let_go(self, effect: LetGo, state: ClusterState) -> Answer:
+        if (early := let_go_at(state, effect.pod) - self._context.clock.now()) > 0:
+            return Wait(min(early / 1000, LONGEST))
         outcome = await self._kube.let_go(_ref(state.pods[effect.pod].fact))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 

@@ -6,16 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 from domain import test_beside_reservations as reserved
-from domain.build import NOW, run, then
+from domain.build import NOW, pod, run, then
 from domain.saga import OWNER, advance, decider, evicts, step
 from domain.test_beside import evicted, holding, opened, stands, world
 
 from restow import machine
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, ListOwners, OpenLanding
+from restow.domain import beside, gated, session
+from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, LetGo, ListOwners, OpenLanding
 from restow.domain.records import Step
 from restow.kube import effects as k
 from restow.kube.beside import Beside, Gated, NotGated
@@ -167,3 +169,24 @@ async def test_owners_of_a_reservation_are_gated_only_where_the_gate_could_be_ta
     assert (asked, entries, isinstance(answer, Retry)) == (["h"], [NOW + 1] * listed, not listed)
     await effects.list_owners(ListOwners("r", 0), state)
     assert (asked, entries[-1]) == (["h"], 0), "taking it off asks nobody"
+
+
+async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_cluster_where_nothing_happens(monkeypatch):
+    state, let_go = world(), []
+    facts = {"owner": OWNER, "gated": True, "landing": True, "annotations": {beside.GATE: f"another {rfc3339(NOW + 1_000)}"}}
+    then(state, pod("q", "s", **facts))
+
+    async def lets_go(_, ref):
+        let_go.append(ref.name)
+        return k.Done()
+
+    monkeypatch.setattr(Beside, "let_go", lets_go)
+    now = NOW
+    effects = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: now)))
+    waited = 0
+    while isinstance(answer := await effects.let_go(LetGo("q"), state), Wait):
+        assert session.decider.owed(state, LetGo("q"))
+        now += int(answer.after * 1_000)
+        waited += 1
+    assert (let_go, now, state.time) == (["q"], NOW + 1_000 + gated.FORSAKEN, NOW)
+    assert waited <= 7
