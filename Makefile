@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights saga proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from deploy
 
 saga: $(VENV)/.runtime  ## Write docs/saga.md from the table in libs/restow/domain/migration/saga.py
 	@$(BIN)/python -c 'from restow.domain.migration.saga import page; print(page(), end="")' > docs/saga.md
+
+planning: $(VENV)/.dev  ## Draw the pictures of docs/planning.md from plans of today
+	@PYTHONPATH=tests $(BIN)/python -m docs.planning_pictures
 
 proto: $(VENV)/.runtime  ## Regenerate the published contract in proto/
 	@$(BIN)/python -m restow.contracts.publish proto

@@ -20,6 +20,7 @@ from restow.cli.demo import beside, check, generate, trace
 from restow.cli.demo.beside import Beside
 from restow.cli.demo.chaos import Chaos
 from restow.cli.demo.feed import AHEAD, KEEP_UP, Api, ApiFailed, Feed, create_nodes
+from restow.cli.demo.meter import Meter
 from restow.cli.demo.observer import Observer
 from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
@@ -34,6 +35,7 @@ from restow.domain.records import FINAL, Step
 LOG_NAME = "demo-log.jsonl.zst"
 
 ANY_SEED = -1
+PLANNERS = ("greedy", "optimizing")
 PLAN_TIMEOUT = 60.0
 """Seconds until a plan must be there."""
 
@@ -52,11 +54,14 @@ CHAOS_FILL = 8
 @click.option("--pods", default=trace.PODS, show_default=True, help="Pod list inside the trace's folder.")
 @click.option("--nodes", default=120, show_default=True, type=click.IntRange(4, 5000), help="Nodes of the generated cluster.")
 @click.option("--seed", default=42, show_default=True, help="Seed of the generated cluster.")
-@click.option("--fill", default=85, show_default=True, type=click.IntRange(1, 130), help="Percent of all GPUs that pods request before some of them finish.")
-@click.option("--drain", default=50, show_default=True, type=click.IntRange(0, 130), help="Percent of all GPUs still requested when defragmentation begins.")
+@click.option("--fill", type=click.IntRange(1, 130), help="Percent of all GPUs that pods request before some of them finish.  [default: 95; with planner greedy 85]")
+@click.option("--drain", type=click.IntRange(0, 130), help="Percent of all GPUs still requested when defragmentation begins.  [default: 90; with planner greedy 50]")
+@click.option("--planner", type=click.Choice(PLANNERS), help="Who makes the plans.  [default: optimizing; with --chaos or --beside greedy, which moves more]")
+@click.option("--moves", type=click.IntRange(0, 100), help="Percent of the pods that may move; 0 for no limit.  [default: 3, in one plan; with planner greedy no limit]")
+@click.option("--compare", is_flag=True, help="Also show what the greedy planner would have done with as many moves.")
 @click.option("--low", default=45, show_default=True, help="lowThresholds: nodes below this GPU utilisation are emptied.")
 @click.option("--defragment", default=45, show_default=True, help="defragmentThresholds: nodes above it receive pods.")
-@click.option("--protection", default=99, show_default=True, help="protectionThresholds: nodes stay below it.")
+@click.option("--protection", type=click.IntRange(1, 100), help="protectionThresholds: nodes stay below it.  [default: 100, which protects none; with planner greedy 99]")
 @click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Maximum number of plans.")
 @click.option("--beside", "scheduler", type=click.Choice(beside.SCHEDULERS), help="The pods belong to this scheduler, and Restow moves them beside it (docs/beside.md).")
 @click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Keep killing random services with SIGKILL while the demo runs; every promise must still hold.")
@@ -75,6 +80,7 @@ def demo(**options) -> None:
 
     Exit code 1 if a promise is broken: a pod lost, a hold leaked, a node over-committed, a decision that differs.
     """
+    _settled(options)
     console = console_for(stderr=options["output"] == "json")
     chaos = _chaos(options)
     try:
@@ -104,6 +110,29 @@ def demo(**options) -> None:
     else:
         show(console, outcome)
     sys.exit(1 if outcome.broken else 0)
+
+
+def _settled(options: dict) -> None:
+    """Give what was not said its value, in place."""
+    if options["planner"] is None:
+        options["planner"] = "greedy" if options["scheduler"] or options["chaos"] is not None or options["chaos_broker"] else "optimizing"
+    optimizing = options["planner"] == "optimizing"
+    if options["fill"] is None:
+        options["fill"] = 95 if optimizing else 85
+    if options["drain"] is None:
+        options["drain"] = 90 if optimizing else 50
+    if options["protection"] is None:
+        options["protection"] = 100 if optimizing else 99
+    if options["moves"] is None:
+        options["moves"] = 3 if optimizing else 0
+    if options["moves"]:
+        options["rounds"] = 1
+
+
+def _most(scenario: Scenario, options: dict) -> int:
+    """Pods that may move: a share of those that will be there."""
+    left = sum(1 if step.arrive else -1 for step in steps(scenario, options["fill"], options["drain"]))
+    return max(left * options["moves"] // 100, 1) if options["moves"] else 0
 
 
 def _chaos(options: dict) -> Chaos | None:
@@ -153,12 +182,13 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
     title = f"Restow demo beside {scheduler}" if scheduler else "Restow demo"
     console.print(f"[bold]{title}[/]: {scenario.name}, {len(scenario.nodes)} nodes, {gpus} GPUs, {len(scenario.workloads)} workloads")
     phases = Phases(console)
-    outcome = Outcome(scenario.name, len(scenario.nodes), seconds=phases.seconds, beside=Beside(scheduler) if scheduler else None)
+    outcome = Outcome(scenario.name, len(scenario.nodes), options["planner"], seconds=phases.seconds, beside=Beside(scheduler) if scheduler else None)
     folder = options["data"] / "demo"
     waves = 50 if chaos is None else 1 + len(scenario.nodes) // CHAOS_PER_MIGRATION
     policy = configs.policy(
         resource=scenario.resource,
-        low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves
+        low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves,
+        objective=scenario.objective if options["planner"] == "optimizing" else "", most=_most(scenario, options),
     )
     policy += f"  beside: [{scheduler}]\n" if scheduler else ""
     speed = 1.0 if chaos is None else CHAOS_KUBELET
@@ -224,6 +254,10 @@ async def _play(
     outcome.arrived, outcome.finished = feed.arrived, feed.finished
     before = await check.look(api)
     outcome.before, outcome.waited = observer.packing(), observer.waiting()
+    meter = Meter(observer.state)
+    outcome.worth_before, outcome.whole_before = meter.worth(), meter.gpus_in_free_nodes()
+    if options["compare"]:
+        outcome.greedy = meter.greedy(options, _most(scenario, options))
 
     def defragmenting() -> str:
         counts = observer.migrations()
@@ -248,6 +282,8 @@ async def _play(
     outcome.landed = counts[Step.LANDED]
     outcome.rolled_back = counts[Step.FAILED] + counts[Step.NOT_RECREATED]
     outcome.after = observer.packing()
+    outcome.worth_after, outcome.whole_after = meter.worth(), meter.gpus_in_free_nodes()
+    outcome.unit, outcome.hours, outcome.cost = meter.unit, meter.hours, meter.cost()
     after = await check.look(api)
     outcome.running, outcome.waiting = len(after.running), observer.waiting()
     outcome.moved = check.moved(before, after)

@@ -16,10 +16,12 @@ from restow.domain.node_table import WHOLE
 
 @dataclass(slots=True)
 class Outcome:
-    """`seconds` per phase; `broken` are promises that were not kept, in words."""
+    """`seconds` per phase; `broken` are promises that were not kept, in words. `whole_before` and
+    `whole_after` are GPUs of free nodes; worth and `cost` are in thousandths of `unit`, for `hours`; `greedy` is what that planner would have reached."""
 
     scenario: str
     nodes: int
+    planner: str = "greedy"
     arrived: int = 0
     finished: int = 0
     running: int = 0
@@ -27,6 +29,14 @@ class Outcome:
     waiting: int = 0
     before: Packing | None = None
     after: Packing | None = None
+    greedy: Packing | None = None
+    worth_before: int = 0
+    worth_after: int = 0
+    whole_before: int = 0
+    whole_after: int = 0
+    unit: str = ""
+    hours: int = 0
+    cost: int = 0
     rounds: int = 0
     planned: int = 0
     landed: int = 0
@@ -60,12 +70,14 @@ class Outcome:
             self.broken.append("no migration landed: the cluster was not fragmented, or nothing could move")
         if self.beside is not None and self.beside.left:
             self.broken.append(f"{len(self.beside.left)} things left behind: {', '.join(self.beside.left[:5])}")
-        if self.before and self.after and self.after.free_nodes < self.before.free_nodes:
+        if self.before and self.after and self.planner == "greedy" and self.after.free_nodes < self.before.free_nodes:
             self.broken.append("fewer free nodes after defragmentation than before")
+        if self.planner == "optimizing" and self.worth_after < self.worth_before:
+            self.broken.append("what is free is worth less after defragmentation than before")
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
-        for key in ("before", "after"):
+        for key in ("before", "after", "greedy"):
             packing = getattr(self, key)
             values[key] = None if packing is None else msgspec.to_builtins(packing)
         if self.beside is None:
@@ -83,25 +95,31 @@ SIZES = 3
 """Sizes of pods that are told, the largest ones."""
 
 
-def _size_rows(table: Table, before: Packing, after: Packing) -> None:
-    """What can be run besides: what people defragment for."""
+def _rows(outcome: Outcome, before: Packing, after: Packing) -> list[tuple[str, str, str, str, str]]:
+    """Of each line its name, before, after, the change, and what the greedy planner would have reached; first what people defragment for."""
+    other = outcome.greedy
+    rows: list[tuple[str, str, str, str, str]] = []
+
+    def count(name: str, was: int, will: int, by_greedy: int | None = None) -> None:
+        rows.append((name, str(was), str(will), f"{will - was:+d}", "" if by_greedy is None else str(by_greedy)))
+
     found = {(one.devices, one.milli): one.pods for one in after.fits}
+    by_greedy = {(one.devices, one.milli): one.pods for one in other.fits} if other is not None else {}
     for one in [one for one in before.fits if one.milli == WHOLE][:SIZES]:
-        will = found.get((one.devices, one.milli), 0)
-        table.add_row(f"{one.devices}-GPU pods that fit beside what runs", str(one.pods), str(will), f"{will - one.pods:+d}")
-
-
-def _gpu_rows(table: Table, before: Packing, after: Packing) -> None:
-    table.add_row(
-        "whole free GPUs", str(before.free_devices), str(after.free_devices), f"{after.free_devices - before.free_devices:+d}"
-    )
-    table.add_row(
-        "fragmentation: idle GPU share of no use to typical pods",
-        _percent(before.fragmented, before.total),
-        _percent(after.fragmented, after.total),
-        f"{(after.fragmented - before.fragmented) * 100 / before.total:+.1f} pp",
-    )
-    table.add_row("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "")
+        size = one.devices, one.milli
+        count(f"{one.devices}-GPU pods that fit beside what runs", one.pods, found.get(size, 0), by_greedy.get(size))
+    if before.total:
+        count("whole free GPUs", before.free_devices, after.free_devices, other.free_devices if other is not None else None)
+        count("GPUs in free nodes", outcome.whole_before, outcome.whole_after)
+    count("free nodes", before.free_nodes, after.free_nodes, other.free_nodes if other is not None else None)
+    count("pods waiting for capacity", outcome.waited, outcome.waiting)
+    count(f"worth of what is free, {outcome.unit} in {outcome.hours} h", outcome.worth_before // 1000, outcome.worth_after // 1000)
+    if before.total:
+        name, change = "fragmentation: idle GPU share of no use to typical pods", (after.fragmented - before.fragmented) * 100 / before.total
+        greedy = _percent(other.fragmented, other.total) if other is not None else ""
+        rows.append((name, _percent(before.fragmented, before.total), _percent(after.fragmented, after.total), f"{change:+.1f} pp", greedy))
+        rows.append(("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "", ""))
+    return rows
 
 
 def show(console: Console, outcome: Outcome) -> None:
@@ -109,15 +127,11 @@ def show(console: Console, outcome: Outcome) -> None:
     console.print()
     if before is not None and after is not None:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("", "before", "after", "change"):
+        titles = ("", "before", "after", "change", "greedy")[: 5 if outcome.greedy is not None else 4]
+        for name in titles:
             table.add_column(name, justify="left" if not name else "right")
-        _size_rows(table, before, after)
-        table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
-        table.add_row(
-            "pods waiting for capacity", str(outcome.waited), str(outcome.waiting), f"{outcome.waiting - outcome.waited:+d}"
-        )
-        if before.total:
-            _gpu_rows(table, before, after)
+        for row in _rows(outcome, before, after):
+            table.add_row(*row[: len(titles)])
         console.print(table)
         console.print()
     good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"
@@ -125,7 +139,10 @@ def show(console: Console, outcome: Outcome) -> None:
     facts.add_column(justify="left")
     facts.add_column(justify="right")
     facts.add_column()
-    facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
+    pods = outcome.running + outcome.waiting
+    share = f"{outcome.landed * 100 / pods:.1f} % of the pods, " if pods else ""
+    facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{share}{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
+    facts.add_row(f"cost of the moves, {outcome.unit}", str(outcome.cost // 1000), f"won {(outcome.worth_after - outcome.worth_before) / outcome.cost:.1f} times as much" if outcome.cost else "")
     if (beside := outcome.beside) is not None:
         facts.add_row("held by a placeholder", f"{beside.held} of {outcome.planned}", f"{beside.stolen} stolen, {beside.guards} old nodes guarded")
         facts.add_row("landed elsewhere", str(beside.elsewhere))

@@ -58,6 +58,11 @@ class Scenario:
         """Of that resource, in thousandths."""
         return self.gpu_milli or sum(node.cpu for node in self.nodes)
 
+    @property
+    def objective(self) -> str:
+        """What the optimizing planner gains here: whole GPUs where pods share some, otherwise free nodes."""
+        return "devices" if any(0 < w.milli < 1000 for w in self.workloads) else "nodes"
+
     def asked(self, workload: Workload) -> int:
         """What a workload asks of it, in thousandths."""
         return workload.gpu_milli if self.gpu_milli else workload.cpu

@@ -51,10 +51,10 @@ profiles:
           defragmentThresholds: {{{resource}: {defragment}}}
           protectionThresholds: {{{resource}: {protection}}}
           coolDownTime: {cooldown}
-    plugins:
+{planner}    plugins:
       balance:
         enabled: [Defragmentation]
-restow:
+{limit}restow:
   interval: {interval}
   concurrent: {concurrent}
   # Nobody's service runs here: plans are carried out as fast as they can be. The defaults are one pod in ten of a workload, and 60 a minute.
@@ -72,8 +72,11 @@ def policy(
     cooldown: int = 0,
     interval: str = "0s",
     concurrent: int = 50,
+    objective: str = "",
+    most: int = 0,
 ) -> str:
-    """`interval` 0s: only when asked (API, CLI) or by cron."""
+    """`interval` 0s: only when asked (API, CLI) or by cron. With an `objective` the optimizing planner makes the plans; `most`: pods that one moves at most, 0 for no
+    limit."""
     return POLICY.format(
         resource=resource,
         low=low,
@@ -82,6 +85,8 @@ def policy(
         cooldown=cooldown,
         interval=interval,
         concurrent=concurrent,
+        planner=f"          planner: optimizing\n          objective: {objective}\n" if objective else "",
+        limit=f"maxNoOfPodsToEvictTotal: {most}\n" if most else "",
     )
 
 
