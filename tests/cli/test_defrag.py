@@ -13,6 +13,8 @@ import pytest
 from cli.conftest import RESTOW, export
 from replay.handmade import fragmented
 
+from restow.domain.config import DefragmentationArgs
+
 TOKEN = "the-token-of-the-tests"
 
 
@@ -191,6 +193,23 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(restow, desc
     output = " ".join(restow("defrag", "--dry-run", "--descheduler", descheduler.url).output.split())
     assert "nothing is worth its cost: moving" in output
     assert sentence in output
+
+
+@pytest.mark.parametrize(("said", "sentence"), [
+    (
+        {"kind": "LP", "objective": "devices", "gained": 206_000_000, "cost": 70_000_000, "net": 170_400_000, "most": 240_000_000, "gap": 141},
+        "BOUND gained 206 of at most 240 whole free GPUs for what these moves cost (LP bound): gap 14.1 %; beyond the cost 136 of at most 170",
+    ),
+    (
+        {"kind": "volume", "objective": "nodes", "gained": 0, "cost": 0, "net": 400_000, "most": 0, "gap": 0},
+        "BOUND no free node can be gained by any plan that costs no more (volume bound)",
+    ),
+])  # fmt: skip
+def test_how_far_a_plan_may_be_from_the_best_is_said_with_its_bound(restow, descheduler, said, sentence):
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, bound=said))
+    shown = restow("defrag", "--dry-run", "--descheduler", descheduler.url)
+    assert sentence in " ".join(shown.output.split())
+    assert json.loads(restow("defrag", "--dry-run", "-o", "json", "--descheduler", descheduler.url).output)["bound"] == said
 
 
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
@@ -436,6 +455,14 @@ def test_offline_a_dry_run_has_groups_too(as_json, tmp_path):
     found = as_json("defrag", "--dry-run", "--log", export(tmp_path / "m.jsonl", fragmented()))
     (group,) = found["groups"]
     assert (group["leaves"], group["arrives"], group["after"]["free_nodes"]) == (1, 1, 1)
+    assert found["bound"] is None  # of the greedy planner
+
+
+def test_offline_the_optimizing_planners_plan_has_its_bound(restow, as_json, tmp_path):
+    log = export(tmp_path / "m.jsonl", fragmented(DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu")))
+    bound = as_json("defrag", "--dry-run", "--log", log)["bound"]
+    assert (bound["kind"], bound["gained"], bound["most"], bound["gap"]) == ("LP", 2_000_000, 2_000_000, 0)
+    assert "gained 2 of at most 2 free nodes for what these moves cost (LP bound): gap 0.0 %" in " ".join(restow("defrag", "--dry-run", "--log", log).output.split())
 
 
 def test_plans_are_listed_with_what_became_of_them(restow, as_json, moved):

@@ -180,10 +180,10 @@ def migration(lands=True):
     return log
 
 
-def fragmented():
+def fragmented(args=None):
     """Nodes of four cores: a and c run one pod, b two; c's has no controller. A policy moves a's to b."""
     log = Handmade()
-    args = DefragmentationArgs(
+    args = args or DefragmentationArgs(
         resourceType="cpu", protectionThresholds={"cpu": 95}, defragmentThresholds={"cpu": 40}, lowThresholds={"cpu": 30}
     )
     text = text_of(MigrationConfig(defragmentation=args))

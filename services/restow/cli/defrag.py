@@ -133,6 +133,7 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
     from restow.contracts.ids import Millis, PlanId
     from restow.domain.decider import Rejected, decide
     from restow.domain.deciders import DECIDERS
+    from restow.domain.migration.bounds import bound_of
     from restow.domain.migration.warnings import warnings
     from restow.domain.planview import node_groups
     from restow.replay.state_at import state_at
@@ -148,10 +149,10 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
             raise Failure(f"{source.name}: {error}", UNUSABLE) from None
         moves = [move for event in events for move in getattr(event, "moves", ())]
         groups = node_groups(state, moves, group_by)
-        told = warnings(state)
+        told, bound = warnings(state), bound_of(state, command, events)
     return {
         "dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(events),
-        "groups": msgspec.to_builtins(groups), "warnings": told,
+        "groups": msgspec.to_builtins(groups), "bound": msgspec.to_builtins(bound), "warnings": told,
     }  # fmt: skip
 
 

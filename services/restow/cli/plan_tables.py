@@ -73,6 +73,10 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
         plan_worth.show(planned, dry)
         if planned.worth.missed is not None:
             said(plan_worth.missed(planned.worth.missed, planned.worth.unit))
+    if (bound := answer.get("bound")) is not None:
+        from restow.cli import plan_worth
+
+        said(plan_worth.bounded(bound))
     if planned.kept:
         from restow.domain.verdicts import sentence
 

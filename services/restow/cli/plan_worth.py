@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.output import heading, table
+from restow.cli.output import heading, number, table
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
@@ -50,6 +51,20 @@ def missed(one: Missed, unit: str) -> str:
         need = ""
     with_ = f"minimumGain {one.least} would do" if one.least > 0 else "the cost is larger than the gain" if one.objective == "value" else "no minimumGain would do"
     return f"nothing is worth its cost: moving {pods}, would gain {gain} and cost {amount(one.cost)} {unit}; " + (f"{need}; " if need else "") + with_
+
+
+def bounded(bound: Mapping[str, Any]) -> str:
+    """`BOUND  gained 206 of at most 240 whole free GPUs for what these moves cost (LP bound): gap 14.2 %; beyond the cost 136 of at most 170`."""
+    gained, most = (bound[key] // 1_000_000 for key in ("gained", "most"))
+    what = PIECES[bound["objective"]]
+    if not most:
+        return f"{heading('BOUND')}  no {what} can be gained by any plan that costs no more ({bound['kind']} bound)"
+    plural = what.replace("slot", "slots") if what.startswith("slot") else f"{what}s"
+    net, best = amount((bound["gained"] - bound["cost"]) // 1000), amount(-(-bound["net"] // 1000))
+    return (
+        f"{heading('BOUND')}  gained {number(gained)} of at most {number(most)} {what if most == 1 else plural} for what these moves cost "
+        f"({bound['kind']} bound): gap {bound['gap'] / 10:.1f} %; beyond the cost {net} of at most {best}"
+    )
 
 
 def amount(thousandths: int, sign: bool = False) -> str:

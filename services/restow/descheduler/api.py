@@ -19,6 +19,7 @@ from restow.descheduler.http_requests import Refused
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, search, turns_of, wants_samples
+from restow.domain.migration.bounds import bound_of
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
 from restow.domain.records import Step
@@ -166,8 +167,9 @@ class _Api:
         if dry:
             if not isinstance(command, c.MovePod | c.MoveGang) and search.takes_long(context.state, command):
                 command = search.bounded(context.state, command)
-            read, events, groups = await self._forget(command, group_by)
-            return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups, "warnings": warnings(context.state)})
+            read, events, groups, bound = await self._forget(command, group_by)
+            told = {"groups": groups, "bound": bound, "warnings": warnings(context.state)}
+            return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events} | told)
         if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):
             return answer({"error": refusal.reason}, refusal.status)
         trigger = "moved over HTTP" if isinstance(command, c.MovePod | c.MoveGang) else command.trigger
@@ -184,8 +186,8 @@ class _Api:
         outcome: Outcome = await context.commander.submit(command, cause=cause)
         return outcome
 
-    async def _forget(self, command: c.Command, group_by: str) -> tuple[int, Sequence[Any], Any]:
-        """Decided on the present state, by any process, and forgotten. (read, events, groups)."""
+    async def _forget(self, command: c.Command, group_by: str) -> tuple[int, Sequence[Any], Any, Any]:
+        """Decided on the present state, by any process, and forgotten. (read, events, groups, bound)."""
         state, decider = self._context.state, self._context.service.decider
         if self._asked >= DRY_RUNS:
             raise Refused(f"{DRY_RUNS} dry runs are under way already; ask again later", 503)
@@ -193,7 +195,8 @@ class _Api:
         def decide() -> bytes:
             decisions = decide_all(state, decider, [command], cause="dry run")
             groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions else []
-            return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups))
+            bound = bound_of(state, command, decisions[0].events) if decisions else None
+            return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups, bound))
 
         self._asked += 1
         try:
@@ -202,8 +205,8 @@ class _Api:
                 found = await _apart(decide, search.takes_long(state, command))
         finally:
             self._asked -= 1
-        decisions, groups = msgspec.json.decode(found, type=tuple[msgspec.Raw, msgspec.Raw])
-        return read, [event for decision in decode(bytes(decisions)) for event in decision.events], groups
+        decisions, groups, bound = msgspec.json.decode(found, type=tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw])
+        return read, [event for decision in decode(bytes(decisions)) for event in decision.events], groups, bound
 
     async def _groups(self, events: Sequence[e.Event], group_by: str) -> msgspec.Raw:
         """Of a plan that is in the log and carried out already: that they cannot be told must not make its answer a refusal."""

@@ -16,6 +16,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation import PLANNED, Candidate
+from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.descheduling.framework import Eviction, Turn
 from restow.domain.descheduling.interpreter import TOTAL, Run
@@ -45,13 +46,18 @@ def whole_policy(state: ClusterState) -> bool:
 
 def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "", steps: int = 0) -> Planned:
     """A plan of Defragmentation alone, within the policy and `steps` (0: as configured). Raises ArgsError."""
-    config, policy = state.migration_config, policy_of(state)
-    args = within(config, steps)
-    assert args is not None, "whoever asks has looked"
-    scope, bound = _alone(state, policy, now)
+    _, args, _, _, most, scope, _ = task_of(state, now, plan, steps)
     if demand:
-        return defragmentation.plan_demand(state, args, now, plan, demand, bound, scope)
-    return defragmentation.plan(state, args, now, plan, bound, scope)
+        return defragmentation.plan_demand(state, args, now, plan, demand, most, scope)
+    return defragmentation.plan(state, args, now, plan, most, scope)
+
+
+def task_of(state: ClusterState, now: Millis, plan: PlanId, steps: int = 0) -> Task:
+    """What the planner is asked for such a plan."""
+    args = within(state.migration_config, steps)
+    assert args is not None, "whoever asks has looked"
+    scope, most = _alone(state, policy_of(state), now)
+    return Task(state, args, now, plan, most, scope)
 
 
 def explain_alone(state: ClusterState, now: Millis) -> tuple[Candidate, ...]:

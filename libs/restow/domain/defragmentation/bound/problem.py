@@ -57,7 +57,7 @@ class Problem(NamedTuple):
     """Arrays over classes (K), groups of bins (G), bins (B) and at most L pods at home in one; R resources beside the one that is packed.
 
     `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `admits` `(G, K) bool`. Of bins: `group`, `many`, `capacity`, `empty` `(B,)`,
-    `room` `(B, R)`, the longest lists first; of who is at home `kind` (class, -1 for nobody), `takes` and `cost` `(B, L)`. `slot`: the size of one of the objective
+    `offers` `(B, R)`, the longest lists first; of who is at home `kind` (class, -1 for nobody), `takes` and `cost` `(B, L)`. `slot`: the size of one of the objective
     beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now. `parts` `(K,)`: of how many a pod consists."""
 
     size: np.ndarray
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
     group: np.ndarray
     many: np.ndarray
     capacity: np.ndarray
-    room: np.ndarray
+    offers: np.ndarray
     empty: np.ndarray
     kind: np.ndarray
     takes: np.ndarray
@@ -181,11 +181,11 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
             count[k] += 1
             stay.append((k, item.size // unit, item.cost))
         stay.sort()
-        room = tuple(max(a, 0) * REST // most for a, most in zip(raw.rest, largest, strict=True))
+        offers = tuple(max(a, 0) * REST // most for a, most in zip(raw.rest, largest, strict=True))
         # Who is there may stay, however little there is.
-        room = tuple(max(a, sum(int(rest[k, r]) for k, _, _ in stay)) for r, a in enumerate(room))
+        offers = tuple(max(a, sum(int(rest[k, r]) for k, _, _ in stay)) for r, a in enumerate(offers))
         capacity = max(raw.capacity // unit, sum(takes for _, takes, _ in stay), 0)
-        bins[int(group_of[raw.row]), capacity, room, tuple(stay), raw.empty] += 1
+        bins[int(group_of[raw.row]), capacity, offers, tuple(stay), raw.empty] += 1
     order = sorted(bins, key=lambda one: (-len(one[3]), one))
     longest = max((len(one[3]) for one in order), default=0)
     home = np.full((len(order), longest, 3), -1, np.int64)

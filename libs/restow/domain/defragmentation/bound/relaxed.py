@@ -44,7 +44,7 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     to_stay = np.where(there, pays[of.group[:, None], of.kind] + leaving, 0) if len(of.size) else of.cost
     packed, stays, left = _with_home(of, table, to_stay, width)
     all_leave = leaving.sum(axis=1)
-    held = packed + ((prices.rest[of.group] * of.room) // REST).sum(axis=1) - all_leave
+    held = packed + ((prices.rest[of.group] * of.offers) // REST).sum(axis=1) - all_leave
     alone = np.where(of.empty > 0, of.empty - all_leave, NEVER)
     emptied = alone > held
     # Who has no size after rounding is paid for as often as there is one.
@@ -54,7 +54,7 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     inside, slots = _inside(of, counts[of.group, left] * ~emptied[:, None], filler[of.group], stays)
     gone = there & ~stays
     worth = np.where(emptied, of.empty, slots * of.slot_worth) - (of.cost * gone).sum(axis=1)
-    spare = of.room * ~emptied[:, None] - inside @ of.rest - slots[:, None] * of.slot_rest[None]
+    spare = of.offers * ~emptied[:, None] - inside @ of.rest - slots[:, None] * of.slot_rest[None]
     moves = (gone / of.parts[of.kind]).sum(axis=1) if len(of.size) else np.zeros(len(gone))
     return Answer(value, worth, inside, spare / REST, moves)
 
