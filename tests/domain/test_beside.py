@@ -407,7 +407,7 @@ def test_without_the_setting_pods_of_other_schedulers_stay_where_they_are():
 # -- two installations on one cluster ----------------------------------------------------------------------------------------
 
 
-def gated_for(log: str, until: str = "2199-01-01T00:00:00Z") -> dict[str, str]:
+def gated_for(log: str, until: str = rfc3339(NOW + 3_600_000)) -> dict[str, str]:
     return {beside.GATE: f"{log} {until}"}
 
 
@@ -438,6 +438,15 @@ def test_what_another_installation_has_gated_is_let_go_when_its_entry_has_been_o
     assert session_owes(state) == [LetGo("q")], "for the clock to wait for: on an idle cluster nothing else happens"
     assert beside.let_go_at(state, "q") == NOW + 1_000 + gated.FORSAKEN
     assert not gated.may_get_slot(state, state.pods["q"].fact)
+
+
+def test_who_is_gated_for_longer_than_any_installation_gates_is_let_go_at_once():
+    """A stolen account may have listed its controller under any name."""
+    state = world()
+    for uid, until in (("q", NOW + gated.LONGEST), ("r", NOW + gated.LONGEST + 1)):
+        then(state, pod(uid, "s", owner=OWNER, gated=True, landing=True, annotations=gated_for("another", rfc3339(until))))
+    assert (beside.let_go_at(state, "q"), beside.let_go_at(state, "r")) == (NOW + gated.LONGEST + gated.FORSAKEN, 0)
+    assert LetGo("r") in session_owes(state)
 
 
 # -- a gang as one -------------------------------------------------------------------------------------------------------------

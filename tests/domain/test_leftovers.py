@@ -6,6 +6,7 @@ from domain.saga import OWNER
 from domain.test_beside import evicted, holding, opened, stands, world
 
 from restow.domain import config
+from restow.domain.gated import LONGEST
 from restow.domain.leftovers import GRACE, LONG, Leftover, Remove, removable
 
 HOUR = 3_600_000
@@ -66,6 +67,14 @@ def test_another_logs_landing_goes_a_day_after_its_last_entry():
     state, landing = log_of(world()), left("Landing", log="another", entries={"u": NOW + HOUR})
     assert goes(state, landing, after=HOUR + LONG - 1) == []
     assert goes(state, landing, after=HOUR + LONG) == [Remove(landing)]
+
+
+def test_entries_of_another_log_that_are_longer_than_any_installation_makes_them_go_at_once():
+    """Whoever has stolen an account may gate controllers for ever, under any name."""
+    state = log_of(world())
+    landing = left("Landing", log="another", entries={"u": NOW + HOUR, "long": NOW + LONGEST + 1}, owners={"r": NOW + HOUR, "forever": NOW + LONGEST + 1})
+    assert goes(state, landing) == [Remove(landing, ("long",), ("forever",))]
+    assert goes(state, left("Landing", log="another", entries={"u": NOW + LONGEST}, owners={"r": NOW + LONGEST})) == []
 
 
 def test_owners_of_reservations_are_listed_for_as_long_as_the_session_says():

@@ -13,6 +13,9 @@ from restow.domain.state_maps import Maps
 
 FORSAKEN = 300_000
 """Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
+LONGEST = 172_800_000
+"""Milliseconds for which an entry of another installation may be: who is asked before a move has a day at most, and the rest takes minutes. One that is
+longer is nobody's: an account that was stolen may have written it, under any name."""
 MayRun = Callable[[Maps, ShapeId, NodeName], bool]
 """Whether a pod of this shape may run on a node by the node's own rules (`restow.domain.session.beside`)."""
 
@@ -91,7 +94,7 @@ def forsaken_at(state: Maps, pod: PodObserved) -> Millis:
     if pod.annotations.get(GATE, "").partition(" ")[0] in ("", state.log):
         return Millis(0)
     log, until = gated_by(pod)
-    return Millis(until + FORSAKEN if log else 0)
+    return Millis(until + FORSAKEN if log and until <= pod.created + LONGEST else 0)
 
 
 def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:

@@ -2,7 +2,8 @@
 
 What a living session owes it deletes itself. This is about what nobody owes any more: a process died between an effect and its report, `beside` was taken
 out of the policy, or a log was lost and another one began. Objects of another log may be a living installation's, which cannot be asked. So
-of these only what has ended by its own word goes: each placeholder says how long it may live, each entry of a Landing until when it counts.
+of these only what has ended by its own word goes: each placeholder says how long it may live, each entry of a Landing until when it counts. An entry for
+longer than any installation makes one (`gated.LONGEST`) is no word of a living one.
 A class, or a Landing without entries, is made again by whoever needs it.
 """
 
@@ -13,6 +14,7 @@ import msgspec
 
 from restow.contracts.ids import Millis, PodUid
 from restow.domain import nomination_checks
+from restow.domain.gated import LONGEST
 from restow.domain.migration import gating
 from restow.domain.state import ClusterState
 
@@ -80,6 +82,9 @@ def _nobodys(state: ClusterState, pod: Leftover) -> Millis:
 
 def _of_landing(state: ClusterState, landing: Leftover, own: bool, now: Millis) -> list[Remove]:
     if not own:
+        endless, forever = ({uid: None for uid, until in listed.items() if until > now + LONGEST} for listed in (landing.entries, landing.owners))
+        if endless or forever:
+            return [Remove(landing, tuple(endless), tuple(forever))]
         last = max((*landing.entries.values(), *landing.owners.values()), default=landing.created)
         return [Remove(landing)] if last + LONG <= now else []
     if not landing.entries and not landing.owners:
