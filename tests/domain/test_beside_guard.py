@@ -532,6 +532,23 @@ def test_they_go_on_when_the_thefts_are_old_and_what_is_old_is_forgotten():
         assert list(state.thefts) == ["new"]
 
 
+def test_a_clock_that_is_put_back_makes_no_longer_rest():
+    state = robbed(thefts.MOST)
+    with state.draft():
+        state.time -= 24 * 3_600_000
+        assert thefts.rests_until(state) == 0
+
+
+def test_nor_does_the_next_one_on_a_node_wait_until_the_clock_is_there_again():
+    state = two_in_line()
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    assert Land("q2", "b") not in session_owes(state)
+    with state.draft():
+        state.time -= 3_600_000
+        assert Land("q2", "b") in session_owes(state)
+        assert beside.steps_aside_at(state, "g") == 0
+
+
 def test_a_move_that_holds_already_is_not_evicted_while_they_rest():
     state = holding(robbed(thefts.MOST - 1))
     opened(state)

@@ -286,8 +286,9 @@ def in_vain(state: Maps, may_run: MayRun) -> list[PodUid]:
 
 
 def goes_astray(state: Maps, pod: PodUid) -> Millis:
-    """Of one that its scheduler may bind."""
-    return Millis(state.to_land[pod] + PATIENCE)
+    """Of one that its scheduler may bind. Since a time that is still to come by more than that: the clock was put back, and nobody waits until it is there again."""
+    since = state.to_land[pod]
+    return Millis(since + PATIENCE if since <= state.time + PATIENCE else 0)
 
 
 def _has_slot(state: Maps, pod: PodUid) -> bool:

@@ -18,7 +18,7 @@ def note(state: Maps, migration: MigrationId) -> None:
 
 
 def rests_until(state: Maps) -> Millis:
-    """Until when moves beside another scheduler rest; 0 where they do not."""
-    times = sorted(state.thefts.values())
+    """Until when moves beside another scheduler rest; 0 where they do not. Thefts of a time that is still to come were noted before the clock was put back."""
+    times = sorted(at for at in state.thefts.values() if at <= state.time + WINDOW)
     until = Millis(times[-MOST] + WINDOW) if len(times) >= MOST else Millis(0)
     return until if state.time < until else Millis(0)
