@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from checker import check
 
+from restow.replay.settled import settle
+from restow.replay.source import open_path
+
 NODES = 24
 OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
 PATIENCE = 400.0
@@ -115,6 +118,9 @@ def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
     assert report["chaos"] is None
     assert report["after"]["free_devices"] > report["before"]["free_devices"]
     assert report["worth_after"] - report["worth_before"] > report["cost"] > 0
+    (plan,) = settle(open_path(run.folder / "work" / ".restow" / "demo-log.jsonl.zst"))
+    assert plan.landed == report["landed"]
+    assert abs(plan.won - plan.promised) * 50 <= plan.promised, "what it promised, within 2 %"
     pods = report["running"] + report["waiting"]
     assert report["landed"] * 100 <= 3 * pods, "few moves"
     assert report["arrived"] - report["finished"] == report["running"] + report["waiting"]

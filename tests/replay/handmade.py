@@ -140,8 +140,8 @@ def placements():
     return log
 
 
-def migration(lands=True):
-    """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes."""
+def migration(lands=True, worth=None):
+    """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -154,7 +154,7 @@ def migration(lands=True):
     log.decide(
         "migration",
         c.Defragment(time_at(3), "api", "p1"),
-        e.Planned("p1", "Defragmentation", (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b"),), PACKING, PACKING, ("a",)),
+        e.Planned("p1", "Defragmentation", (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000),), PACKING, PACKING, ("a",), worth=worth),
         cause="api",
         correlation="p1",
     )

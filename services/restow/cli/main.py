@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log export": ("", "Write the log, or part of it, to one sealed file or to Parquet."),
         "log import": ("", "Restore an exported file or an archive into an empty log."),
         "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
+        "report": ("restow.cli.report:report", "What plans promised, and what was really won and lost."),
     },
     "Act": {
         "reserve": ("restow.cli.reserve:reserve", "Hold capacity for the next pods of a workload, before they exist."),

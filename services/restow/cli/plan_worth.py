@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.output import heading, number, table
+from restow.cli.output import heading, number, plain, table
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
@@ -28,26 +28,27 @@ def show(planned: Planned, dearest: bool) -> None:
         for one in worth.dearest:
             move = moves[one.migration]
             rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())))
-        click.echo(f"\n{heading('DEAREST')} moves, in {worth.unit}")
+        click.echo(f"\n{heading('DEAREST')} moves, in {plain(worth.unit)}")
         table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
 
 
 def headline(worth: Worth) -> str:
-    won = worth.after - worth.before
-    change = f"{amount(worth.before)} → {amount(worth.after)} {worth.unit} ({amount(won, sign=True)})" if won else f"{amount(worth.before)} {worth.unit}"
+    won, unit = worth.after - worth.before, plain(worth.unit)
+    change = f"{amount(worth.before)} → {amount(worth.after)} {unit} ({amount(won, sign=True)})" if won else f"{amount(worth.before)} {unit}"
     cost = f"; the moves cost {amount(worth.cost)}" if worth.cost else ""
     return f"{heading('WORTH')} of what is free, for {worth.hours} h: {change}{cost}"
 
 
 def missed(one: Missed, unit: str) -> str:
     """What would have been moved if it cost less."""
-    pods = f"{one.moves} pod{'s' * (one.moves != 1)}, the first off {one.source}"
+    unit = plain(unit)
+    pods = f"{one.moves} pod{'s' * (one.moves != 1)}, the first off {plain(one.source)}"
     if one.objective == "value":
         need = f"that is {one.gain / max(one.cost, 1):.2f} times the cost"
         gain = f"{amount(one.gain)} {unit}"
     else:
         count = one.gain // 1000
-        gain = f"{count} {PIECES[one.objective]}{'s' * (count != 1)}"
+        gain = f"{count} {PIECES.get(one.objective, plain(one.objective))}{'s' * (count != 1)}"
         need = ""
     with_ = f"minimumGain {one.least} would do" if one.least > 0 else "the cost is larger than the gain" if one.objective == "value" else "no minimumGain would do"
     return f"nothing is worth its cost: moving {pods}, would gain {gain} and cost {amount(one.cost)} {unit}; " + (f"{need}; " if need else "") + with_

@@ -1,0 +1,99 @@
+"""Plans as they turned out: what each promised to win and to cost, and what was really won and lost."""
+
+from __future__ import annotations
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.values import Move
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.appraisal import Appraisal
+from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.records import FINAL, Step
+from restow.domain.state import ClusterState, Touched
+from restow.replay.source import Source
+from restow.replay.state_at import Progress, check_whole, examine_record, fold_examined, no_progress
+
+
+class Settled(msgspec.Struct, rename="camel"):
+    """One plan that has moves and says its worth; amounts are in thousandths of `unit`, for `hours`. `won` is by how much what is free in the whole cluster is worth
+    more since the plan was made, by the demands that there were then, when its last move has ended: what others did meanwhile counts, too. None where
+    moves have not ended, or nodes have come or gone. `lost` is what the evictions cost that there were, by the time of each; `evicted` counts them."""
+
+    plan: str
+    at: Millis
+    planner: str
+    unit: str
+    hours: int
+    moves: int
+    promised: int
+    cost: int
+    landed: int = 0
+    evicted: int = 0
+    failed: int = 0
+    under_way: int = 0
+    lost: int = 0
+    won: int | None = None
+
+
+class _Open:
+    """A plan whose moves have not all ended."""
+
+    def __init__(self, state: ClusterState, planned: e.Planned, time: Millis) -> None:
+        assert planned.worth is not None, "asked for before"
+        self.worth, self.args = planned.worth, state.migration_config.defragmentation or DefragmentationArgs()
+        self.appraisal = Appraisal(state, self.args, time)
+        _ = self.appraisal.usable  # The demands are those of now.
+        self.nodes = list(state.table.names)
+        self.moves: dict[MigrationId, Move] = {move.migration: move for move in planned.moves}
+        self.settled = Settled(
+            planned.plan, time, planned.planner, self.worth.unit, self.worth.hours, len(planned.moves), self.worth.after - self.worth.before, self.worth.cost
+        )
+
+    def evict(self, state: ClusterState, move: Move, time: Millis) -> None:
+        """An eviction of one of its moves has become a fact."""
+        same = state.table.names == self.nodes
+        known = state.pods.get(move.pod)
+        costs = Costs(state, USUAL | self.args.costs, time, self.appraisal.prices)
+        self.settled.evicted += 1
+        self.settled.lost += costs.cost(move.pod) if same and known is not None else move.cost
+
+    def settle(self, state: ClusterState) -> bool:
+        """Whether all moves have ended; then also what was won."""
+        steps = [state.migrations[id].step for id in self.moves if id in state.migrations]
+        self.settled.landed = steps.count(Step.LANDED)
+        self.settled.failed = sum(step in (Step.FAILED, Step.NOT_RECREATED) for step in steps)
+        self.settled.under_way = len(steps) - sum(step in FINAL for step in steps)
+        if self.settled.under_way:
+            return False
+        if state.table.names == self.nodes:
+            self.settled.won = self.appraisal.total() - self.worth.before
+        return True
+
+
+def settle(source: Source, progress: Progress = no_progress) -> list[Settled]:
+    """All plans of a log that have moves and say their worth, in order. Raises ReplayError."""
+    check_whole(source)
+    state, found, open = ClusterState(), list[Settled](), dict[str, _Open]()
+    for batch in source.batches():
+        for record in batch:
+            examined = examine_record(record, source.log_id)
+            told: list[e.Event] = [event for decision in examined.decisions for event in decision.events] if record.family == "migration" else []
+            made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None]
+            begun = [_Open(state, planned, Millis(state.time)) for planned in made]
+            for event in told:
+                if isinstance(event, e.Evicted):
+                    for one in open.values():
+                        if (move := one.moves.get(event.migration)) is not None:
+                            one.evict(state, move, Millis(state.time))
+            fold_examined(state, record, examined, source.log_id)
+            for one in begun:
+                open[one.settled.plan] = one
+                found.append(one.settled)
+            if told:
+                for plan in [plan for plan, one in open.items() if one.settle(state)]:
+                    del open[plan]
+        state.touched = Touched()
+        progress(batch[-1].seq, source.last)
+    return found
