@@ -91,5 +91,5 @@ def _of_landing(state: ClusterState, landing: Leftover, own: bool, now: Millis) 
         return [] if nomination_checks.schedulers(state) else [Remove(landing)]
     needed = {known.controller for known in state.landings.values()}
     idle = tuple(uid for uid in landing.entries if uid not in needed and not gating.is_needed(state, uid))
-    nobodys = tuple(uid for uid in landing.owners if uid not in state.owner_gates)
+    nobodys = tuple(uid for uid in landing.owners if uid not in state.owner_gates and not gating.is_named(state, uid))
     return [Remove(landing, idle, nobodys)] if idle or nobodys else []

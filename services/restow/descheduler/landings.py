@@ -13,11 +13,13 @@ from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import ENDED, NOT_GATED
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.beside import Beside, Gated, NotGated, PatchOutcome
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Report, Retry, Wait, later
 from restow.runtime.service import Context
 
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+"""A label that the StatefulSet's controller gives to each pod that it makes."""
 HEARD = 1.0
 """Seconds after which every API server has heard of an entry: each follows the Landing by a watch of its own, and only one is asked."""
 PATIENCE = 5_000
@@ -44,6 +46,8 @@ class Landings:
             until = Millis(max(effect.until, listed, gating.open_until(state, controller)))
             outcome = await self._kube.landing(state.log, {controller: until})
             if isinstance(outcome, k.Done):
+                outcome = await self._by_name(migration, state.log, until)
+            if isinstance(outcome, k.Done):
                 self._listed[controller] = until, since or machine.steady()
                 return Report(c.ReportLanding(self._now(), effect.migration, controller, until))
         if isinstance(outcome, k.Refused) and migration.step is Step.HOLDING:
@@ -55,13 +59,22 @@ class Landings:
         """The entry stays while another move needs it; this one does not."""
         controller = state.landings[effect.migration].controller
         async with self._lock:
-            if not gating.is_needed(state, controller):
+            outcome = await self._by_name(state.migrations[effect.migration], state.log, 0)
+            needed = gating.is_needed(state, controller)
+            if isinstance(outcome, k.Done) and not needed:
                 outcome = await self._kube.landing(state.log, {controller: None})
-                # Without the CRD there is no entry.
-                if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and outcome.code != 404):
-                    return later(outcome)
+            # Without the CRD there is no entry.
+            if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and outcome.code != 404):
+                return later(outcome)
+            if not needed:
                 self._listed.pop(controller, None)
         return Report(c.ReportLanding(self._now(), effect.migration))
+
+    async def _by_name(self, migration: Migration, log: str, until: int) -> PatchOutcome:
+        """The entry of one successor whose controller is not made yet; `until` 0 takes it off."""
+        if not (name := gating.name_of(migration)):
+            return k.Done()
+        return await self._kube.owners(log, migration.id, migration.move.namespace, [{POD_NAME: name}], until)
 
     async def not_gated(self, migration: Migration, pod: PodObserved) -> Answer | None:
         """None where the API would gate the pod's successor, now. Otherwise nobody may be evicted: what is to be done instead."""

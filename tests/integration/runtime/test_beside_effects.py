@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 from domain import test_beside_reservations as reserved
-from domain.build import NOW, pod, run, then
+from domain.build import NOW, configured, pod, replica_of, run, then
 from domain.saga import OWNER, advance, decider, evicts, step
-from domain.test_beside import evicted, holding, opened, stands, world
+from domain.test_beside import STOCK, evicted, holding, opened, stands, world
 
 from restow import machine
 from restow.contracts import commands as c
@@ -16,8 +16,10 @@ from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain import beside, gated, session
+from restow.domain import beside, config, gated, session
 from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, LetGo, ListOwners, OpenLanding
+from restow.domain.migration import gating
+from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.kube import effects as k
 from restow.kube.beside import Beside, Gated, NotGated
@@ -119,6 +121,31 @@ async def test_a_later_entry_never_ends_before_an_earlier_one(monkeypatch):
     await execute(OpenLanding("x-1", OWNER.uid, NOW + 9), state)
     await execute(OpenLanding("x-1", OWNER.uid, NOW + 5), state)
     assert api.entries == [{OWNER.uid: NOW + 9}, {OWNER.uid: NOW + 9}]
+
+
+async def test_the_successor_of_a_worker_whose_group_is_made_anew_is_gated_by_its_name(monkeypatch):
+    """LeaderWorkerSet with RecreateGroupOnPodRestart: its StatefulSet is another one then, and its name the same."""
+    worker = pod("p", node="a", owner=replica_of("l-1", "StatefulSet"), labels={LWS_NAME: "l", LWS_GROUP: "1", LWS_INDEX: "1"})
+    conf = config.MigrationConfig(max_unavailable=0, evictions_per_minute=0, beside=(STOCK,), movable_owners=("LeaderWorkerSet.leaderworkerset.x-k8s.io",))
+    state = holding(then(world(), configured("migration", conf), worker))
+    api, named = Api(monkeypatch), []
+
+    async def owners(_, log, key, namespace, labels, until):
+        named.append((key, namespace, labels, until))
+        return k.Done()
+
+    monkeypatch.setattr(Beside, "owners", owners)
+    execute = api.executors(state)
+    (effect,) = [effect for effect in decider.pending(state, None) if isinstance(effect, OpenLanding)]
+    said = await execute[OpenLanding].execute(effect, state)
+    assert (api.entries, named) == ([{"uid-l-1": effect.until}], [("x-1", "default", [{subject.POD_NAME: "p"}], effect.until)])
+    run(state, decider, said.command)
+    assert gating.is_named(state, "x-1"), "garbage_collector leaves it"
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    run(state, decider, (await execute[CloseLanding].execute(CloseLanding("x-1"), state)).command)
+    assert named[1:] == [("x-1", "default", [{subject.POD_NAME: "p"}], 0)]
+    assert not gating.is_named(state, "x-1")
 
 
 @pytest.mark.parametrize("said", ["[a, '']", "['']", "[default-scheduler, default-scheduler]"])

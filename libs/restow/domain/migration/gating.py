@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import MigrationId, Millis
 from restow.domain.beside import is_beside
 from restow.domain.effects import CloseLanding, Effect, OpenLanding
 from restow.domain.migration.deadlines import deadline
+from restow.domain.pod_controllers import FAMILY
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState
 
@@ -53,6 +54,18 @@ def controller_of(state: ClusterState, migration: Migration) -> str:
     """Of its pod; also after the pod has gone, where it was listed before."""
     pod, known = state.fact_of(migration.move.pod), state.landings.get(migration.id)
     return pod.owner.uid if pod is not None and pod.owner is not None else "" if known is None else known.controller
+
+
+def name_of(migration: Migration) -> str:
+    """The name that its successor will have although its controller is another one, of which nobody knows yet: a LeaderWorkerSet that makes a group anew
+    makes its StatefulSet anew, and that its pods under their names. Empty where the controller stays."""
+    return migration.move.name if migration.lineage.startswith(FAMILY) else ""
+
+
+def is_named(state: ClusterState, id: str) -> bool:
+    """Whether an entry by name, under this migration's id, is needed."""
+    migration = state.migrations.get(MigrationId(id))
+    return migration is not None and bool(name_of(migration)) and (is_wanted(state, migration) or migration.id in state.landings)
 
 
 def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
