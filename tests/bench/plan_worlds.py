@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -38,10 +39,12 @@ def _owned(i: int, shape: ShapeId, node: NodeName | None = None, devices: tuple[
     )  # fmt: skip
 
 
-def aged_openb(seed: int, shorter: int = 1) -> ClusterState:
-    """The default list until all GPUs have been asked for, placed by the session's default plugins; then pods end at random until
-    FULL percent of the GPUs are in use. `shorter`: one in so many nodes and pods."""
-    given = trace("default")
+def aged_openb(seed: int, shorter: int = 1, nodes: int = 0, name: str = "default") -> ClusterState:
+    """A list (`name`) until all GPUs have been asked for, placed by the session's default plugins; then pods end at random until
+    FULL percent of the GPUs are in use. `shorter`: one in so many nodes and pods; or so many `nodes`, spread over the trace's, several of each where it has fewer."""
+    given = trace(name)
+    if nodes:
+        given = _of_size(given, nodes)
     if shorter > 1:
         nodes = given.nodes[::shorter]
         given = Trace(nodes, given.shapes, given.pods[::shorter], given.asked, sum(n.devices for n in nodes) * 1000)
@@ -70,6 +73,53 @@ def aged_openb(seed: int, shorter: int = 1) -> ClusterState:
         ended.append(uid)
     fold(state, state.seq + 1, "cluster", START, [Decision(c.Observe("pods", "watch"), tuple(map(e.PodGone, ended)))])
     return state
+
+
+def _of_size(given: Trace, nodes: int) -> Trace:
+    many = len(given.nodes)
+    chosen = [replace(given.nodes[i * many // nodes], name=NodeName(f"node-{i:05d}"), uid=f"uid-{i}") for i in range(nodes)]
+    times = -(-nodes // many)
+    return Trace(chosen, given.shapes, given.pods * times, given.asked, sum(node.devices for node in chosen) * 1000)
+
+
+def racks(nodes: int, seed: int) -> ClusterState:
+    """Racks of sixteen nodes, one rack in four with 4 GPUs a node and the others with 8, filled at random until FULL percent of the GPUs are in use, half of the pods
+    with shares of a GPU; what is left of cores is filled with pods without GPUs, to three quarters."""
+    scribe, chance = Scribe(), random.Random(seed)
+    kinds = [(1, 250), (1, 300), (1, 500), (1, 700), (1, 1000), (1, 1000), (2, 1000), (4, 1000)]
+    asks = [(DeviceRequest(*kind), 3_000 * kind[0] * kind[1] // 1000 + 1_000) for kind in kinds]
+    shapes = [
+        e.ShapeDeclared(_vm(i), PodShape({"cpu": cpu, "pods": 1, GPU_MILLI: one.count * one.milli}, scheduler="restow", devices=one)) for i, (one, cpu) in enumerate(asks)
+    ]
+    plain = ShapeId(f"{len(shapes):016x}")
+    scribe.facts([*shapes, e.ShapeDeclared(plain, PodShape({"cpu": 2_000, "pods": 1}, scheduler="restow"))])
+    gpus = [4 if (i // 16) % 4 == 0 else 8 for i in range(nodes)]
+    cores = [32_000 if many == 4 else 64_000 for many in gpus]
+    names = [NodeName(f"rack-{i // 16:03d}-{i % 16:02d}") for i in range(nodes)]
+    scribe.facts([
+        e.NodeObserved(name, f"uid-{name}", {"cpu": cpu, "pods": 110, GPU_MILLI: many * 1000}, {"rack": name[:8]}, devices=many)
+        for name, many, cpu in zip(names, gpus, cores, strict=True)
+    ])  # fmt: skip
+    free, left, used, pods = [[1000] * many for many in gpus], list(cores), 0, []
+    while used * 100 < sum(gpus) * 1000 * FULL:
+        i, kind = chance.randrange(nodes), chance.randrange(len(asks))
+        one, cpu = asks[kind]
+        able = [d for d, share in enumerate(free[i]) if share >= one.milli]
+        if len(able) < one.count or left[i] < cpu:
+            continue
+        shares = tuple(DeviceShare(d, one.milli) for d in sorted(chance.sample(able, one.count)))
+        for share in shares:
+            free[i][share.index] -= share.milli
+        left[i] -= cpu
+        used += one.count * one.milli
+        pods.append(_owned(len(pods), _vm(kind), names[i], shares))
+    while sum(left) * 4 > sum(cores):
+        i = chance.randrange(nodes)
+        if left[i] >= 2_000:
+            left[i] -= 2_000
+            pods.append(_owned(len(pods), plain, names[i]))
+    scribe.facts(pods)
+    return scribe.state
 
 
 def vm_hosts(hosts: int = 280, full: int = 81, seed: int = 42) -> ClusterState:
