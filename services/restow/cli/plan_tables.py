@@ -66,23 +66,27 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if planned.before.gangs:
         click.echo()
         gangs(planned)
-    if planned.worth is not None:
-        from restow.cli import plan_worth
-
-        click.echo()
-        plan_worth.show(planned, dry)
-        if planned.worth.missed is not None:
-            said(plan_worth.missed(planned.worth.missed, planned.worth.unit))
-    if (bound := answer.get("bound")) is not None:
-        from restow.cli import plan_worth
-
-        said(plan_worth.bounded(bound))
+    _worth_and_bound(answer, planned, dry)
     if planned.kept:
         from restow.domain.verdicts import sentence
 
         click.echo(f"\n{heading('STAY')} where they are")
         rows_ = [(count, verdict, sentence(verdict)) for verdict, count in sorted(planned.kept.items(), key=lambda k: (-k[1], k[0]))]
         table(("PODS", "VERDICT", "WHY"), rows_, right=("PODS",), flexible=("VERDICT", "WHY"), wrap=("WHY",))
+
+
+def _worth_and_bound(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
+    from restow.cli import plan_worth
+
+    worth, bound = planned.worth, answer.get("bound")
+    if worth is not None:
+        click.echo(f"\n{plan_worth.headline(worth)}")
+        if worth.missed is not None:
+            said(plan_worth.missed(worth.missed, worth.unit))
+    if bound is not None:
+        said(plan_worth.bounded(bound))
+    if worth is not None and worth.dearest and dry:
+        plan_worth.dearest(planned.moves, worth)
 
 
 def headline(planned: Planned, answer: Mapping[str, Any], dry: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,26 +10,22 @@ import click
 from restow.cli.output import heading, number, plain, table
 
 if TYPE_CHECKING:
-    from restow.contracts.events import Planned
-    from restow.contracts.values import Missed, Worth
+    from restow.contracts.values import Missed, Move, Worth
 
 PIECES = {"devices": "whole free GPU", "nodes": "free node", "capacity": "slot for the capacity"}
 """What objectives count, one of it."""
 
 
-def show(planned: Planned, dearest: bool) -> None:
-    worth = planned.worth
-    if worth is None:
-        return
-    click.echo(headline(worth))
-    if dearest and worth.dearest:
-        moves = {move.migration: move for move in planned.moves}
-        rows = []
-        for one in worth.dearest:
-            move = moves[one.migration]
-            rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())))
-        click.echo(f"\n{heading('DEAREST')} moves, in {plain(worth.unit)}")
-        table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
+def dearest(moves: Sequence[Move], worth: Worth) -> None:
+    """What each costs, and what of it for what."""
+    known = {move.migration: move for move in moves}
+    rows = []
+    for one in worth.dearest:
+        if (move := known.get(one.migration)) is not None:
+            parts = ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())
+            rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), parts))
+    click.echo(f"\n{heading('DEAREST')} moves, in {plain(worth.unit)}")
+    table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
 
 
 def headline(worth: Worth) -> str:

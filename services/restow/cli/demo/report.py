@@ -171,5 +171,6 @@ def show(console: Console, outcome: Outcome) -> None:
         restow = "restow" if shutil.which("restow") else sys.argv[0]
         console.print(f"the log: {restow} verify {outcome.log}", style="dim", highlight=False, soft_wrap=True)
         console.print(f"         {restow} why --log {outcome.log} POD", style="dim", highlight=False, soft_wrap=True)
+        console.print(f"         {restow} report {outcome.log}", style="dim", highlight=False, soft_wrap=True)
     for promise in outcome.broken:
         console.print(f"[bold red]broken promise:[/] {promise}", highlight=False)
