@@ -205,6 +205,13 @@ def test_a_group_of_the_apis_own_stays_within_one_value_of_its_label():
     assert racks_of(decided(state)) == {"r1"}
 
 
+def test_a_label_that_no_node_has_is_said():
+    state = given(conf(("zone",)), *SHAPES, *racks(2), *gang("g", 2, NetworkTopology("hard", label="nowhere")))
+    event = waits(decided(state))
+    assert event.message == "the gang needs 2 pods together in one block of tier 1 (nowhere); 0 run, 2 wait, and no node is in one"
+    assert event.reasons == {"node(s) outside the network block of the gang": 2}
+
+
 def test_a_label_that_is_one_of_the_levels_has_narrower_blocks_inside():
     own = NetworkTopology("hard", label="zone")
     state = given(conf(), *SHAPES, *racks(3, 2), *gang("g", 2, own))

@@ -59,3 +59,26 @@ def test_without_a_topology_some_of_them_would_leave_it():
         plan = defragmentation.plan(state, OPTIMIZING, NOW, "p")
         left += sum(move.pod.startswith("g") and move.target[:2] != move.source[:2] for move in plan.moves)
     assert left
+
+
+def pieces(*more, topology=None):
+    """Three racks of two nodes. In rack 0 nobody can leave, in rack 1 somebody can, to rack 2."""
+    nodes = [node(f"r{rack}n{i}", cpu=4_000, labels={"zone": "z", "rack": f"r{rack}"}) for rack in range(3) for i in range(2)]
+    stays, goes = pod("stays", "s", "r0n0"), pod("goes", "s", "r1n0", owner=replica_of("rs"))
+    full = [pod(f"full{i}", "big", f"r2n{i}") for i in range(2)]
+    waiting = [pod_group("g", need=2, topology=topology), *(member(f"g{i}", "g", "whole") for i in range(2))]
+    settings = conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"})
+    return given(settings, *nodes, shape("s"), shape("big", cpu=3_000), shape("whole", cpu=4_000), stays, goes, *full, *waiting, *more)
+
+
+def test_capacity_for_a_hard_gang_is_made_in_one_block():
+    made = defragmentation.plan_demand(pieces(topology=hard(1)), OPTIMIZING, NOW, "d", "default/g")
+    assert [(move.pod, move.source) for move in made.moves] == [("goes", "r1n0")]
+    assert {slot.node for slot in made.slots} == {"r1n0", "r1n1"}
+
+
+def test_and_none_is_made_where_no_block_can_have_it():
+    blocked = pod("blocked", "s", "r1n1")
+    plan = defragmentation.plan_demand(pieces(blocked, topology=hard(1)), OPTIMIZING, NOW, "d", "default/g")
+    assert plan.moves == ()
+    assert plan.slots == ()

@@ -20,6 +20,7 @@ def custom(spec: dict) -> w.Custom:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
+        ({"subGroupPolicy": [{"name": "a"}, {"networkTopology": {"highestTierAllowed": 1}}]}, "spec.subGroupPolicy[1].networkTopology.mode: hard is not kept"),
         ({"networkTopology": {"mode": "near"}}, "spec.networkTopology.mode: 'near'; allowed: hard, soft"),
         ({"networkTopology": {"highestTierAllowed": -1}}, "spec.networkTopology.highestTierAllowed: -1; allowed: 0 to 2147483647"),
         ({"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}}, "spec.networkTopology: highestTierAllowed 1 and highestTierName rack; allowed: one of them"),
@@ -45,6 +46,11 @@ def test_a_podgroup_that_asks_for_what_would_bind_and_is_not_kept_is_refused_by_
 def test_how_near_to_each_other_pods_are_to_be_is_read(said, topology):
     fact = pod_group_fact(custom({"minMember": 2, "networkTopology": said}))
     assert (fact.invalid, fact.topology, fact.min_member) == ("", topology, 2)
+
+
+def test_parts_of_a_group_are_accepted_and_said_to_have_no_effect():
+    fact = pod_group_fact(custom({"minMember": 2, "subGroupPolicy": [{"subGroupSize": 2, "networkTopology": {"mode": "soft"}}]}))
+    assert (fact.invalid, fact.unheeded) == ("", "spec.subGroupPolicy")
 
 
 def test_what_has_no_effect_is_a_condition_that_goes_with_it():

@@ -53,7 +53,7 @@ def pod_group_fact(group: w.Custom) -> e.PodGroupObserved:
         fact = msgspec.structs.replace(fact, queue=spec.queue or "", priority_class=spec.priority_class_name or "")
         if spec.preemptable is False:
             raise FactError(f"spec.preemptable: false is not kept; allowed: the annotation {PREEMPTABLE}: \"false\" on its pods")
-        fact = msgspec.structs.replace(fact, topology=_topology(spec.network_topology))
+        fact = msgspec.structs.replace(fact, topology=_topology(spec.network_topology), unheeded=_parts(spec.sub_group_policy))
         return msgspec.structs.replace(
             fact,
             min_member=_within(spec.min_member or 0, "spec.minMember"),
@@ -141,6 +141,14 @@ def queue_fact(queue: w.Custom) -> e.QueueObserved:
         )
     except FactError as error:
         return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def _parts(said: list[w.SubGroup] | None) -> str:
+    """What is said of parts of a group, by path: a preference at most."""
+    for i, part in enumerate(said or ()):
+        if part.network_topology is not None and part.network_topology.mode != "soft":
+            raise FactError(f"spec.subGroupPolicy[{i}].networkTopology.mode: {part.network_topology.mode or 'hard'} is not kept; allowed: soft (not honoured), or none")
+    return "spec.subGroupPolicy" if said else ""
 
 
 def _topology(said: w.NetworkTopology | None) -> NetworkTopology | None:

@@ -32,6 +32,10 @@ class NetworkTopology(Wire):
     highest_tier_name: str | None = None
 
 
+class SubGroup(Wire):
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(Wire):
     min_member: Int | None = None
     min_task_member: dict[str, Int] | None = None
@@ -39,6 +43,7 @@ class PodGroupSpec(Wire):
     queue: str | None = None
     priority_class_name: str | None = None
     network_topology: NetworkTopology | None = None
+    sub_group_policy: list[SubGroup] | None = None
     preemptable: bool | None = None
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.contracts.values import ClaimChoice
+from restow.domain.groups import Group
 from restow.domain.occupants import Who
 from restow.domain.protection import Allowance
 
@@ -172,8 +173,9 @@ class CoreChooser(Protocol):
 
 
 class Within(NamedTuple):
-    """A block of nodes that a gang is tried in: the place of its tier among those of the session, and its number there."""
+    """A block of nodes that a gang is tried in: whose gang, the place of the block's tier among those of the session, and its number there."""
 
+    group: Group
     tier: int
     number: int
 

@@ -22,9 +22,11 @@ from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Searc
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Task, summed_up
 from restow.domain.groups import named, task_of
+from restow.domain.network.reach import levels
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.fitting import Fit
+from restow.domain.session.framework import Within
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.session import Session
 from restow.domain.verdicts import NO_TARGET, sentence, stay
@@ -75,15 +77,31 @@ class _Attempt:
     def made(self) -> tuple[list[Granted], Ordered, str]:
         """For all who wait, or else for as many as are needed: then a text says so. Raises NoCapacity."""
         try:
-            return *self._one(whole=True), ""
+            return *self._in_one_block(whole=True), ""
         except NoCapacity as why:
             if self._need >= self._pods:
                 raise
             not_all = why
-        granted, ordered = self._one(whole=False)
+        granted, ordered = self._in_one_block(whole=False)
         return granted, ordered, f", {len(granted)} of its {self._pods} pods that wait; not for all of them: {not_all}"
 
-    def _one(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
+    def _in_one_block(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
+        """Of a gang that is to be near to each other block by block, as when it preempts; the reason is the last one's."""
+        if levels(self._task.state) is None:
+            return self._one(whole=whole, within=None)
+        with opened(self._task, "none", self._rows) as world:
+            chooser = world.session.extensions.blocks
+            job, pods = _asked(world.session, self._demand)
+            blocks = list(chooser.choices(job, pods, evicting=True)) if chooser is not None else [None]
+        why = NoCapacity("no block of nodes that it may be in is large enough")
+        for within in blocks:
+            try:
+                return self._one(whole=whole, within=within)
+            except NoCapacity as error:
+                why = error
+        raise why
+
+    def _one(self, *, whole: bool, within: Within | None) -> tuple[list[Granted], Ordered]:
         task, state, args = self._task, self._task.state, self._task.args
         self.kept = Counter()
         with opened(task, "none", self._rows) as world:
@@ -95,6 +113,7 @@ class _Attempt:
                     # The other half is for those that it needs.
                     steps //= 2
                 search = Search(world, Limits(task.max_moves, 1, steps, False, task.scope.quota))
+                world.session.within = within
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
                 granted = search_for.grant_all(job, pods) if whole else search_for.grant_needed(job, pods)
             finally:

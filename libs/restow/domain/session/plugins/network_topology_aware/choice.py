@@ -52,7 +52,7 @@ class Choice:
             return
         reach, rows = self._groups.reach(group), self._groups.rows(group)
         if evicting:
-            yield from self._widest(job, pods, reach, rows)
+            yield from self._widest(job, pods, group, rows)
             return
         if rows:
             tiers = [(tier, np.array([number], np.int64)) for tier, number in reach.among(rows)]
@@ -60,14 +60,14 @@ class Choice:
             tiers = [(tier, reach.blocks.numbers(tier)) for tier in range(reach.top + 1)]
         found = False
         for tier, numbers in tiers:
-            for within in self._holding(job, pods, reach, tier, numbers):
+            for number in self._holding(job, pods, reach, tier, numbers):
                 found = True
-                yield within
+                yield Within(group, tier, number)
         if not reach.hard:
             yield None
         elif not found and tiers and (best := self._best(pods, reach, *tiers[-1])) is not None and self._is_news(job, pods):
             # Nothing has capacity enough. It is tried for what it lacks there.
-            yield best[1]
+            yield Within(group, *best[1])
 
     def _is_news(self, job: Job, pods: Sequence[PodObserved]) -> bool:
         """Whether what it lacks is to be found out, and said; of those that wait already of a few a session, as of anybody (`reasons`)."""
@@ -79,7 +79,7 @@ class Choice:
         self._again += 1
         return True
 
-    def _holding(self, job: Job, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray) -> Iterator[Within]:
+    def _holding(self, job: Job, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray) -> Iterator[int]:
         """Of these blocks those that have capacity for as many as the job needs, in order."""
         hold, all_in_all = self._counts(pods, reach, tier)
         if self._may_take_holds(pods):
@@ -87,7 +87,7 @@ class Choice:
         need, ranks = max(job.need - job.ready, 1), reach.blocks.ranks(tier)
         able = numbers[hold[numbers] >= min(need, len(pods))]
         for at in np.lexsort((ranks[able], all_in_all[able], -hold[able])):
-            yield Within(tier, int(able[at]))
+            yield int(able[at])
 
     def _may_take_holds(self, pods: Sequence[PodObserved]) -> bool:
         """Whether what is free may not be all that they can have."""
@@ -121,9 +121,10 @@ class Choice:
 
     # -- where others give way ---------------------------------------------------------------------------------------
 
-    def _widest(self, job: Job, pods: Sequence[PodObserved], reach: Reach, rows: list[int]) -> Iterator[Within | None]:
+    def _widest(self, job: Job, pods: Sequence[PodObserved], group: Group, rows: list[int]) -> Iterator[Within | None]:
         """The widest blocks that it may be in, as in Volcano, and of these those that hold most of it already. Where some of it are placed, or it may be
         anywhere, no block needs to be chosen."""
+        reach = self._groups.reach(group)
         if rows or not reach.hard or reach.top == NO_BLOCK:
             yield None
             return
@@ -140,17 +141,17 @@ class Choice:
             self._session.parts = max(self._session.parts, parts)
         first = self._session.turn % max(parts, 1) * EVICTING
         for number in numbers[first : first + EVICTING]:
-            yield Within(reach.top, int(number))
+            yield Within(group, reach.top, int(number))
 
     # -- why it does not fit -----------------------------------------------------------------------------------------
 
-    def _best(self, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray) -> tuple[int, Within] | None:
-        """Of these blocks the one that holds most of it, and how many that are."""
+    def _best(self, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray) -> tuple[int, tuple[int, int]] | None:
+        """How many of it the block holds that holds most of it, of these, and which that is: its tier's place, and its number."""
         if not len(numbers):
             return None
         hold, ranks = self._counts(pods, reach, tier)[0], reach.blocks.ranks(tier)
         number = int(numbers[np.lexsort((ranks[numbers], -hold[numbers]))[0]])
-        return int(hold[number]), Within(tier, number)
+        return int(hold[number]), (tier, number)
 
     def sentence(self, job: Job, pods: Sequence[PodObserved]) -> str:
         group = self._of(pods)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from restow.contracts.events import PodObserved
+from restow.domain.groups import Group
 from restow.domain.network.blocks import NO_BLOCK
 from restow.domain.occupants import Who
 from restow.domain.session.framework import Filter, Within
@@ -27,17 +28,24 @@ class Near(Filter):
 
     def concerns(self, pod: PodObserved) -> bool:
         group = self._groups.of(pod)
-        return group is not None and (self._session.within is not None or self._groups.reach(group).hard)
+        return group is not None and (self._tried_in(group) is not None or self._groups.reach(group).hard)
 
-    def _about(self, pod: PodObserved) -> tuple[int, Within | None]:
-        """The blocks by the place of the widest tier, and the one of them that it is kept to: none, where nobody is there yet."""
+    def _tried_in(self, group: Group) -> Within | None:
+        within = self._session.within
+        return within if within is not None and within.group == group else None
+
+    def _about(self, pod: PodObserved) -> tuple[int, tuple[int, int] | None]:
+        """The blocks by the place of the widest tier, and the one of them that it is kept to (its tier's place, and its number): none, where nobody is
+        there yet."""
         group = self._groups.of(pod)
         assert group is not None, "it concerns the pod"
         reach, rows = self._groups.reach(group), self._groups.rows(group)
-        if (within := self._session.within) is not None or not rows:
-            return reach.top, within
+        if (within := self._tried_in(group)) is not None:
+            return reach.top, within[1:]
+        if not rows:
+            return reach.top, None
         found = reach.among(rows)
-        return reach.top, Within(*found[-1]) if found else NOWHERE
+        return reach.top, found[-1] if found else NOWHERE
 
     def key(self, pod: PodObserved) -> Hashable:
         return self._groups.of(pod), self._about(pod)
@@ -45,11 +53,11 @@ class Near(Filter):
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         group, about = self._groups.of(pod), self._about(pod)
         assert group is not None, "it concerns the pod"
-        blocks, (top, within) = self._groups.reach(group).blocks, about
+        blocks, (top, kept_to) = self._groups.reach(group).blocks, about
         known = self._masks.get(key := (id(blocks), about))
         if known is None:
-            if within is not None:
-                mask = blocks.inside(*within)
+            if kept_to is not None:
+                mask = blocks.inside(*kept_to)
             else:
                 mask = (blocks.at[: top + 1] != NO_BLOCK).any(axis=0)
             known = self._masks[key] = ~mask
@@ -70,7 +78,7 @@ class Near(Filter):
             self._groups.gave_up(who, 1)
 
 
-NOWHERE = Within(0, NO_BLOCK - 1)
+NOWHERE = 0, NO_BLOCK - 1
 """The block of those that are in no block together."""
 
 
@@ -90,7 +98,7 @@ class Nearest:
         group = self._groups.of(pod)
         assert group is not None, "it concerns the pod"
         blocks, rows, within = self._groups.reach(group).blocks, self._groups.rows(group), self._session.within
-        tiers = len(blocks.tiers) if within is None else within.tier
+        tiers = len(blocks.tiers) if within is None or within.group != group else within.tier
         if not tiers:
             return None
         shared = np.zeros(len(among), np.int64)
