@@ -196,6 +196,15 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(objective, g
         assert missed.least < 0
 
 
+def test_a_gain_that_just_equals_the_cost_is_not_enough():
+    facts = [shape("half", cpu=0, memory=0, gpu=(1, 500)), *[node(name, **GPUS | {"gpus": 1}) for name in ("a", "b")]]
+    halves = [pod(uid, "half", on, devices=(DeviceShare(0, 500),), owner=SERVER) for uid, on in (("p", "a"), ("q", "b"))]
+    args = msgspec.structs.replace(VALUE, objective="devices", minimumGain=1_000)
+    missed = plan(given(*facts, *halves), args).worth.missed
+    assert (missed.gain, missed.cost, missed.least) == (1_000, 1_000, 999)
+    assert len(plan(given(*facts, *halves), msgspec.structs.replace(args, minimumGain=missed.least)).moves) == 1
+
+
 @pytest.mark.parametrize("args", [VALUE, msgspec.structs.replace(VALUE, objective="devices"), msgspec.structs.replace(VALUE, objective="nodes", horizonHours=48)])
 def test_plans_of_every_objective_are_appraised_in_the_same_unit(args):
     got = plan(waiting_for_eight(), args)

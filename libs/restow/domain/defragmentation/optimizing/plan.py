@@ -143,7 +143,8 @@ class _Maker:
             if gain <= 0 or not world.away:
                 return None
             source = min(world.name(world.home(uid).row) for uid in world.away)
-            least = gain * 1000 // max(cost, 1) - 1000 if by_value else gain * THOUSANDTHS // max(cost, 1)
+            # It must be more than the cost, not as much.
+            least = (gain * 1000 - 1) // max(cost, 1) - 1000 if by_value else (gain * THOUSANDTHS - 1) // max(cost, 1)
             return Missed(args.objective, len(world.away), source, gain if by_value else gain * 1000, cost, least)
 
     def search(self, steps: int, ends: Ends) -> Wanted:
