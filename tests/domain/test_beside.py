@@ -188,6 +188,13 @@ def test_one_that_came_before_the_eviction_is_nobodys_successor():
     assert LetGo("early") in session_owes(state)
 
 
+def test_a_slot_that_a_move_turns_back_from_is_for_no_owners():
+    state = evicted(world())
+    then(state, node("b", cpu=4_000, unschedulable=True))
+    assert [type(event) for event in advance(state)] == [e.TurningBack]
+    assert [event for event in session_answers(state) if isinstance(event, e.OwnersGated)] == []
+
+
 def test_a_stolen_placeholder_before_the_eviction_rolls_the_move_back():
     state = holding(world())
     opened(state)

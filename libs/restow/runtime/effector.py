@@ -27,6 +27,7 @@ from restow.domain.effects import (
     EvictVictim,
     Land,
     LetGo,
+    ListOwners,
     MarkNode,
     WithdrawRequest,
     WritePodGroupStatus,
@@ -337,7 +338,7 @@ def later(outcome: Failed | Refused, refused: float = REFUSED) -> Retry:
 
 
 def _key(effect: Effect) -> Any:
-    """What at most one attempt is under way for. Of statuses only the newest matters."""
+    """What at most one attempt is under way for. Of statuses, and of entries, only the newest matters."""
     match effect:
         case WriteReservationStatus(reservation=reservation):
             return "status", reservation
@@ -345,6 +346,8 @@ def _key(effect: Effect) -> Any:
             return "status", namespace, group
         case WriteQueueStatus(queue=queue):
             return "queue status", queue
+        case ListOwners(reservation=reservation):
+            return "owners", reservation
     return effect
 
 

@@ -8,7 +8,7 @@ from domain.build import NOW, changed, configured, node, reservation, shape
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain.config import ReservationConfig
-from restow.domain.effects import Bind, TellUnschedulable, WriteReservationStatus
+from restow.domain.effects import Bind, ListOwners, TellUnschedulable, WriteReservationStatus
 from restow.domain.reservation.decider import ReservationDecider
 from restow.domain.session.decider import SessionDecider
 from restow.domain.state import ClusterState
@@ -256,6 +256,11 @@ async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
         await until(lambda: len(written) == 2 and effector.owed == 0, follower)
         await idle()
         assert written[1] == seq
+
+
+def test_that_owners_are_gated_and_that_they_are_not_any_more_is_written_one_after_the_other():
+    """At once the first could come to the API last: an entry that nobody takes away before its end."""
+    assert module._key(ListOwners("r", NOW + 600_000)) == module._key(ListOwners("r", 0)) != module._key(ListOwners("other", 0))
 
 
 async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes():

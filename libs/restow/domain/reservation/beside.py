@@ -48,8 +48,9 @@ def labels_of(record: Reservation) -> list[dict[str, str]]:
 
 
 def is_holding(state: ClusterState, uid: ReservationUid) -> bool:
+    """One that a move has had is for no owners, also when the move has another one by now."""
     record = state.reservations.get(uid)
-    return record is not None and record.alive and bool(held_for(state, record)) and any(slot.phase in ON_NODE for slot in state.slots[uid].values())
+    return record is not None and record.fact.migration not in state.migrations and record.alive and bool(held_for(state, record)) and any(slot.phase in ON_NODE for slot in state.slots[uid].values())
 
 
 def owns(state: ClusterState, uid: PodUid) -> bool:
