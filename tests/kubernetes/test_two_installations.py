@@ -257,6 +257,42 @@ async def test_two_that_move_on_the_same_nodes_at_once_land_or_roll_back_and_tou
     assert world.kubelets.rejected == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("term", [0.3, 4.0])
+async def test_moves_of_the_two_that_cross_land_or_roll_back(world: World, stacks: tuple[Running, Running], term: float) -> None:
+    """Each moves its pod to the node that the other one's pod leaves. Neither knows of the other's guard, and both nodes are full with what is held."""
+    both = {NS: "ours", THEIRS: "theirs"}
+    for i, (namespace, name) in enumerate(both.items()):
+        await world.node(f"c{i}", gpus=2)
+        made = {"labels": {"app": name}, "annotations": {TERM: str(term)}}
+        spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": made, "spec": pod_spec()}}
+        await world.api.ok("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", {"metadata": {"name": name}, "spec": spec})
+        (pod,) = await world.running(name)
+        if pod["spec"]["nodeName"] != f"c{i}":
+            await world.cordon(pod["spec"]["nodeName"])
+            await world.api.ok("DELETE", path_of(pod))
+            await world.until(lambda name=name, i=i: [p["spec"].get("nodeName") for p in world.of(name)] == [f"c{i}"], "it is where it is to be", 30)  # type: ignore[misc]
+            await world.cordon(f"c{1 - i}", False)
+        await known(stacks[i], await world.running(name))
+    told: list[tuple[Any, Any]] = []
+    for _ in range(4):
+        pods = [(await world.running(name))[0] for name in both.values()]
+        if pods[0]["spec"]["nodeName"] == pods[1]["spec"]["nodeName"]:
+            break
+        ids = await asyncio.gather(*(migrate(stack, pod, pods[1 - i]["spec"]["nodeName"]) for i, (stack, pod) in enumerate(zip(stacks, pods, strict=True))))
+        for stack, id, pod in zip(stacks, ids, pods, strict=True):
+            (one,) = [one for one in await all_moves(stack) if one["id"] == id]
+            told.append((one["step"], one["reason"]))
+            if (at := world.at.get((pod["metadata"]["uid"], "ending"))) is not None:
+                print(f"{one['step']} {one['reason']}: pods at {[(k[1], round(t - at, 2)) for k, t in world.at.items() if 0 <= t - at < 30][:8]}")
+    print(term, Counter(told))
+    await nothing_is_left(world)
+    assert {step for step, _ in told} <= {"landed", "failed"}
+    for name in both.values():
+        await world.running(name)
+    assert world.kubelets.rejected == []
+
+
 async def test_what_one_leaves_that_is_gone_for_good_the_other_lets_alone_until_it_has_ended_by_its_own_word(
     world: World, lab: Lab, stacks: tuple[Running, Running]
 ) -> None:
