@@ -1,8 +1,21 @@
 """Moves of a gang that is to be near to each other in the network: its block is a fact (RULES G-13)."""
 
 import pytest
-from domain.build import NOW, configured, given, member, pod, pod_group, run, shape, then, when
-from domain.saga import OWNER, advance, create, decider, session_answers
+from domain.build import (
+    NOW,
+    configured,
+    given,
+    member,
+    owner,
+    pod,
+    pod_group,
+    reservation,
+    run,
+    shape,
+    then,
+    when,
+)
+from domain.saga import OWNER, advance, create, decider, session_answers, terminate
 from domain.test_network_topology import conf, hard, racks
 
 from restow.contracts import commands as c
@@ -123,3 +136,53 @@ def test_what_is_held_for_a_gang_that_is_moved_as_one_is_in_one_block():
     create(state, "x-1", "x-2")
     session_answers(state)
     assert held(state) == {"r2n0", "r2n1"}
+
+
+def follows(name: str, **more) -> e.PodObserved:
+    return member(name, "g", "whole", owner=OWNER, annotations={"restow.dev/movable": "gang"}, **more)
+
+
+def test_successors_of_a_gang_that_is_moved_as_one_land_on_holds_that_take_all_of_their_nodes():
+    state = as_one(hard(1), pod("fill", "whole", node="r1n1"))
+    run(state, decider, c.MoveGang(NOW, "x", "default/g"))
+    advance(state)
+    create(state, "x-1", "x-2")
+    session_answers(state)
+    advance(state)
+    terminate(state, "g0", "g1")
+    advance(state)
+    then(state, follows("n0"), follows("n1"))
+    session_answers(state)
+    assert {state.placed[uid].node for uid in ("n0", "n1")} == {"r2n0", "r2n1"}
+
+
+def test_the_successor_of_one_member_of_a_gang_that_needs_all_lands_on_a_hold_that_takes_all_of_its_node():
+    members = [member(f"g{i}", "g", "whole", node=f"r0n{i}", owner=OWNER) for i in range(2)]
+    state = world(shape("whole", cpu=4_000), pod_group("g", need=1, topology=hard(2)), *members)
+    run(state, decider, c.MovePod(NOW, "x", "g0", "r1n0"))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    advance(state)
+    then(state, pod_group("g", need=2, topology=hard(2)))
+    terminate(state, "g0")
+    advance(state)
+    then(state, member("n0", "g", "whole", owner=OWNER))
+    session_answers(state)
+    assert state.placed["n0"].node == "r1n0"
+
+
+def test_a_gang_that_waits_already_takes_the_hold_of_a_reservation_that_has_all_of_a_node():
+    whole = shape("whole", cpu=4_000)
+    fills = [pod(f"f{i}", "whole", node=name) for i, name in enumerate(("r0n1", "r1n0", "r1n1", "r2n0", "r2n1"))]
+    running = member("g0", "g", "whole", node="r0n0")
+    waiting = member("g1", "g", "whole", labels={"app": "g"})
+    state = world(whole, *fills, pod_group("g", need=2, topology=hard(1)), running, waiting)
+    session_answers(state)
+    assert state.parked["g1"]
+    then(state, reservation("r", ("t", 1, "whole"), owners=(owner(app="g"),), node="r0n1"))
+    session_answers(state)
+    then(state, e.PodGone("f0"))
+    for _ in range(2):
+        session_answers(state)
+    assert state.placed["g1"].node == "r0n1"

@@ -91,8 +91,8 @@ class Choice:
 
     def _may_take_holds(self, pods: Sequence[PodObserved]) -> bool:
         """Whether what is free may not be all that they can have."""
-        offers = self._session.offers
-        return any((offers and self._session.handing_over and offers.own(pod)) or ignores(pod) for pod in pods)
+        offers = self._session.offers if self._session.handing_over else None
+        return any((offers and (offers.own(pod) or offers.left_to(pod))) or ignores(pod) for pod in pods)
 
     def _counts(self, pods: Sequence[PodObserved], reach: Reach, tier: int) -> tuple[np.ndarray, np.ndarray]:
         """`(blocks,) int64` each: how many of these pods a block holds by amounts, each class for itself, and how many pods of these classes at all."""
