@@ -136,7 +136,7 @@ class Story:
         charged = list(state.charges) or PODS
         social = tuple(u for u in state.queue if state.pods[u].fact.shape == "social")
         if state.gated and self.likely(20):
-            who = self.pick(list(state.gated))
+            who = self.pick([uid for uid in state.gated if state.awaits_placement(uid)] or list(state.gated))
             held = [(uid, name, one.node) for uid, slots in state.slots.items() for name, one in slots.items() if one.phase is SlotPhase.HELD]
             hold = self.pick(held) if held and self.likely(50) else None
             return e.PodLetGo(who) if hold is None else e.HandedOver(*hold[:2], who, hold[2])
