@@ -18,7 +18,7 @@ from restow.domain.defragmentation.plan import Task
 __all__ = ["OBJECTIVES", "ONE", "Bound", "bound", "judged"]
 
 Kind = Literal["LP", "volume"]
-WORK = 60_000_000
+WORK = 120_000_000
 """Steps are fewer where each is more work: units of all bins, times who is at home in one."""
 OBJECTIVES = ("devices", "nodes", "capacity")
 STEPS = {"LP": 200, "volume": 300}

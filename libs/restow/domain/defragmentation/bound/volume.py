@@ -13,8 +13,8 @@ from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
 
 SHARES = ((10, 0), (8, 2), (6, 4), (4, 6))
 """Tenths of the objective that the packed resource and all others stand for."""
-SCALES = (10, 8)
-"""Tenths of one of the objective that a full bin pays."""
+SCALES = ((10, 0), (8, 0), (9, 2))
+"""Tenths of one of the objective that a full bin pays, and that a move does: some where their limit matters."""
 FIRST, LAST = 0.1, 1e-4
 """How far a step aims below the best value, as a part of it."""
 PATIENCE, MEMORY = 5, 0.3
@@ -25,11 +25,11 @@ def first(of: Problem) -> Iterator[Prices]:
     groups, others = len(of.admits), of.rest.shape[1]
     full = of.slot or int(of.capacity.max(initial=1)) or 1
     for packed, rest in SHARES if others else SHARES[:1]:
-        for scale in SCALES:
+        for scale, move in SCALES:
             unit = ONE * scale // 10
             share = unit * rest // 10 // max(others, 1)
             pods = unit * packed // 10 * of.size // full + share * of.rest.sum(axis=1) // REST
-            yield Prices(pods, np.full((groups, others), share, np.int64), 0)
+            yield Prices(pods, np.full((groups, others), share, np.int64), ONE * move // 10)
 
 
 def descended(of: Problem, limit: int, steps: int) -> int:
