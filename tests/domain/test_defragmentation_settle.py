@@ -1,8 +1,12 @@
 """A plan is carried on until one made after it would move nothing: given what searches find, then what becomes of the plan."""
 
+from domain.build import NOW, given, node, pod, replica_of, shape
+
 from restow.contracts.values import Move
+from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.order import Ordered
-from restow.domain.defragmentation.optimizing.plan import Ends, Wanted, settle
+from restow.domain.defragmentation.optimizing.plan import NOWHERE, Ends, Wanted, _Maker, settle
+from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Spot
 
 STEPS = 10
@@ -72,3 +76,29 @@ def test_where_nothing_moves_nothing_is_carried_on():
     searches = Searches("b")
     assert settle(searches, plan(), 100) == (plan(), 0)
     assert searches.asked == []
+
+
+class EachTimeOneLess(_Maker):
+    """However often the rest is put in order, one more of it is for nothing."""
+
+    gain = 1
+
+    def _judged(self, ordered, ends, pruned):
+        return self.gain, set(list(ordered.ends)[pruned:])
+
+
+def test_where_each_time_fewer_are_worth_it_the_last_ones_are_kept_if_all_of_them_are():
+    facts = [shape("s", cpu=1_000), node("to", cpu=64_000)]
+    for i in range(9):
+        facts += [node(f"n{i}"), pod(f"p{i}", "s", f"n{i}", owner=replica_of("rs"))]
+    state = given(*facts)
+    maker = EachTimeOneLess(Task(state, DefragmentationArgs(planner="optimizing", objective="nodes"), NOW, "p", 99))
+    wanted = {f"p{i}": state.table.rows["to"] for i in range(9)}
+    assert len(maker.order(wanted, NOWHERE).moves) == 6
+    maker.gain = 0
+    assert maker.order(wanted, NOWHERE).moves == []
+
+
+def test_the_rest_of_the_limit_is_left_to_what_carries_a_plan_on():
+    """A set that is too large for what is left keeps no smaller one from moving, now or in the next plan."""
+    assert EachTimeOneLess(Task(given(node("a")), DefragmentationArgs(), NOW, "p", 9)).limits.within(5, 3).moves == 6

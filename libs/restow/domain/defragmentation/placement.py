@@ -45,10 +45,10 @@ class Objective(Protocol):
 class _Class:
     """Pods of equal requests and equal rules about nodes."""
 
-    __slots__ = ("items", "kept", "keys", "mask", "seen", "v")
+    __slots__ = ("items", "kept", "keys", "mask", "number", "seen", "v")
 
-    def __init__(self, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray, seen: int) -> None:
-        self.v, self.items, self.kept, self.mask, self.seen = v, items, kept, mask, seen
+    def __init__(self, number: int, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray, seen: int) -> None:
+        self.number, self.v, self.items, self.kept, self.mask, self.seen = number, v, items, kept, mask, seen
         self.keys = np.zeros(0, np.int64)
 
 
@@ -138,9 +138,9 @@ class Placement:
             lack += np.clip(devices.milli - widest, 0, devices.milli) * PARTS // devices.milli
         return np.where(one.mask, lack, -1)
 
-    def kind(self, uid: PodUid) -> Hashable:
+    def kind(self, uid: PodUid) -> int:
         """Equal for pods that are the same to place, rules about what runs aside."""
-        return id(self._class(uid))
+        return self._class(uid).number
 
     # -- ranks -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Placement:
             if one is None:
                 mask = static_mask(self._state, shape) & self.open
                 self.steps += 1 + len(mask) // RANKED
-                one = self._classes[key] = _Class(v, *self.objective.asks(v), mask, len(self._board.changes))
+                one = self._classes[key] = _Class(len(self._classes), v, *self.objective.asks(v), mask, len(self._board.changes))
                 one.keys = self.rank(one, np.arange(len(self._table.names)))
             self._of_shape[shape] = one
         return one

@@ -27,6 +27,8 @@ from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
+NONE = Ordered([], {}, [])
+"""No moves."""
 MISSED, MISSED_PART = 3, 10
 """Pods that are moved in thought where nothing was worth it, to say what it would have cost, and the part of the steps that this takes."""
 
@@ -37,7 +39,7 @@ def plan(task: Task, stays: Stays) -> Found:
     search = maker.searched(task.args.searchSteps, NOWHERE)
     steps, wanted = search.world.steps, {uid: spot.row for uid, spot in search.world.away.items()}
     ordered = maker.order(wanted, NOWHERE)
-    if not (search.full or search.bounded):
+    if not search.bounded:
         ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
         steps += more
     _tell(search, maker.rows, ordered, stays)
@@ -123,7 +125,7 @@ class _Maker:
 
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
-        limits, sources = self.limits.within(steps), np.flatnonzero(self.rows.sources)
+        limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
         with self._opened(ends) as world:
             search = Search(world, limits)
             search.run(sources[np.argsort(self.task.state.table.rank[sources])])
@@ -153,8 +155,9 @@ class _Maker:
         return Wanted(wanted, search.world.steps, search.full or bool(search.bounded))
 
     def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
-        """All moves that can be carried out, as long as they gain what they cost."""
-        often = OFTEN
+        """All moves that can be carried out, as long as they gain what they cost. Those that are of no use without others that found no order are
+        left out, and the rest is put in order anew; after some times the rest is kept as it is, for all of it together is worth it."""
+        often, last = OFTEN, NONE
         while often:
             with self._opened(ends) as world:
                 wanted = {uid: row for uid, row in wanted.items() if row != world.home(uid).row}
@@ -174,8 +177,9 @@ class _Maker:
             net, again = self._judged(ordered, ends, pruned=True)
             if net > 0 and again == set(ordered.ends):
                 return ordered
+            last = ordered
             wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
-        return Ordered([], {}, [])
+        return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
 
     def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
         """The same moves and then these, which begin where those end; None where that cannot be."""

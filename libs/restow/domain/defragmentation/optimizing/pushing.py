@@ -22,8 +22,7 @@ class Pushing:
         self.uids = sorted(uid for uid in world.state.charges if uid in world.state.pods and world.movable(uid))
         self._number = {uid: i for i, uid in enumerate(self.uids)}
         vectors = [world.vector(uid) for uid in self.uids]
-        kinds: dict[object, int] = {}
-        self.kind = np.array([kinds.setdefault(world.placement.kind(uid), len(kinds)) for uid in self.uids], np.int64)
+        self.kind = np.array([world.placement.kind(uid) for uid in self.uids], np.int64)
         self.size = np.array([size(world, uid) for uid in self.uids], np.int64)
         self.asks = np.zeros((len(self.uids), len(world.largest)), np.int64)
         for i, v in enumerate(vectors):

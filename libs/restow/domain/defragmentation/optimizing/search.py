@@ -26,6 +26,8 @@ PUSHED = 12
 """Pods that may be pushed, for one that finds no place."""
 DEEPER = 2
 """Of these, pods that have to push somebody in turn."""
+ALIKE = 2
+"""Sets of equal pods that are tried in vain: where two rows have no place for them, the others have none either, as good as always."""
 ALL = 64
 """Sets of pods of one row, where none has a pod of another."""
 LOSING = 3
@@ -67,6 +69,10 @@ class Chance:
         return chosen
 
 
+def largest_first(world: World, pods: Pods) -> list[PodUid]:
+    return sorted(pods, key=lambda uid: (-size(world, uid), uid))
+
+
 class Limits:
     """`moves` at most; a gain of one is worth a cost of up to `THOUSANDTHS // least`; `steps` of search, of which taking parts of a plan
     back and trying again may use so many as are `improving`: what is left tells whether a next plan would be empty."""
@@ -78,9 +84,9 @@ class Limits:
         self.moves, self.least, self.steps, self.whole = moves, max(least, 1), steps, whole
         self.improving = max(steps // PARTS, 1)
 
-    def within(self, steps: int) -> "Limits":
-        """What is left of it: fewer steps, and otherwise the same."""
-        left = Limits(self.moves, self.least, steps, self.whole, self.quota)
+    def within(self, steps: int, moved: int = 0) -> "Limits":
+        """What is left of it: so many steps, and fewer moves by those who have moved; otherwise the same."""
+        left = Limits(self.moves - moved, self.least, steps, self.whole, self.quota)
         left.improving = self.improving
         return left
 
@@ -96,6 +102,11 @@ class Search:
         """Of pods that a limit of the policy has kept: which one."""
         self.scarcity = Scarcity(world, limits.moves - len(world.away))
         self._pushing: Pushing | None = None
+        self._failed = Counter[tuple]()
+        """How often sets of equal pods have failed since something moved."""
+        self._failing: dict[tuple, int] = {}
+        """And which of them, the largest first, found no place."""
+        self._homeless: PodUid | None = None
         self.full = False
         self.cut = False
         self.chance: Chance | None = None
@@ -124,13 +135,30 @@ class Search:
         while heap and not self.spent:
             _, depth, row, seen = heappop(heap)
             again: Item | None = None
-            if seen != self._seen(row) or any(self.attempt(row, pods, depth) for _, pods in self._best(row) if not self.spent):
+            if seen != self._seen(row) or any(self._tried(row, pods, depth) for _, pods in self._best(row) if not self.spent):
                 again = self._offer(row)
             elif not depth:
                 again = self._offer(row, DEPTH)
             if again is not None:
                 heappush(heap, again)
         self.cut = bool(heap)
+
+    def _tried(self, row: int, pods: Pods, depth: int) -> bool:
+        """`attempt`, but not of what has failed already for as many equal pods on other rows while nothing has moved."""
+        world = self.world
+        kinds = tuple(sorted(world.placement.kind(uid) for uid in pods))
+        key = depth, self.weighed(row, pods)[0], kinds
+        alike = not self.limits.quota.bounds and not any(world.rules(uid) for uid in pods)
+        if alike and self._failed[key] >= ALIKE:
+            self._blame(pods, largest_first(world, pods)[self._failing[key]])
+            return False
+        if self.attempt(row, pods, depth):
+            self._failed.clear()
+            return True
+        if (uid := self._homeless) is not None:
+            self._failed[key] += 1
+            self._failing[key] = largest_first(world, pods).index(uid)
+        return False
 
     def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
         """What the leaving of these gains beyond what it costs, wherever they land, and what it uses."""
@@ -166,7 +194,7 @@ class Search:
 
     def attempt(self, row: int, pods: Pods, depth: int = DEPTH) -> bool:
         """Move all of them off the row, if that is worth it; nothing changes where it is not."""
-        world = self.world
+        world, self._homeless = self.world, None
         if len(world.away) + sum(uid not in world.away for uid in pods) > self.limits.moves:
             self.full = True
             return False
@@ -175,9 +203,10 @@ class Search:
         mark, before = world.mark(), self.net()
         for uid in pods:
             world.lift(uid)
-        for uid in sorted(pods, key=lambda uid: (-size(world, uid), uid)):
+        for uid in largest_first(world, pods):
             if not self.place(uid, frozenset({row}), depth, before):
                 self._blame(pods, uid)
+                self._homeless = uid
                 world.undo(mark)
                 return False
         if self.net() <= before:
