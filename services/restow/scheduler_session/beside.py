@@ -18,8 +18,8 @@ from restow.runtime.service import Context
 LOOK = 0.25
 """Seconds until it is asked again whether a guard is to step aside: mostly its pod's successor is bound by then."""
 
-LONGEST = 60.0
-"""Seconds between two looks at the clock for a pod that another installation has gated."""
+LONGEST = 10.0
+"""Seconds between two looks at the clock for a pod that another installation has gated: its annotation may say an earlier end by then."""
 LACKING = " (is deploy/beside applied?)"
 
 

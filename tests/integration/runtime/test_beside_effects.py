@@ -216,4 +216,4 @@ async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_c
         now += int(answer.after * 1_000)
         waited += 1
     assert (let_go, now, state.time) == (["q"], NOW + 1_000 + gated.FORSAKEN, NOW)
-    assert waited <= 7
+    assert waited <= 31
