@@ -47,7 +47,7 @@ def _now(state, objective: str) -> int:
 def test_no_plan_is_better_than_its_bound_by_an_exact_solver(objective):
     """On clusters of three to six nodes; the sum of the bounds is printed beside that of the optima."""
     args, best, bounds = _args(objective), 0, dict.fromkeys(KINDS, 0)
-    for seed in range(4):
+    for seed in range(6):
         state = cluster(seed, objective)
         start = _now(state, objective)
         for moves in (3, 2_000):
