@@ -8,6 +8,7 @@ from domain.saga import move, plan
 
 from restow.contracts import events as e
 from restow.contracts.values import (
+    BlockMember,
     ClaimChoice,
     ContainerTrouble,
     DeviceShare,
@@ -272,6 +273,8 @@ class Story:
             e.NumaObserved(where, "single-numa-node", "pod", (NumaZone("node-0", amounts),)),
             e.DeviceObserved(where, (Gpu(0, self.likely(80)), Gpu(1, True))),
             e.DeviceGone(where),
+            e.HyperNodeObserved(name, number % 3 + 1, members=(BlockMember(where),)),
+            e.HyperNodeGone(name),
             e.PodGroupObserved("default", "p", "u", NOW, phase="Pending"),
             e.Enqueued("default", self.pick(("p", "g"))),
             configured("reservation", config.ReservationConfig(default_ttl=7_000)),

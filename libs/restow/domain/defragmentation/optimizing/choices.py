@@ -58,7 +58,7 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
 def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
     """By how much the row would be worth more without these."""
     left = int(world.loads[row]) - sum(is_load(world.state, uid) for uid in pods)
-    return world.value.worth(row, *without(world, row, pods), left) - world.worth[row]
+    return world.value.worth(row, *free_without(world, row, pods), left) - world.worth[row]
 
 
 def _by_gain(world: World, row: int, worth: Usable, pods: int) -> list[Pods]:
@@ -121,7 +121,7 @@ def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: b
 
 def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], bool], most: int, pods: int) -> list[Pods]:
     there = [uid for uid in world.pods(row) if world.movable(uid) and helps(uid)]
-    if not there or not enough(*without(world, row, there)):
+    if not there or not enough(*free_without(world, row, there)):
         return []
     everybody = sorted(there, key=lambda uid: easiest(world, (uid,)))
     there = _distinct(world, everybody, pods)
@@ -135,7 +135,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
             if tried > TRIED:
                 break
             equivalence_class = tuple(sorted(_equivalence_class(world, uid) for uid in some))
-            if equivalence_class not in classes and enough(*without(world, row, some)):
+            if equivalence_class not in classes and enough(*free_without(world, row, some)):
                 found.append(some)
                 classes.add(equivalence_class)
     world.steps += tried // TRIES
@@ -167,12 +167,12 @@ def _thinned(world: World, row: int, there: Sequence[PodUid], enough: Enough) ->
     left = list(there)
     for uid in sorted(there, key=lambda uid: easiest(world, (uid,)), reverse=True):
         some = [other for other in left if other != uid]
-        if enough(*without(world, row, some)):
+        if enough(*free_without(world, row, some)):
             left = some
     return tuple(left)
 
 
-def without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[int], list[int]]:
+def free_without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[int], list[int]]:
     """What the row would have free."""
     free, shares = world.free(row)
     free, shares = free[:], shares[:]

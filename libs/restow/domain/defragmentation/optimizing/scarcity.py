@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from restow.domain.defragmentation.optimizing.choices import Pods, without
+from restow.domain.defragmentation.optimizing.choices import Pods, free_without
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.node_table import WHOLE
 
@@ -49,7 +49,7 @@ class Scarcity:
         nets, uses = [self._scaled(net) for net, _ in offers], [self._parts(use) for _, use in offers]
         self.prices = _dual(np.array(nets, np.int64), np.array(uses, np.int64))
 
-    def left(self, net: int, use: list[int]) -> int:
+    def surplus(self, net: int, use: list[int]) -> int:
         """What an offer gains beyond what it uses of what is scarce; the more the better, and comparable only with others of this plan."""
         if not self.prices:
             return self._scaled(net)
@@ -58,7 +58,7 @@ class Scarcity:
     def uses(self, row: int, pods: Pods) -> list[int]:
         """What the leaving of these uses, by column, and how many moves it takes."""
         world, loads = self.world, int(self.world.loads[row])
-        before, after = self._absorbs(*world.free(row), loads), self._absorbs(*without(world, row, pods), loads - len(pods))
+        before, after = self._absorbs(*world.free(row), loads), self._absorbs(*free_without(world, row, pods), loads - len(pods))
         taken = [one - other for one, other in zip(before, after, strict=True)]
         for uid in pods:
             for c, a in world.vector(uid).items:

@@ -168,7 +168,7 @@ class Search:
 
     def _key(self, pods: Pods, net: int, uses: list[int]) -> tuple:
         """Those first that gain most beyond what is scarce, then the easiest."""
-        return (-self.scarcity.left(net, uses), *easiest(self.world, pods))
+        return (-self.scarcity.surplus(net, uses), *easiest(self.world, pods))
 
     def _best(self, row: int, dearer: int = 0, pods: int = 3) -> list[tuple[tuple, Pods]]:
         """Sets of pods that are worth it even if their leaving takes so many moves more: the best first."""
