@@ -1,4 +1,4 @@
-"""Fixtures of the tests on a real control plane: one a worker, `world` is a test's own, from empty to empty.
+"""Fixtures of the tests on a real control plane: one a worker, unless a file has its own; `world` is a test's own, from empty to empty.
 
 They are skipped, and say so, where KUBEBUILDER_ASSETS does not name a folder with all parts; `make test-kubernetes` builds one.
 """
@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
+from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
-from kubernetes.lab import Lab, assets, lab
+from kubernetes.lab import Lab, own
+from kubernetes.left import nothing_is_left
 from kubernetes.moves import Mover
+from kubernetes.services import services
 from kubernetes.world import World
 from kubesim.conformance.harness import Api, Target
 
@@ -21,15 +24,12 @@ from restow.kube.client import ClientConfig, connect
 
 @pytest.fixture(scope="session", name="lab")
 def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
-    with lab(found, tmp_path_factory.mktemp("lab")) as one:
+    with own(tmp_path_factory, "lab") as one:
         one.install()
         yield one
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kubelets(lab: Lab) -> Iterator[Kubelets]:
     one = Kubelets(lab.target)
     one.start()
@@ -37,9 +37,23 @@ def kubelets(lab: Lab) -> Iterator[Kubelets]:
     one.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def accounts(lab: Lab) -> dict[str, Target]:
     return {service: lab.account(service) for service in ("scheduler-session", "descheduler")}
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
+    """Restow's services."""
+    with services(lab) as running:
+        yield running
+
+
+@pytest.fixture(name="nothing_is_left")
+async def judged(world: World, stack: Running) -> AsyncIterator[None]:
+    """Asked for by a file: after each of its tests."""
+    yield
+    await nothing_is_left(world)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from kubesim.conformance.harness import Target, free_port, plain, signing_key, write_kubeconfig
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
@@ -198,6 +199,14 @@ class Lab:
                         return
             time.sleep(0.1)
         raise RuntimeError(f"{name} was not ready in {UP:g} s: {self.log(name)[-2000:]}")
+
+
+def own(work: pytest.TempPathFactory, name: str, **more: str) -> contextlib.AbstractContextManager[Lab]:
+    """A control plane of a file's own, up; the file is skipped, and says why, where its parts are not there."""
+    found, why = assets()
+    if found is None:
+        pytest.skip(why)
+    return lab(found, work.mktemp(name), **more)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes.world import WAIT, World, controller
+from kubernetes.world import WAIT, World, controller, gated, pod_spec
 
 from restow.contracts.values import OwnerRef
-from restow.domain.beside import GATE as LANDING
 from restow.kube import decode as d
 from restow.kube.beside import Beside, Gated
 from restow.kube.describe import pod_fact
@@ -109,7 +108,7 @@ class Mover:
             for placed in (held, back):
                 if placed is not None:
                     assert isinstance(await self.session.vacate(placed), Done)
-            for pod in [p for p in self.world.pods.values() if _gated(p) and (controller(p) or {}).get("uid") == owner["uid"]]:
+            for pod in [p for p in self.world.pods.values() if gated(p) and (controller(p) or {}).get("uid") == owner["uid"]]:
                 if not any(other.successor is not None and uid_of(other.successor) == uid_of(pod) for other in self.open):
                     await self.session.let_go(ref(pod))
 
@@ -215,7 +214,7 @@ class Mover:
                 move.successor = pod
                 move.arrived.set()
                 return
-        if _gated(pod):
+        if gated(pod):
             self.let_go += 1
             task = asyncio.get_running_loop().create_task(self.session.let_go(ref(pod)))
             self._tasks.add(task)
@@ -226,6 +225,37 @@ class Mover:
         if move.name and move.name != pod["metadata"]["name"]:
             return False
         return bool(shape_of(pod)[0].requests == shape_of(move.victim)[0].requests)
+
+
+async def crowded(world: World, mover: Mover, count: int, *, spec: Obj | None = None, crowd: int = 50, at_once: bool = False, virtual: bool = False) -> list[Move]:
+    """So many pods leave `source` for a node each. Once all their holds are there, equal pods wait for the same room; then they go, one by one."""
+    await world.node("source", gpus=count)
+    await world.replicaset("victim", count, spec or pod_spec())
+    victims = await world.running("victim", count)
+    await world.cordon("source")
+    for i in range(count):
+        await world.node(f"target-{i}", gpus=1)
+    arrived, turns = 0, [asyncio.Event() for _ in range(count + 1)]
+
+    async def one(i: int) -> Move:
+        async def before(_: PodRef) -> None:
+            nonlocal arrived
+            arrived += 1
+            if arrived == count:
+                await world.crowd(crowd)
+                for turn in turns if at_once else turns[:1]:
+                    turn.set()
+            await turns[i].wait()
+
+        move = await mover.move(victims[i], f"target-{i}", before=before, virtual=virtual, seconds=60)
+        turns[i + 1].set()
+        return move
+
+    moves = await asyncio.gather(*(one(i) for i in range(count)))
+    assert [move.end for move in moves] == ["landed"] * count, told(moves)
+    assert world.where("crowd") == ["waits"] * crowd
+    assert world.kubelets.rejected == []
+    return moves
 
 
 def manifest_of(victim: Obj, target: str, shared: frozenset[str] = frozenset(), **more: Any) -> Any:
@@ -252,9 +282,6 @@ def ref(pod: Obj) -> PodRef:
 def uid_of(pod: Obj) -> str:
     return str(pod["metadata"]["uid"])
 
-
-def _gated(pod: Obj) -> bool:
-    return any(gate["name"] == LANDING for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def told(moves: list[Move]) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import DEPLOY, Lab
-from kubernetes.services import DESCHEDULER, SESSION, kill, migrate, services
-from kubernetes.test_beside_services import budget, crowd, ended, known, left_over, not_gated, stand
+from kubernetes.services import DESCHEDULER, SESSION, ended, kill, known, migrate, not_gated, stand
 from kubernetes.world import APPS, HIGH, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE
 
@@ -21,20 +19,9 @@ from restow.domain.beside import SLOT
 from restow.kube.annotations import TOUCHED
 from restow.kube.beside import Beside
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 TERM = 2.0
 """Seconds that a pod takes to end, so that something may happen meanwhile."""
-
-
-@pytest.fixture(scope="module", name="stack")
-def running_stack(lab: Lab, kubelets: object) -> Iterator[Running]:
-    with services(lab) as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-async def nothing_is_left(world: World, stack: Running) -> Any:
-    yield
-    await left_over(world)
 
 
 async def ready(world: World, stack: Running, kind: str = "deployments", term: float = TERM) -> Any:
@@ -43,7 +30,7 @@ async def ready(world: World, stack: Running, kind: str = "deployments", term: f
     await world.node("source", gpus=1)
     await world.workload(kind, "victim", 1, pod_spec(), term, **({"serviceName": "victim"} if kind == "statefulsets" else {}))
     (victim,) = await world.running("victim")
-    await budget(world, 0)
+    await world.budget(0)
     await world.node("target", gpus=1)
     await known(stack, [victim])
     return victim
@@ -54,7 +41,7 @@ async def begun(world: World, stack: Running, kind: str = "deployments", term: f
     victim = await ready(world, stack, kind, term)
     move = await migrate(stack, victim, "target")
     (held,) = await stand(world, 1)
-    await crowd(world)
+    await world.crowd()
     await world.until(lambda: guards(world), "the source is kept")
     return victim, move, held
 
@@ -66,7 +53,7 @@ def guards(world: World) -> list[Any]:
 
 
 async def ending(world: World, victim: Any) -> None:
-    await budget(world, 1)
+    await world.budget(1)
     await world.until(lambda: (victim["metadata"]["uid"], "ending") in world.at, "it is evicted", 30)
 
 
@@ -110,7 +97,7 @@ async def test_the_source_is_not_refilled_before_the_pod_has_landed_and_given_aw
 @pytest.mark.parametrize("lost", ["cordoned", "deleted"])
 async def test_a_target_that_is_lost_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running, lost: str) -> None:
     victim, move, _ = await begun(world, stack)
-    await lose(world, lost)
+    await (world.cordon if lost == "cordoned" else world.lose)("target")
     one = await ended(stack, move)
     assert one["step"] == "failed", one
     assert world.where("victim") == ["source"]
@@ -121,21 +108,11 @@ async def test_a_target_that_is_lost_before_the_eviction_leaves_the_pod_where_it
 async def test_a_target_that_is_lost_after_the_eviction_sends_the_pod_back(world: World, stack: Running, lost: str) -> None:
     victim, move, _ = await begun(world, stack, "statefulsets")
     await ending(world, victim)
-    await lose(world, lost)
+    await (world.cordon if lost == "cordoned" else world.lose)("target")
     one = await ended(stack, move)
     assert one["step"] == "failed", one
     assert world.where("victim") == ["source"]
     assert world.where("crowd") == ["waits"] * 50
-
-
-async def lose(world: World, how: str) -> None:
-    if how == "cordoned":
-        await world.cordon("target")
-        return
-    await world.api.ok("DELETE", "/api/v1/nodes/target")
-    for pod in [one for one in world.pods.values() if one["spec"].get("nodeName") == "target"]:
-        # The controller that would do it does not run here.
-        await world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
 
 
 async def test_a_successor_that_the_api_did_not_gate_runs_and_nothing_keeps_it_waiting(
@@ -205,8 +182,8 @@ async def test_a_service_that_is_killed_anywhere_in_between_lands_the_pod_when_i
     world.told.append(told)
     move = await migrate(stack, victim, "target")
     await stand(world, 1)
-    await crowd(world)
-    await budget(world, 1)
+    await world.crowd()
+    await world.budget(1)
     one = await ended(stack, move)
     assert killed
     assert one["step"] == "landed", one

@@ -5,78 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
-from kubernetes.lab import Lab
+from kubernetes.churn import Churn
 from kubernetes.moves import Move, Mover, told, uid_of
-from kubernetes.world import APPS, HIGH, MID, NS, World, controller, path_of, pod_spec
-from kubesim.conformance.harness import MERGE
+from kubernetes.world import NS, World, controller, gated
 
 NODES, GPUS = 50, 2
-SETS, REPLICAS = 15, 3
 MOVES, AT_ONCE = 150, 6
-
-
-class Churn:
-    """What goes on beside. `lost`: nodes that were taken away."""
-
-    def __init__(self, world: World, lab: Lab, seed: int):
-        self.world, self.lab, self.rnd = world, lab, random.Random(seed)
-        self.lost: set[str] = set()
-        self.did: Counter[str] = Counter()
-
-    async def open(self) -> None:
-        for i in range(NODES):
-            await self.world.node(f"n{i}", gpus=GPUS)
-        for i in range(SETS):
-            made = {"labels": {"app": f"w{i}"}, "annotations": {"kubelets/term": "0.3"}}
-            spec = {
-                "replicas": REPLICAS, "selector": {"matchLabels": {"app": f"w{i}"}},
-                "template": {"metadata": made, "spec": pod_spec()},
-            }  # fmt: skip
-            await self.world.api.ok("POST", f"{APPS}/deployments", {"metadata": {"name": f"w{i}"}, "spec": spec})
-            budget = {"metadata": {"name": f"w{i}"}, "spec": {"maxUnavailable": 2, "selector": {"matchLabels": {"app": f"w{i}"}}}}
-            await self.world.api.ok("POST", f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", budget)
-        for i in range(SETS):
-            await self.world.running(f"w{i}", REPLICAS)
-
-    async def run(self) -> None:
-        for turn in range(10**6):
-            await asyncio.sleep(0.15)
-            what = self.rnd.choices(
-                (self.rollout, self.scale, self.stranger, self.leave, self.lose), (1, 2, 6, 5, 0.5)
-            )[0]  # fmt: skip
-            await what(turn)
-            self.did[what.__name__] += 1
-
-    async def rollout(self, turn: int) -> None:
-        patch = {"spec": {"template": {"metadata": {"annotations": {"turn": str(turn)}}}}}
-        await self.world.api.ok("PATCH", f"{APPS}/deployments/w{self.rnd.randrange(SETS)}", patch, media=MERGE)
-
-    async def scale(self, _: int) -> None:
-        patch = {"spec": {"replicas": self.rnd.randint(REPLICAS - 1, REPLICAS + 1)}}
-        await self.world.api.ok("PATCH", f"{APPS}/deployments/w{self.rnd.randrange(SETS)}", patch, media=MERGE)
-
-    async def stranger(self, turn: int) -> None:
-        spec = pod_spec(self.rnd.choice((1, 1, 2)), self.rnd.choice((MID, MID, MID, HIGH)))
-        await self.world.pod(f"stranger-{turn}", spec)
-
-    async def leave(self, _: int) -> None:
-        there = [p for p in self.world.pods.values() if p["metadata"]["name"].startswith("stranger-")]
-        for pod in self.rnd.sample(there, min(2, len(there))):
-            await self.world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
-
-    async def lose(self, turn: int) -> None:
-        name = f"n{self.rnd.randrange(NODES)}"
-        if name in self.lost:
-            return
-        self.lost.add(name)
-        self.world.nodes.discard(name)
-        await self.world.api.ok("DELETE", f"/api/v1/nodes/{name}")
-        for pod in [p for p in self.world.pods.values() if p["spec"].get("nodeName") == name]:
-            await self.world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
-        await self.world.node(f"new-{turn}", gpus=GPUS)
 
 
 def free(world: World, promised: Counter[str]) -> list[str]:
@@ -89,7 +25,7 @@ def free(world: World, promised: Counter[str]) -> list[str]:
     return [name for name in sorted(world.nodes) if used[name] < GPUS]
 
 
-async def moves_of(world: World, mover: Mover, churn: Churn, count: int) -> list[Move]:
+async def moves_of(world: World, mover: Mover, count: int) -> list[Move]:
     rnd, promised, busy, done = random.Random(2), Counter[str](), set[str](), list[Move]()
 
     async def worker() -> None:
@@ -118,12 +54,12 @@ async def moves_of(world: World, mover: Mover, churn: Churn, count: int) -> list
 
 
 @pytest.mark.slow
-async def test_99_of_100_evicted_pods_land_on_their_hold_under_churn(world: World, mover: Mover, lab: Lab) -> None:
-    churn = Churn(world, lab, 1)
+async def test_99_of_100_evicted_pods_land_on_their_hold_under_churn(world: World, mover: Mover) -> None:
+    churn = Churn(world, 1, nodes=NODES, gpus=GPUS, sets=15, replicas=3)
     await churn.open()
-    going = asyncio.create_task(churn.run())
+    going = asyncio.create_task(churn.run(0.15))
     try:
-        moves = await moves_of(world, mover, churn, MOVES)
+        moves = await moves_of(world, mover, MOVES)
     finally:
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
@@ -137,7 +73,7 @@ async def test_99_of_100_evicted_pods_land_on_their_hold_under_churn(world: Worl
     assert len([move for move in judged if move.end == "landed"]) >= 0.99 * len(judged)
     assert world.kubelets.rejected == []
     await world.until(lambda: not world.placeholders(), "nothing is left behind")
-    await world.until(lambda: not [p for p in world.pods.values() if mine(p)], "nobody waits for us")
+    await world.until(lambda: not [p for p in world.pods.values() if gated(p)], "nobody waits for us")
 
 
 def story(world: World, move: Move) -> str:
@@ -146,8 +82,3 @@ def story(world: World, move: Move) -> str:
     bound = world.at[uid_of(move.successor), "bound"]
     takers = sorted((round(1000 * (at - bound)), priority, uid[:8]) for (node, uid), (at, priority) in world.takers.items() if node == move.target)
     return f"successor {uid_of(move.successor)[:8]}, gates {move.successor['spec'].get('schedulingGates')}, {takers}"
-
-
-def mine(pod: Any) -> bool:
-    return any(gate["name"].startswith("restow.dev/") for gate in pod["spec"].get("schedulingGates") or ())
-

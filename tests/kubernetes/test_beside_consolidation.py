@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import random
 import statistics
-import time
 import urllib.error
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.stack import Running
-from kubernetes.kubelets import TERM
+from kubernetes.churn import Churn
 from kubernetes.lab import Lab
-from kubernetes.services import kill, services
-from kubernetes.test_beside_services import defragment, ends, entries, reservations
-from kubernetes.world import APPS, HIGH, MID, NS, PRIORITIES, World, controller, path_of, pod_spec
+from kubernetes.left import nothing_is_left
+from kubernetes.services import all_ended, defragment, kill, services
+from kubernetes.world import MID, NS, PRIORITIES, World, controller, pod_spec
 from kubesim.conformance.harness import MERGE
 
 from restow.cli.embedded import configs
@@ -51,14 +48,12 @@ def restricted(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-class Cluster:
-    """What goes on beside. `changed`: by workload, when its owner last asked for other pods; `lost`: nodes, and when."""
+class Cluster(Churn):
+    """And plans are asked for, and services killed."""
 
     def __init__(self, world: World, stack: Running, seed: int):
-        self.world, self.stack, self.rnd = world, stack, random.Random(seed)
-        self.lost: dict[str, float] = {}
-        self.changed: defaultdict[str, list[float]] = defaultdict(list)
-        self.did: Counter[str] = Counter()
+        super().__init__(world, seed, nodes=NODES, gpus=GPUS, sets=SETS, replicas=REPLICAS, strangers=OTHERS)
+        self.stack = stack
         self.names: dict[str, str] = {}
         """Pod uid → its workload, also of those that have gone."""
         world.told.append(self._told)
@@ -66,38 +61,19 @@ class Cluster:
     def _told(self, kind: str, pod: dict[str, Any]) -> None:
         self.names[pod["metadata"]["uid"]] = (pod["metadata"].get("labels") or {}).get("app", "")
 
-    async def open(self) -> None:
+    async def open(self, spec: dict[str, Any] | None = None) -> None:
         api = self.world.api
         await api.ok("PATCH", f"/api/v1/namespaces/{NS}", {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}, media=MERGE)
         await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": OTHERS}})
         quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": str(SETS * REPLICAS + 8)}}}
         await api.ok("POST", f"/api/v1/namespaces/{NS}/resourcequotas", quota)
-        for i in range(NODES):
-            await self.world.node(f"n{i}", gpus=GPUS)
-        for i in range(SETS):
-            made = {"labels": {"app": f"w{i}"}, "annotations": {TERM: "0.3"}}
-            spec = {
-                "replicas": REPLICAS, "selector": {"matchLabels": {"app": f"w{i}"}}, "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
-                "template": {"metadata": made, "spec": restricted(pod_spec())},
-            }  # fmt: skip
-            await api.ok("POST", f"{APPS}/deployments", {"metadata": {"name": f"w{i}"}, "spec": spec})
-            budget = {"metadata": {"name": f"w{i}"}, "spec": {"maxUnavailable": 2, "selector": {"matchLabels": {"app": f"w{i}"}}}}
-            await api.ok("POST", f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", budget)
-        for i in range(SETS):
-            await self.world.running(f"w{i}", REPLICAS)
+        await super().open(restricted(pod_spec()))
 
     async def close(self) -> None:
         """Other tests' pods are not restricted."""
         label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}}
         await self.world.api.ok("PATCH", f"/api/v1/namespaces/{NS}", label, media=MERGE)
         await self.world.api.call("DELETE", f"/api/v1/namespaces/{OTHERS}/pods", {"gracePeriodSeconds": 0})
-
-    async def churn(self) -> None:
-        for turn in range(10**6):
-            await asyncio.sleep(0.4)
-            what = self.rnd.choices((self.rollout, self.scale, self.stranger, self.leave, self.lose), (1, 2, 6, 5, 0.5))[0]
-            await what(turn)
-            self.did[what.__name__] += 1
 
     async def plans(self) -> None:
         """Again and again, as an interval would have it."""
@@ -115,56 +91,6 @@ class Cluster:
                 # Not up again yet.
                 kill(self.stack, SERVICES[turn % len(SERVICES)])
                 self.did[f"kill {SERVICES[turn % len(SERVICES)]}"] += 1
-
-    async def rollout(self, turn: int) -> None:
-        name = f"w{self.rnd.randrange(SETS)}"
-        self.changed[name].append(self.now())
-        await self._patch(name, {"template": {"metadata": {"annotations": {"turn": str(turn)}}}})
-
-    async def scale(self, _: int) -> None:
-        name = f"w{self.rnd.randrange(SETS)}"
-        self.changed[name].append(self.now())
-        await self._patch(name, {"replicas": self.rnd.randint(REPLICAS - 1, REPLICAS + 1)})
-
-    async def _patch(self, name: str, spec: dict[str, Any]) -> None:
-        await self.world.api.ok("PATCH", f"{APPS}/deployments/{name}", {"spec": spec}, media=MERGE)
-
-    async def stranger(self, turn: int) -> None:
-        spec = pod_spec(self.rnd.choice((1, 1, 2)), self.rnd.choice((MID, MID, MID, HIGH)))
-        body = {"metadata": {"name": f"stranger-{turn}", "labels": {"app": "stranger"}}, "spec": spec}
-        await self.world.api.ok("POST", f"/api/v1/namespaces/{OTHERS}/pods", body)
-
-    async def leave(self, _: int) -> None:
-        there = self.world.of("stranger")
-        for pod in self.rnd.sample(there, min(2, len(there))):
-            await self.world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
-
-    async def lose(self, turn: int) -> None:
-        name = f"n{self.rnd.randrange(NODES)}"
-        if name in self.lost:
-            return
-        self.lost[name] = self.now()
-        self.world.nodes.discard(name)
-        await self.world.api.ok("DELETE", f"/api/v1/nodes/{name}")
-        for pod in [p for p in self.world.pods.values() if p["spec"].get("nodeName") == name]:
-            await self.world.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
-        await self.world.node(f"new-{turn}", gpus=GPUS)
-
-    @staticmethod
-    def now() -> float:
-        """As `World.at` has it."""
-        return time.perf_counter()
-
-
-async def over(stack: Running) -> list[dict[str, Any]]:
-    """All migrations, once none is under way."""
-    for _ in range(int(LONG / 0.5)):
-        told = json.loads(await asyncio.to_thread(stack.restow, "get", "migrations", "--output", "json"))["items"]
-        open = [one for one in told if one["step"] not in ("landed", "failed", "not_recreated")]
-        if not open:
-            return list(told)
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"not over within {LONG:g} s: {open[:5]}")
 
 
 @pytest.fixture(name="stack")
@@ -203,7 +129,7 @@ async def test_99_of_100_moves_land_on_their_hold_while_everything_else_goes_on(
 
 async def consolidated(world: World, stack: Running, cluster: Cluster, gone_by_eviction: list[tuple[str, str]]) -> None:
     await cluster.open()
-    tasks = [asyncio.create_task(work) for work in (cluster.churn(), cluster.plans(), cluster.kills())]
+    tasks = [asyncio.create_task(work) for work in (cluster.run(0.4), cluster.plans(), cluster.kills())]
     try:
         done, _ = await asyncio.wait(tasks, timeout=SECONDS, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
@@ -212,9 +138,11 @@ async def consolidated(world: World, stack: Running, cluster: Cluster, gone_by_e
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    moves = await over(stack)
+    moves = await all_ended(stack)
     judge(world, cluster, moves, gone_by_eviction)
-    await nothing_is_left(world)
+    await nothing_is_left(world, LONG)
+    for pod in world.pods.values():
+        assert controller(pod) is None or pod["metadata"]["namespace"] != NS or pod["status"].get("phase") != "Failed", pod
 
 
 def judge(world: World, cluster: Cluster, moves: list[dict[str, Any]], evictions: list[tuple[str, str]]) -> None:
@@ -247,16 +175,3 @@ def excuse(world: World, cluster: Cluster, move: dict[str, Any]) -> str:
     if any(left - 30 <= at <= left + 60 for at in cluster.changed[cluster.names.get(move["pod"], "")]):
         return "its owner changed"
     return ""
-
-
-async def nothing_is_left(world: World) -> None:
-    await world.until(lambda: not world.placeholders(), "no placeholder is left", LONG)
-    await world.until(lambda: not [p for p in world.pods.values() if gated(p)], "no gate is left", LONG)
-    await ends(world, "no entry is left", entries)
-    await ends(world, "no Reservation is left", reservations)
-    for pod in world.pods.values():
-        assert controller(pod) is None or pod["metadata"]["namespace"] != NS or pod["status"].get("phase") != "Failed", pod
-
-
-def gated(pod: dict[str, Any]) -> bool:
-    return any(gate["name"].startswith("restow.dev/") for gate in pod["spec"].get("schedulingGates") or ())

@@ -19,11 +19,10 @@ WHEN = pytest.mark.parametrize("when", ["before", "after"])
 BINDING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/restow-landing"
 
 
-async def crowd(world: World, count: int = 50) -> None:
+async def crowd(world: World) -> None:
     """Equal pods that fit on the target alone."""
     await world.cordon("source")
-    await world.replicaset("crowd", count, pod_spec())
-    await world.unschedulable("crowd", count)
+    await world.crowd()
 
 
 async def same(world: World, victim: Any) -> bool:

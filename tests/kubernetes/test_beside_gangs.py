@@ -9,39 +9,21 @@ from typing import Any
 
 import pytest
 from e2e.stack import Running
-from kubernetes.kubelets import Kubelets
-from kubernetes.lab import Lab, assets, lab
-from kubernetes.moves import Mover, told
-from kubernetes.services import migrate, services
-from kubernetes.test_beside_services import ended, known
+from kubernetes.lab import Lab, own
+from kubernetes.moves import Mover, crowded, told
+from kubernetes.services import ended, known, migrate
 from kubernetes.world import NS, World, pod_spec
-from kubesim.conformance.harness import Target
+from kubesim.conformance.harness import MERGE
 
 GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NS}/podgroups"
 
 
 @pytest.fixture(scope="module", name="lab")
 def with_gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
     gates = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
-    with lab(found, tmp_path_factory.mktemp("gangs"), features=gates, apis="scheduling.k8s.io/v1alpha2=true") as one:
+    with own(tmp_path_factory, "gangs", features=gates, apis="scheduling.k8s.io/v1alpha2=true") as one:
         one.install()
         yield one
-
-
-@pytest.fixture(scope="module")
-def kubelets(lab: Lab) -> Iterator[Kubelets]:
-    one = Kubelets(lab.target)
-    one.start()
-    yield one
-    one.stop()
-
-
-@pytest.fixture(scope="module")
-def accounts(lab: Lab) -> dict[str, Target]:
-    return {service: lab.account(service) for service in ("scheduler-session", "descheduler")}
 
 
 async def gang(world: World, name: str, least: int, **more: Any) -> None:
@@ -66,41 +48,8 @@ async def test_kube_scheduler_binds_a_gang_all_at_once_or_not_at_all(world: Worl
 
 
 async def test_pods_of_a_gang_land_where_50_equal_pods_wait_for_the_same_room(world: World, mover: Mover) -> None:
-    count = 8
-    await world.node("source", gpus=count)
-    await gang(world, "victim", count - 2)
-    await world.replicaset("victim", count, of("victim"))
-    victims = await world.running("victim", count)
-    await world.cordon("source")
-    for i in range(count):
-        await world.node(f"target-{i}", gpus=1)
-    arrived, turns = 0, [asyncio.Event() for _ in range(count + 1)]
-
-    async def one(i: int) -> Any:
-        async def before(_: object) -> None:
-            nonlocal arrived
-            arrived += 1
-            if arrived == count:
-                await world.replicaset("crowd", 50, pod_spec())
-                await world.unschedulable("crowd", 50)
-                turns[0].set()
-            await turns[i].wait()
-
-        move = await mover.move(victims[i], f"target-{i}", before=before, seconds=60)
-        turns[i + 1].set()
-        return move
-
-    moves = await asyncio.gather(*(one(i) for i in range(count)))
-    print("a gang, 50 wait, one by one:", told(moves))
-    assert [move.end for move in moves] == ["landed"] * count
-    assert world.where("crowd") == ["waits"] * 50
-    assert world.kubelets.rejected == []
-
-
-@pytest.fixture(scope="module", name="stack")
-def running_stack(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
-    with services(lab) as running:
-        yield running
+    await gang(world, "victim", 6)
+    print("a gang, 50 wait, one by one:", told(await crowded(world, mover, 8, spec=of("victim"))))
 
 
 async def victims(world: World, stack: Running, name: str, least: int, **more: Any) -> Any:
@@ -147,7 +96,7 @@ async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_a
         await world.node(f"target-{i}", gpus=1)
     named = f"podgroup/{NS}/asone"
     assert "nobody says that its gang starts again" in await refused(stack, named)
-    await world.api.ok("PATCH", f"{GROUPS}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media="application/merge-patch+json")
+    await world.api.ok("PATCH", f"{GROUPS}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media=MERGE)
     for _ in range(100):
         if not await refused(stack, named):
             break

@@ -30,8 +30,7 @@ async def test_the_source_is_refilled_only_where_nothing_guards_it(world: World,
     sources = []
 
     async def crowd(_: PodRef) -> None:
-        await world.replicaset("crowd", 50, pod_spec())
-        await world.unschedulable("crowd", 50)
+        await world.crowd()
 
     async def look(_: PodRef) -> None:
         await world.until(lambda: (victim["metadata"]["uid"], "gone") in world.at, "the victim has gone")
@@ -49,8 +48,7 @@ async def test_a_stolen_hold_sends_the_pod_back_to_its_source(world: World, move
     await world.node("target", gpus=1)
 
     async def crowd(_: PodRef) -> None:
-        await world.replicaset("crowd", 50, pod_spec())
-        await world.unschedulable("crowd", 50)
+        await world.crowd()
 
     async def steal(held: PodRef) -> None:
         await world.pod("high", pod_spec(priority=HIGH, nodeSelector={"kubernetes.io/hostname": "target"}))
@@ -65,8 +63,7 @@ async def test_a_stolen_hold_sends_the_pod_back_to_its_source(world: World, move
 async def test_two_pods_on_full_nodes_change_places(world: World, mover: Mover) -> None:
     """Each virtual hold is on room that is still occupied; 30 equal pods wait for either."""
     a, b = await full(world, "left", "right")
-    await world.replicaset("crowd", 30, pod_spec())
-    await world.unschedulable("crowd", 30)
+    await world.crowd(30)
     gone = {pod["metadata"]["uid"] for pod in (a, b)}
 
     async def both_gone(_: PodRef) -> None:

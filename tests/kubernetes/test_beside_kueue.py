@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from e2e.stack import Running
-from kubernetes.lab import Lab
-from kubernetes.services import migrate, services
-from kubernetes.test_beside_services import ended, known
+from kubernetes.services import ended, known, migrate
 from kubernetes.world import World, path_of, pod_spec
 
 from restow.domain.kueue import ADMISSION
 from restow.domain.landing_gate import GATE
 
 STRATEGIC = "application/strategic-merge-patch+json"
-
-
-@pytest.fixture(scope="module", name="stack")
-def running_stack(lab: Lab, kubelets: object) -> Iterator[Running]:
-    with services(lab) as running:
-        yield running
 
 
 async def admit(world: World, pod: Any, **spec: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kubernetes.moves import Move, Mover, told
+from kubernetes.moves import Mover, crowded, told
 from kubernetes.world import World, pod_spec
 
 from restow.kube.effects import PodRef
@@ -34,35 +34,8 @@ async def test_a_move_lands_on_its_hold_though_emptier_nodes_exist(world: World,
 @pytest.mark.parametrize("virtual", [False, True], ids=["bound", "virtual"])
 @pytest.mark.parametrize("at_once", [False, True], ids=["one-by-one", "all-at-once"])
 async def test_20_moves_land_where_50_equal_pods_wait_for_the_same_room(world: World, mover: Mover, at_once: bool, virtual: bool) -> None:
-    count = 20
-    await world.node("source", gpus=count)
-    await world.replicaset("victim", count, pod_spec())
-    victims = await world.running("victim", count)
-    await world.cordon("source")
-    for i in range(count):
-        await world.node(f"target-{i}", gpus=1)
-    arrived, turns = 0, [asyncio.Event() for _ in range(count + 1)]
-
-    async def one(i: int) -> Move:
-        async def before(_: PodRef) -> None:
-            nonlocal arrived
-            arrived += 1
-            if arrived == count:
-                await world.replicaset("crowd", 50, pod_spec())
-                await world.unschedulable("crowd", 50)
-                for turn in turns if at_once else turns[:1]:
-                    turn.set()
-            await turns[i].wait()
-
-        move = await mover.move(victims[i], f"target-{i}", before=before, virtual=virtual, seconds=60)
-        turns[i + 1].set()
-        return move
-
-    moves = await asyncio.gather(*(one(i) for i in range(count)))
+    moves = await crowded(world, mover, 20, at_once=at_once, virtual=virtual)
     print(f"50 wait, {'all at once' if at_once else 'one by one'}, {'virtual' if virtual else 'bound'}:", told(moves))
-    assert [move.end for move in moves] == ["landed"] * count
-    assert world.where("crowd") == ["waits"] * 50
-    assert world.kubelets.rejected == []
 
 
 async def test_several_moves_to_one_node_land_one_swap_after_the_other(world: World, mover: Mover) -> None:

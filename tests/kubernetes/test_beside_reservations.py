@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from e2e.stack import Running
-from kubernetes.lab import Lab
-from kubernetes.services import SESSION, kill, services
-from kubernetes.test_beside_services import LONG, apps, ends
+from kubernetes.left import LONG, entries
+from kubernetes.services import SESSION, kill
 from kubernetes.world import HIGH, NS, World, pod_spec
 
 RESERVATIONS = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{NS}/reservations"
-LANDINGS = "/apis/restow.dev/v1/landings"
-
-
-@pytest.fixture(scope="module", name="stack")
-def running_stack(lab: Lab, kubelets: object) -> Iterator[Running]:
-    with services(lab) as running:
-        yield running
-
-
-async def listed(world: World) -> list[str]:
-    return [uid for one in (await world.api.ok("GET", LANDINGS))["items"] for uid in (one.get("spec", {}).get("owners") or {})]
 
 
 @pytest.fixture(autouse=True)
-async def nothing_is_left(world: World, stack: Running) -> Any:
-    """No placeholder, no gate, no entry."""
+async def they_go(nothing_is_left: None, world: World) -> Any:
+    """And nothing is left of them."""
     yield
     for one in (await world.api.ok("GET", RESERVATIONS))["items"]:
         await world.api.ok("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}")
-    await world.until(lambda: not world.placeholders(), "no placeholder is left", LONG)
-    await world.until(lambda: "gated" not in [where for app in apps(world) for where in world.where(app)], "no gate is left", LONG)
-    await ends(world, "nobody is listed", listed)
 
 
 async def reserve(world: World, name: str = "tomorrow", replicas: int = 1, **spec: Any) -> None:
@@ -58,7 +42,7 @@ async def available(world: World) -> None:
     """And its owners are gated, as every API server knows."""
     await phase(world, "Available")
     for _ in range(int(LONG / 0.1)):
-        if await listed(world):
+        if await entries(world):
             break
         await asyncio.sleep(0.1)
     await asyncio.sleep(1)
@@ -68,8 +52,7 @@ async def test_owners_land_on_what_is_held_while_50_equal_pods_wait_for_it(world
     await world.node("n", gpus=3)
     await reserve(world, replicas=3)
     await available(world)
-    await world.replicaset("crowd", 50, pod_spec())
-    await world.unschedulable("crowd", 50)
+    await world.crowd()
     assert world.where("crowd") == ["waits"] * 50
     assert [pod["spec"]["nodeName"] for pod in world.placeholders()] == ["n"] * 3
     await world.replicaset("owner", 3, pod_spec())
@@ -94,8 +77,7 @@ async def test_a_session_that_is_killed_loses_no_hold_and_lets_owners_land(world
     await world.node("n", gpus=1)
     await reserve(world)
     await available(world)
-    await world.replicaset("crowd", 20, pod_spec())
-    await world.unschedulable("crowd", 20)
+    await world.crowd(20)
     kill(stack, SESSION)
     await world.replicaset("owner", 1, pod_spec())
     await world.running("owner")
@@ -116,7 +98,6 @@ async def test_the_end_of_a_reservation_gives_its_capacity_to_who_waits(world: W
     await world.node("n", gpus=1)
     await reserve(world)
     await available(world)
-    await world.replicaset("crowd", 1, pod_spec())
-    await world.unschedulable("crowd", 1)
+    await world.crowd(1)
     await world.api.ok("DELETE", f"{RESERVATIONS}/tomorrow")
     await world.running("crowd")

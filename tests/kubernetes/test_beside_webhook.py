@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.kubelets import Kubelets
-from kubernetes.lab import DEPLOY, Lab, assets, lab
-from kubernetes.moves import LOG, Mover, told
+from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.moves import LOG, Mover, crowded, told
 from kubernetes.test_beside_gate import BINDING, NOBODY, OTHER_LOG, counts, soon
 from kubernetes.world import NS, World, pod_spec
-from kubesim.conformance.harness import MERGE, Target
+from kubesim.conformance.harness import MERGE
 
 from restow.domain.landing_gate import GATE, Listed, NewPod, Owners, gated_for
 from restow.kube.beside import Beside, NotGated, timestamp
@@ -84,25 +83,9 @@ class Hook:
 
 @pytest.fixture(scope="module", name="lab")
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
-    with lab(found, tmp_path_factory.mktemp("webhook")) as one:
+    with own(tmp_path_factory, "webhook") as one:
         one.install()
         yield one
-
-
-@pytest.fixture(scope="module")
-def kubelets(lab: Lab) -> Iterator[Kubelets]:
-    one = Kubelets(lab.target)
-    one.start()
-    yield one
-    one.stop()
-
-
-@pytest.fixture(scope="module")
-def accounts(lab: Lab) -> dict[str, Target]:
-    return {service: lab.account(service) for service in ("scheduler-session", "descheduler")}
 
 
 @pytest.fixture
@@ -201,33 +184,7 @@ async def test_by_the_webhook_the_same_pods_wait(world: World, descheduler: Besi
 
 
 async def test_moves_land_without_the_policy(world: World, hook: Hook, mover: Mover) -> None:
-    count = 6
-    await world.node("source", gpus=count)
-    await world.replicaset("victim", count, pod_spec())
-    victims = await world.running("victim", count)
-    await world.cordon("source")
-    for i in range(count):
-        await world.node(f"target-{i}", gpus=1)
-    held, turns = 0, [asyncio.Event() for _ in range(count + 1)]
-
-    async def one(i: int) -> Any:
-        async def before(_: object) -> None:
-            nonlocal held
-            held += 1
-            if held == count:
-                await world.replicaset("crowd", 20, pod_spec())
-                await world.unschedulable("crowd", 20)
-                turns[0].set()
-            await turns[i].wait()
-
-        move = await mover.move(victims[i], f"target-{i}", before=before, seconds=60)
-        turns[i + 1].set()
-        return move
-
-    moves = await asyncio.gather(*(one(i) for i in range(count)))
-    print("by the webhook, 20 wait, one by one:", told(moves))
-    assert [move.end for move in moves] == ["landed"] * count
-    assert world.where("crowd") == ["waits"] * 20
+    print("by the webhook, 20 wait, one by one:", told(await crowded(world, mover, 6, crowd=20)))
     assert hook.process.poll() is None
 
 

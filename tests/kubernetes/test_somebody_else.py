@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import Lab
-from kubernetes.services import POLICY, services
-from kubernetes.test_beside_services import known, left_over
+from kubernetes.left import nothing_is_left
+from kubernetes.services import POLICY, known, services
 from kubernetes.world import NS, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE
 
@@ -132,7 +132,7 @@ async def test_whose_moves_somebody_else_disturbs_twice_is_left_alone_and_it_is_
     notes = [(one["regarding"]["name"], one["note"]) for one in events if one["reason"] == "Disturbed"]
     print(notes)
     world.told.remove(somebody._told)
-    await left_over(world)
+    await nothing_is_left(world)
     for name, why in ALL.items():
         (pod,) = await world.running(name)
         assert any(f"{whom}-".startswith(f"{name}-") and why in note for whom, note in notes), f"an Event on a pod of {name}, or on the Deployment"

@@ -12,25 +12,26 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 from e2e.stack import Running
-from kubernetes.kubelets import TERM, Kubelets
-from kubernetes.lab import DEPLOY, Lab, assets, lab
-from kubernetes.services import kill, kill_for_good, migrate, services
-from kubernetes.test_beside_services import (
-    budget,
+from kubernetes.churn import ROLLING
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.left import entries, nothing_is_left, reservations
+from kubernetes.services import (
+    all_ended,
     defragment,
     ended,
-    ends,
-    entries,
+    kill,
+    kill_for_good,
     known,
-    reservations,
+    migrate,
+    services,
     stand,
 )
 from kubernetes.world import NS, World, path_of, pod_spec
-from kubesim.conformance.harness import MERGE, Api
+from kubesim.conformance.harness import MERGE
 
 from restow.cli.embedded import configs
 from restow.contracts.times import millis, rfc3339
@@ -61,10 +62,7 @@ def policy(namespace: str) -> str:
 
 @pytest.fixture(scope="module", name="lab")
 def audited_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
-    with lab(found, tmp_path_factory.mktemp("two"), audit=AUDIT) as one:
+    with own(tmp_path_factory, "two", audit=AUDIT) as one:
         one.install()
         install_second(one)
         yield one
@@ -79,25 +77,11 @@ def install_second(one: Lab) -> None:
     one.kubectl("apply", "-k", str(DEPLOY / "second" / "beside"))
 
 
-@pytest.fixture(scope="module", name="kubelets")
-def played_kubelets(lab: Lab) -> Iterator[Kubelets]:
-    one = Kubelets(lab.target)
-    one.start()
-    yield one
-    one.stop()
-
-
-@pytest.fixture
-async def world(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
-        one = World(lab, kubelets, Api(lab.target, session))
-        await one.open()
-        await one.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": THEIRS}})
-        try:
-            yield one
-        finally:
-            await one.api.call("DELETE", f"/apis/apps/v1/namespaces/{THEIRS}/deployments", {"propagationPolicy": "Background"})
-            await one.close()
+@pytest.fixture(name="world")
+async def with_theirs(world: World) -> AsyncIterator[World]:
+    await world.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": THEIRS}})
+    yield world
+    await world.api.call("DELETE", f"/apis/apps/v1/namespaces/{THEIRS}/deployments", {"propagationPolicy": "Background"})
 
 
 @pytest.fixture(name="stacks")
@@ -160,37 +144,10 @@ class Audit:
         return False
 
 
-async def fill(world: World, namespace: str, name: str) -> None:
-    made = {"labels": {"app": name}, "annotations": {TERM: "0.3"}}
-    spec = {
-        "replicas": REPLICAS, "selector": {"matchLabels": {"app": name}}, "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
-        "template": {"metadata": made, "spec": pod_spec()},
-    }  # fmt: skip
-    await world.api.ok("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", {"metadata": {"name": name}, "spec": spec})
-
-
-async def all_moves(stack: Running) -> list[dict[str, Any]]:
-    """Once none is under way."""
-    for _ in range(180):
-        told = json.loads(await asyncio.to_thread(stack.restow, "get", "migrations", "--output", "json"))["items"]
-        open = [one for one in told if one["step"] not in ("landed", "failed", "not_recreated")]
-        if not open:
-            return list(told)
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"not over: {open[:5]}")
-
-
 def excused(world: World, move: dict[str, Any], changed: dict[str, list[float]], apps: dict[str, str]) -> bool:
     """Whether its owner asked for other pods at about the time when this one was evicted."""
     left = world.at[move["pod"], "ending"]
     return any(left - 5 <= at <= left + 15 for at in changed[apps[move["pod"]]])
-
-
-async def nothing_is_left(world: World) -> None:
-    await world.until(lambda: not world.placeholders(), "no placeholder is left", 30)
-    await world.until(lambda: not [p for p in world.pods.values() if p["spec"].get("schedulingGates")], "no gate is left", 30)
-    await ends(world, "no entry is left", entries)
-    await ends(world, "no Reservation is left", reservations)
 
 
 @pytest.mark.slow
@@ -201,7 +158,7 @@ async def test_two_that_move_on_the_same_nodes_at_once_land_or_roll_back_and_tou
         await world.node(f"n{i}", gpus=4)
     for namespace, letter in ((NS, "a"), (THEIRS, "b")):
         for i in range(SETS):
-            await fill(world, namespace, f"{letter}{i}")
+            await world.workload("deployments", f"{letter}{i}", REPLICAS, pod_spec(), 0.3, namespace=namespace, strategy=ROLLING)
     for letter in "ab":
         for i in range(SETS):
             await world.running(f"{letter}{i}", REPLICAS)
@@ -236,7 +193,7 @@ async def test_two_that_move_on_the_same_nodes_at_once_land_or_roll_back_and_tou
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
-    moves = [await all_moves(one) for one in stacks]
+    moves = [await all_ended(one) for one in stacks]
     for theirs in moves:
         print(Counter((one["step"], one["reason"]) for one in theirs))
     evicted = {(one[3], one[4]) for namespace in (FIRST, SECOND) for one in audit.changes(namespace) if one[2] == "pods/eviction"}
@@ -301,12 +258,12 @@ async def test_what_one_leaves_that_is_gone_for_good_the_other_lets_alone_until_
     await world.node("source", gpus=1)
     await world.workload("statefulsets", "victim", 1, pod_spec(), 2.0, serviceName="victim")
     (victim,) = await world.running("victim")
-    await budget(world, 0)
+    await world.budget(0)
     await world.node("target", gpus=1)
     await known(first, [victim])
     await migrate(first, victim, "target")
     await stand(world, 1)
-    await budget(world, 1)
+    await world.budget(1)
     await world.until(lambda: (victim["metadata"]["uid"], "ending") in world.at, "it is evicted", 30)
     kill_for_good(first)
     await world.until(lambda: world.where("victim") == ["gated"], "its successor waits for the dead one", 30)
@@ -354,9 +311,7 @@ async def test_what_one_leaves_that_is_gone_for_good_the_other_lets_alone_until_
 async def moves_its_own(world: World, stack: Running) -> None:
     for name in ("theirs-0", "theirs-1"):
         await world.node(name, gpus=1, labels={"pool": "theirs"})
-    made = {"labels": {"app": "theirs"}, "annotations": {TERM: "0.3"}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "theirs"}}, "template": {"metadata": made, "spec": pod_spec(nodeSelector={"pool": "theirs"})}}
-    await world.api.ok("POST", f"/apis/apps/v1/namespaces/{THEIRS}/deployments", {"metadata": {"name": "theirs"}, "spec": spec})
+    await world.workload("deployments", "theirs", 1, pod_spec(nodeSelector={"pool": "theirs"}), 0.3, namespace=THEIRS)
     (pod,) = await world.running("theirs")
     await known(stack, [pod])
     target = {"theirs-0": "theirs-1", "theirs-1": "theirs-0"}[pod["spec"]["nodeName"]]

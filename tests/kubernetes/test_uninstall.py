@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes.lab import DEPLOY, Lab, assets, lab
+from kubernetes.lab import DEPLOY, Lab, own
 from kubesim.conformance.harness import plain
 
 RESTOW = Path(sys.executable).with_name("restow")
@@ -21,10 +21,7 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.fixture(scope="module", name="bare")
 def bare_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Without Restow."""
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
-    with lab(found, tmp_path_factory.mktemp("bare")) as one:
+    with own(tmp_path_factory, "bare") as one:
         yield one
 
 

@@ -13,6 +13,8 @@ from kubernetes.kubelets import TERM, Kubelets
 from kubernetes.lab import Lab
 from kubesim.conformance.harness import MERGE, Api
 
+from restow.domain.beside import GATE
+
 Obj = dict[str, Any]
 T = TypeVar("T")
 NS = "work"
@@ -96,10 +98,30 @@ class World:
     async def statefulset(self, name: str, replicas: int, spec: Obj, *, term: float = 0.2) -> Obj:
         return await self.workload("statefulsets", name, replicas, spec, term, serviceName=name)
 
-    async def workload(self, kind: str, name: str, replicas: int, spec: Obj, term: float, **more: Any) -> Obj:
+    async def workload(self, kind: str, name: str, replicas: int, spec: Obj, term: float, *, namespace: str = NS, **more: Any) -> Obj:
         made = {"labels": {"app": name}, "annotations": {TERM: str(term)}}
         body = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": made, "spec": spec}, **more}
-        return await self.api.ok("POST", f"{APPS}/{kind}", {"metadata": {"name": name}, "spec": body})
+        return await self.api.ok("POST", f"/apis/apps/v1/namespaces/{namespace}/{kind}", {"metadata": {"name": name}, "spec": body})
+
+    async def crowd(self, count: int = 50, **more: Any) -> None:
+        """Pods of the middle priority wait, all of them looked at by the scheduler."""
+        await self.replicaset("crowd", count, pod_spec(**more))
+        await self.unschedulable("crowd", count)
+
+    async def budget(self, allowed: int, app: str = "victim") -> None:
+        """Whether pods of this workload may be evicted."""
+        path = f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets"
+        await self.api.call("DELETE", f"{path}/{app}")
+        if not allowed:
+            body = {"metadata": {"name": app}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": app}}}}
+            await self.api.ok("POST", path, body)
+
+    async def lose(self, name: str) -> None:
+        """A node, with its pods: the controller that would delete those does not run here."""
+        self.nodes.discard(name)
+        await self.api.ok("DELETE", f"/api/v1/nodes/{name}")
+        for pod in [p for p in self.pods.values() if p["spec"].get("nodeName") == name]:
+            await self.api.call("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
 
     async def pod(self, name: str, spec: Obj, **meta: Any) -> Obj:
         body = {"metadata": {"name": name, "labels": {"app": name}, **meta}, "spec": spec}
@@ -201,6 +223,11 @@ def path_of(pod: Obj, subresource: str = "") -> str:
 
 def controller(pod: Obj) -> Obj | None:
     return next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
+
+
+def gated(pod: Obj) -> bool:
+    """By Restow, whoever else gates it, too."""
+    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def refused(pod: Obj) -> bool:
