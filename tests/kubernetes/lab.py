@@ -86,12 +86,15 @@ class Lab:
         )  # fmt: skip
         self.target = self.another_server("api")
         write_kubeconfig(self.target, self.work / "kubeconfig")
+        self.start_controllers(self.work / "kubeconfig")
+        self.start_scheduler()
+
+    def start_controllers(self, kubeconfig: Path) -> None:
         self._spawn(
-            "controllers", "kube-controller-manager", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false",
+            "controllers", "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false",
             f"--secure-port={free_port()}", f"--cert-dir={self.work / 'controllers-certs'}", f"--controllers={CONTROLLERS}",
             "--kube-api-qps=200", "--kube-api-burst=400", "--resource-quota-sync-period=5s", *self._gates(),
         )  # fmt: skip
-        self.start_scheduler()
 
     def another_server(self, name: str) -> Target:
         """One more API server on the same etcd, ready."""
@@ -111,12 +114,12 @@ class Lab:
         self._await(name, f"{target.url}/readyz", target)
         return target
 
-    def start_scheduler(self, *more: str) -> None:
+    def start_scheduler(self, kubeconfig: Path | None = None) -> None:
         port = free_port()
         self._spawn(
-            "scheduler", "kube-scheduler", f"--kubeconfig={self.work / 'kubeconfig'}", "--leader-elect=false", f"--secure-port={port}",
+            "scheduler", "kube-scheduler", f"--kubeconfig={kubeconfig or self.work / 'kubeconfig'}", "--leader-elect=false", f"--secure-port={port}",
             f"--cert-dir={self.work / 'scheduler-certs'}", "--authentication-skip-lookup",
-            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *self._gates(), *more,
+            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *self._gates(),
         )  # fmt: skip
         self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
 

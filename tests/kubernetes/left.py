@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubernetes.world import World, gated
+from kubernetes.world import Obj, World, gated
 
 LONG = 30.0
 """Seconds in which it goes."""
@@ -24,10 +24,19 @@ async def nothing_is_left(world: World, seconds: float = LONG) -> None:
 
 async def entries(world: World) -> list[str]:
     """Whose new pods are gated: controllers of moves, and owners of Reservations."""
-    listed = await world.api.ok("GET", "/apis/restow.dev/v1/landings")
-    return [uid for one in listed["items"] for kind in ("open", "owners") for uid in (one.get("spec", {}).get(kind) or {})]
+    return [uid for one in await listed(world, "/apis/restow.dev/v1/landings") for kind in ("open", "owners") for uid in (one.get("spec", {}).get(kind) or {})]
 
 
 async def reservations(world: World) -> list[str]:
-    listed = await world.api.ok("GET", "/apis/batch.volcano.sh/v1alpha1/reservations")
-    return [one["metadata"]["name"] for one in listed["items"]]
+    return [one["metadata"]["name"] for one in await listed(world, "/apis/batch.volcano.sh/v1alpha1/reservations")]
+
+
+async def listed(world: World, path: str) -> list[Obj]:
+    """Of custom resources; an API server that has just started says 429 for a while."""
+    for _ in range(int(LONG / 0.1)):
+        answer = await world.api.call("GET", path)
+        if answer.status != 429:
+            break
+        await asyncio.sleep(0.1)
+    assert answer.status == 200, answer
+    return list(answer.body["items"])

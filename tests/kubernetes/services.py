@@ -10,20 +10,25 @@ import shutil
 import signal
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from e2e.stack import Running, outside, up
 from kubernetes.lab import NAMESPACE, Lab
 from kubernetes.world import World
 
+from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs
 from restow.cli.plan_tables import read
-from restow.contracts.ids import SERVICES
+from restow.cli.views import migrations
+from restow.contracts.ids import SERVICES, MigrationId
 from restow.contracts.values import OwnerRef
+from restow.domain.nomination_checks import UNKNOWN, verdict
+from restow.domain.state import ClusterState
 from restow.kube.beside import Beside, NotGated
 
+T = TypeVar("T")
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
 OVER = ("landed", "failed", "not_recreated")
 LONG = 30.0
@@ -71,37 +76,38 @@ async def migrate(stack: Running, pod: dict[str, Any], target: str) -> str:
     return str(move.migration)
 
 
+async def seen(stack: Running, what: str, found: Callable[[ClusterState], T], seconds: float = LONG) -> T:
+    """What it finds in the present state, once that is so: folded here, as any reader of the log can."""
+    async with Observer(Path(stack.announced["nats_file"]).read_text().strip(), stack.announced["cluster"]) as observer:
+        tail = await observer.log.tail()
+        await observer.until(what, lambda: observer.state.seq >= tail and bool(found(observer.state)), seconds)
+        return found(observer.state)
+
+
 async def known(stack: Running, pods: list[Any]) -> None:
-    """Restow has seen them."""
-    names = {pod["metadata"]["uid"] for pod in pods}
-    for _ in range(600):
-        said = await asyncio.to_thread(stack.restow, "get", "pods", "-A", "--output", "json")
-        if all(name in said for name in names):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"not known: {names}")
+    """Restow has seen them, and the canaries have answered: they may move."""
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    await seen(stack, f"{len(uids)} pods are known", lambda state: uids <= state.pods.keys() and verdict(state, "default-scheduler") != UNKNOWN)
 
 
-async def ended(stack: Running, move: str) -> dict[str, Any]:
+async def ended(stack: Running, move: str, seconds: float = LONG) -> dict[str, Any]:
     """A migration, once it is over."""
-    for _ in range(int(LONG / 0.2)):
-        told = json.loads(await asyncio.to_thread(stack.restow, "get", "migrations", "--output", "json"))["items"]
-        (one,) = [one for one in told if one["id"] == move]
-        if one["step"] in OVER:
-            return dict(one)
-        await asyncio.sleep(0.2)
-    raise AssertionError(f"{move} is not over: {one}")
+    return await reached(stack, move, *OVER, seconds=seconds)
+
+
+async def reached(stack: Running, move: str, *steps: str, seconds: float = LONG) -> dict[str, Any]:
+    """A migration, once it is at one of these steps; as `restow get migrations` tells it."""
+
+    def found(state: ClusterState) -> Any:
+        known = state.migrations.get(MigrationId(move))
+        return next(one for one in migrations(state) if one["id"] == move) if known is not None and known.step in steps else None
+
+    return dict(await seen(stack, f"{move} is {' or '.join(steps)}", found, seconds))
 
 
 async def all_ended(stack: Running, seconds: float = 90.0) -> list[dict[str, Any]]:
     """All migrations, once none is under way."""
-    for _ in range(int(seconds / 0.5)):
-        told = json.loads(await asyncio.to_thread(stack.restow, "get", "migrations", "--output", "json"))["items"]
-        open = [one for one in told if one["step"] not in OVER]
-        if not open:
-            return list(told)
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"not over within {seconds:g} s: {open[:5]}")
+    return await seen(stack, "no move is under way", lambda state: all(m.step in OVER for m in state.migrations.values()) and migrations(state), seconds)
 
 
 async def plan(stack: Running, count: int) -> list[str]:

@@ -21,7 +21,7 @@ from kubernetes.churn import Churn
 from kubernetes.lab import Lab
 from kubernetes.left import nothing_is_left
 from kubernetes.services import all_ended, defragment, kill, services
-from kubernetes.world import MID, NS, PRIORITIES, World, controller, pod_spec
+from kubernetes.world import MID, NS, PRIORITIES, World, controller, pod_spec, restricted
 from kubesim.conformance.harness import MERGE
 
 from restow.cli.embedded import configs
@@ -38,14 +38,6 @@ POLICY = (
 )
 LONG = 90.0
 OTHERS_ADMISSION = Path(__file__).with_name("others_admission.yaml")
-
-
-def restricted(spec: dict[str, Any]) -> dict[str, Any]:
-    """As Pod Security `restricted` asks for it."""
-    spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-    for container in spec["containers"]:
-        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    return spec
 
 
 class Cluster(Churn):
@@ -139,6 +131,7 @@ async def consolidated(world: World, stack: Running, cluster: Cluster, gone_by_e
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     moves = await all_ended(stack)
+    await world.until(lambda: all((uid, "gone") in world.at for uid, _ in gone_by_eviction), "who was evicted has gone", LONG)
     judge(world, cluster, moves, gone_by_eviction)
     await nothing_is_left(world, LONG)
     for pod in world.pods.values():

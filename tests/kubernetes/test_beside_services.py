@@ -30,8 +30,9 @@ async def victims(world: World, stack: Running, count: int = 1, kind: str = "dep
     return found
 
 
-def from_eviction_to_binding(world: World, before: list[Any]) -> list[float]:
+async def from_eviction_to_binding(world: World, before: list[Any]) -> list[float]:
     """Milliseconds, in order: the n-th victim to end, the n-th successor to be bound."""
+    await world.gone(before)
     gone = sorted(world.at[pod["metadata"]["uid"], "ending"] for pod in before)
     bound = sorted(world.at[pod["metadata"]["uid"], "bound"] for pod in world.of("victim"))
     return [1000 * (b - a) for a, b in zip(gone, bound, strict=True)]
@@ -48,7 +49,7 @@ async def test_a_pod_of_a_deployment_lands_on_the_node_that_was_named_while_equa
     assert world.where("victim") == ["target-0"]
     assert world.where("crowd") == ["waits"] * 50
     assert world.kubelets.rejected == []
-    print(f"eviction -> bound {from_eviction_to_binding(world, before)[0]:.0f} ms")
+    print(f"eviction -> bound {(await from_eviction_to_binding(world, before))[0]:.0f} ms")
 
 
 async def test_all_20_moves_of_a_plan_land_while_equal_pods_wait_for_the_same_room(world: World, stack: Running) -> None:
@@ -72,7 +73,7 @@ async def test_all_20_moves_of_a_plan_land_while_equal_pods_wait_for_the_same_ro
     assert world.where("victim") == ["target"] * 20
     assert world.where("crowd") == ["target"] * 4 + ["waits"] * 46
     assert world.kubelets.rejected == []
-    times = from_eviction_to_binding(world, before)
+    times = await from_eviction_to_binding(world, before)
     print(f"eviction -> bound p50 {statistics.median(times):.0f} max {max(times):.0f} ms")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import copy
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import yaml
 from kubernetes.lab import DEPLOY, Lab, own
 from kubernetes.moves import LOG, Mover, crowded, told
 from kubernetes.test_beside_gate import BINDING, NOBODY, OTHER_LOG, counts, soon
-from kubernetes.world import NS, World, pod_spec
+from kubernetes.world import NS, World, pod_spec, restricted
 from kubesim.conformance.harness import MERGE
 
 from restow.domain.landing_gate import GATE, Listed, NewPod, Owners, gated_for
@@ -156,11 +157,7 @@ async def table(world: World, descheduler: Beside) -> dict[str, list[str]]:
     await asyncio.sleep(1)
     found, said = {}, {}
     for name, (pod, namespace, _) in CASES.items():
-        body = pod if namespace == NS else {**pod, "spec": {**pod["spec"], "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}}
-        if namespace == "restow-holds":
-            (container,) = body["spec"]["containers"]
-            hardened = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-            body = {**body, "spec": {**body["spec"], "containers": [{**container, "securityContext": hardened}]}}
+        body = pod if namespace == NS else {**pod, "spec": restricted(copy.deepcopy(pod["spec"]))}
         made = await world.api.ok("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
         found[name] = [gate["name"] for gate in made["spec"].get("schedulingGates") or ()]
         said[name] = (made["metadata"].get("annotations") or {}).get(GATE, "").partition(" ")[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from kubernetes.lab import DEPLOY, Lab, assets, lab
+from kubernetes.lab import DEPLOY, Lab, own
 
 RESTOW = Path(sys.executable).with_name("restow")
 SYSTEM = "restow-system"
@@ -21,10 +21,7 @@ SYSTEM = "restow-system"
 
 @pytest.fixture(scope="module", name="cluster")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    found, why = assets()
-    if found is None:
-        pytest.skip(why)
-    with lab(found, tmp_path_factory.mktemp("doctor")) as one:
+    with own(tmp_path_factory, "doctor") as one:
         for name in ("reservations.batch.volcano.sh", "podgroups.scheduling.volcano.sh"):
             one.kubectl("create", "-f", str(DEPLOY / "crds" / f"{name}.yaml"))
         one.kubectl("create", "namespace", SYSTEM)

@@ -98,8 +98,11 @@ class World:
     async def statefulset(self, name: str, replicas: int, spec: Obj, *, term: float = 0.2) -> Obj:
         return await self.workload("statefulsets", name, replicas, spec, term, serviceName=name)
 
-    async def workload(self, kind: str, name: str, replicas: int, spec: Obj, term: float, *, namespace: str = NS, **more: Any) -> Obj:
-        made = {"labels": {"app": name}, "annotations": {TERM: str(term)}}
+    async def workload(
+        self, kind: str, name: str, replicas: int, spec: Obj, term: float, *, namespace: str = NS, annotations: Obj | None = None, **more: Any
+    ) -> Obj:
+        """`annotations`: of its pods."""
+        made = {"labels": {"app": name}, "annotations": {TERM: str(term), **(annotations or {})}}
         body = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": made, "spec": spec}, **more}
         return await self.api.ok("POST", f"/apis/apps/v1/namespaces/{namespace}/{kind}", {"metadata": {"name": name}, "spec": body})
 
@@ -147,6 +150,10 @@ class World:
 
         return await self.until(found, f"{count} of {app} run")
 
+    async def gone(self, pods: list[Obj], seconds: float = WAIT) -> None:
+        """A successor may be ready before its predecessor has ended."""
+        await self.until(lambda: all((pod["metadata"]["uid"], "gone") in self.at for pod in pods), f"{len(pods)} pods have gone", seconds)
+
     async def unschedulable(self, app: str, count: int) -> None:
         """All of them were looked at by the scheduler."""
 
@@ -176,12 +183,28 @@ class World:
     async def _follow(self, version: str) -> None:
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                version = version or await self._listed()
                 async with self.api.watch("/api/v1/pods", resourceVersion=version) as watch:
-                    while (event := await watch.next(3600)) is not None:
-                        assert event["type"] != "ERROR", event
-                        version = event["object"]["metadata"]["resourceVersion"]
-                        self._take(event["type"], event["object"])
+                    if watch.status != 200:
+                        version = ""
+                    while version and (event := await watch.next(3600)) is not None:
+                        # An ERROR says that the version is too old: the API server was started again, or etcd compacted.
+                        version = "" if event["type"] == "ERROR" else event["object"]["metadata"]["resourceVersion"]
+                        if version:
+                            self._take(event["type"], event["object"])
             await asyncio.sleep(0.05)
+
+    async def _listed(self) -> str:
+        """All pods again, and who has gone meanwhile. Empty where the server is not ready."""
+        answer = await self.api.call("GET", "/api/v1/pods")
+        if answer.status != 200:
+            return ""
+        found = {pod["metadata"]["uid"]: pod for pod in answer.body["items"]}
+        for uid in self.pods.keys() - found.keys():
+            self._take("DELETED", self.pods[uid])
+        for uid, pod in found.items():
+            self._take("MODIFIED" if uid in self.pods else "ADDED", pod)
+        return str(answer.body["metadata"]["resourceVersion"])
 
     def _take(self, kind: str, pod: Obj) -> None:
         uid, now, phase = pod["metadata"]["uid"], time.perf_counter(), pod["status"].get("phase")
@@ -214,6 +237,14 @@ def pod_spec(gpus: int = 1, priority: str = MID, **more: Any) -> Obj:
     if mounts := more.pop("mounts", None):
         container["volumeMounts"] = mounts
     return {"priorityClassName": priority, "terminationGracePeriodSeconds": 30, "containers": [container], **more}
+
+
+def restricted(spec: Obj) -> Obj:
+    """As Pod Security `restricted` asks for it."""
+    spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    for container in spec["containers"]:
+        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return spec
 
 
 def path_of(pod: Obj, subresource: str = "") -> str:
