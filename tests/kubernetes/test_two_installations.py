@@ -16,7 +16,7 @@ import pytest
 import yaml
 from e2e.stack import Running
 from kubernetes.churn import ROLLING
-from kubernetes.kubelets import Kubelets
+from kubernetes.kubelets import TERM, Kubelets
 from kubernetes.lab import DEPLOY, Lab, own
 from kubernetes.left import entries, nothing_is_left, reservations
 from kubernetes.services import (
@@ -238,7 +238,7 @@ async def test_moves_of_the_two_that_cross_land_or_roll_back(world: World, stack
             break
         ids = await asyncio.gather(*(migrate(stack, pod, pods[1 - i]["spec"]["nodeName"]) for i, (stack, pod) in enumerate(zip(stacks, pods, strict=True))))
         for stack, id, pod in zip(stacks, ids, pods, strict=True):
-            (one,) = [one for one in await all_moves(stack) if one["id"] == id]
+            one = await ended(stack, id)
             told.append((one["step"], one["reason"]))
             if (at := world.at.get((pod["metadata"]["uid"], "ending"))) is not None:
                 print(f"{one['step']} {one['reason']}: pods at {[(k[1], round(t - at, 2)) for k, t in world.at.items() if 0 <= t - at < 30][:8]}")
