@@ -10,9 +10,8 @@ from restow.contracts.events import ReservationObserved
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
 from restow.domain.evolve.phases import HELD
-from restow.domain.other_schedulers import OTHER_SCHEDULER
-from restow.domain.records import PhaseSince, Reservation, ReservationPhase
-from restow.domain.reservation.decider import nobody_of_ours, told_by_us
+from restow.domain.records import PhaseSince, ReservationPhase
+from restow.domain.reservation.decider import told_by_us
 from restow.domain.state import ClusterState
 from restow.domain.statuses.reservation_status import status
 from restow.domain.verdicts import PLACEHOLDER
@@ -41,23 +40,18 @@ class _Status:
         self._kube = reservation_objects.Reservations(context.client, Backoff(attempts=1))
         self._told: dict[ReservationUid, tuple[ReservationPhase, str]] = {}
         self._generations: dict[ReservationUid, int] = {}
-        self._others: dict[ReservationUid, str] = {}
 
     async def write(self, effect: WriteReservationStatus, state: ClusterState) -> Answer:
         record = state.reservations.get(effect.reservation)
         if record is None:
             return Done()
-        if max(len(self._generations), len(self._others)) > 2 * len(state.reservations) + 64:
+        if len(self._generations) > 2 * len(state.reservations) + 64:
             self._told = {uid: said for uid, said in self._told.items() if uid in state.reservations}
             self._generations = {uid: said for uid, said in self._generations.items() if uid in state.reservations}
-            self._others = {uid: said for uid, said in self._others.items() if uid in state.reservations}
         fact = record.fact
         if not told_by_us(state, effect.reservation):
             # What was said while it was ours stays, and its users are told that it is not any more.
-            if record.accepted or record.refused or record.expired:
-                self._tell(state, effect.reservation)
-            else:
-                self._tell_others(state, record)
+            self._tell(state, effect.reservation)
             return Done()
         outcome = await self._kube.write_status(
             reservation_objects.CrRef(fact.api, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
@@ -80,15 +74,6 @@ class _Status:
         self._told[uid] = since.phase, since.reason
         if state.time - since.changed <= RECENT:
             self._record(record.fact, *notice_of(since))
-
-    def _tell_others(self, state: ClusterState, record: Reservation) -> None:
-        """Once, soon after it was made: its scheduler may well be there, and hold it."""
-        fact, scheduler = record.fact, nobody_of_ours(state, record)
-        told, self._others[fact.reservation] = self._others.get(fact.reservation), scheduler
-        if not scheduler or told == scheduler or state.time - fact.created > RECENT:
-            return
-        note = f"it is for scheduler {scheduler}, so Restow holds nothing for it, unless its policy names that scheduler under `restow.beside`"
-        self._record(fact, OTHER_SCHEDULER, note, False)
 
     def _tell_unknown(self, fact: ReservationObserved, now: int) -> None:
         known = self._generations.get(fact.reservation)

@@ -43,15 +43,7 @@ class ReservationDecider:
     @staticmethod
     def _has_status(state: ClusterState, uid: ReservationUid) -> bool:
         record = state.reservations.get(uid)
-        if record is None or record.gone:
-            return False
-        return record.accepted > 0 or record.refused > 0 or record.expired or bool(nobody_of_ours(state, record))
-
-
-def nobody_of_ours(state: ClusterState, record: Reservation) -> str:
-    """The scheduler that somebody's Reservation names, where that is neither ours nor one that we hold capacity for. Its status is that scheduler's, but
-    whoever has made it may have meant us."""
-    return "" if other_log(state, record.fact) else other_scheduler(state, record)
+        return record is not None and not record.gone and (record.accepted > 0 or record.refused > 0 or record.expired)
 
 
 def told_by_us(state: ClusterState, uid: ReservationUid) -> bool:
