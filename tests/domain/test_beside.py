@@ -282,14 +282,14 @@ def test_whoever_else_is_gated_is_found_at_once_however_many_they_are(monkeypatc
         pod(f"{kind}{i}", kind, owner=owner, gated=True, landing=True) for i in range(many) for kind, owner in (("m", OWNER), ("s", OwnerRef("ReplicaSet", "o", "uid-o", "apps/v1")))
     ))  # fmt: skip
     asked = 0
-    before = type(state).may_follow
+    before = gated.may_follow
 
     def may_follow(*said):
         nonlocal asked
         asked += 1
         return before(*said)
 
-    monkeypatch.setattr(type(state), "may_follow", may_follow)
+    monkeypatch.setattr(gated, "may_follow", may_follow)
     effects = [effect for effect in session_owes(state) if isinstance(effect, LetGo)]
     assert len(effects) == 2 * many
     assert all(session.decider.owed(state, effect) for effect in effects)

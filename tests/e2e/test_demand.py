@@ -125,7 +125,8 @@ async def test_nobody_is_evicted_where_nobody_has_anywhere_to_go_and_why_says_so
 
 async def test_a_job_that_is_deleted_meanwhile_gives_its_capacity_back(world: World) -> None:
     three, five = await pieces(world, 3, 5)
-    await world.budget("keep", {"app": "w0"}, minAvailable=1)
+    for app in ("w0", "w1"):  # of one alone, the plan moves the other: a budget that allows nothing makes a pod dearer to move
+        await world.budget(f"keep-{app}", {"app": app}, minAvailable=1)
     await world.pod("job", gpu=6)
     await world.waits("job", "2 Insufficient gpu")
     with world.stack.configured("descheduler", optimizing(GPU, demand=True, restow={"budgetPatience": 120_000})):

@@ -157,9 +157,9 @@ PLANTED = (
         "Nobody who waits is looked at again when a node comes back.",
     ),
     Planted(
-        "holds-on-lost-nodes", "fold", "reserves", "state.py",
-        "        for key in list(self.held_on.get(name, ())):\n            self._lose(name, key)\n",
-        "        for key in list(self.held_on.get(name, ()))[:0]:\n            self._lose(name, key)\n",
+        "holds-on-lost-nodes", "fold", "reserves", "evolve/lost_nodes.py",
+        "    for key in list(state.held_on.get(name, ())):\n        _lose_hold(state, name, key)\n",
+        "    for key in list(state.held_on.get(name, ()))[:0]:\n        _lose_hold(state, name, key)\n",
         "What was held on a node that is gone stays held.",
     ),
     Planted(

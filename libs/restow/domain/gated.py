@@ -10,6 +10,7 @@ from restow.domain.landing_gate import GATE
 from restow.domain.other_schedulers import is_beside
 from restow.domain.records import FINAL, Migration
 from restow.domain.state_maps import Maps
+from restow.domain.successors import may_follow
 
 FORSAKEN = 300_000
 """Milliseconds after the end of its entry, after which a pod that another installation has gated is let go by whoever sees it."""
@@ -99,7 +100,7 @@ def forsaken_at(state: Maps, pod: PodObserved) -> Millis:
 
 def _may_land(state: Maps, pod: PodObserved, migration: Migration, may_run: MayRun) -> bool:
     """What becomes of a move whose target takes nobody any more is the move's to say: its successor is not let go before."""
-    if not state.may_follow(pod, migration):  # type: ignore[attr-defined]
+    if not may_follow(state, pod, migration):
         return False
     target = migration.move.target
     return may_run(state, pod.shape, target) or not may_run(state, migration.shape, target)

@@ -12,9 +12,8 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
-from restow.domain.pod_controllers import FAMILY, asks_same, family_of, role_of
+from restow.domain.pod_controllers import FAMILY, family_of, role_of
 from restow.domain.record_trust import KINDS
-from restow.domain.records import Migration
 from restow.domain.state_maps import NODE_LOST as NODE_LOST
 from restow.domain.state_maps import OVER as OVER
 from restow.domain.state_maps import Parked as Parked
@@ -225,15 +224,6 @@ class ClusterState(Charges):
         """What controls this controller, as far as it is known."""
         known = self.workloads.get(owner.uid)
         return None if known is None else known.owner
-
-    def may_follow(self, pod: PodObserved, migration: Migration) -> bool:
-        """Whether the migration's hold is for this pod, once its victim has ended: it came later, is of the same lineage and asks for the
-        same. Someone smaller gets nothing of it, for what he left would be nobody's, and the move would land by him (RULES G-12)."""
-        if self.pods[pod.pod].order <= migration.came_before or not migration.lineage:
-            return False
-        if pod.shape != migration.shape and not asks_same(self.shapes[pod.shape], self.shapes[migration.shape]):
-            return False
-        return self.lineage(pod) == migration.lineage
 
     def alive_under(self, top: str) -> Iterator[PodUid]:
         """Pods of this top controller, and of those that it controls, that neither terminate nor have ended. O(workloads)."""

@@ -7,12 +7,13 @@ from restow.domain.beside import GATE
 from restow.domain.pod_controllers import known_owner
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
+from restow.domain.successors import may_follow
 
 
 def followers(state: ClusterState, migration: Migration) -> Iterator[PodUid]:
     """Pods that may follow it, and have not ended."""
     alive = state.alive_under(migration.lineage.partition("/")[0])
-    return (uid for uid in alive if state.may_follow(state.pods[uid].fact, migration))
+    return (uid for uid in alive if may_follow(state, state.pods[uid].fact, migration))
 
 
 def waiting(state: ClusterState, migration: Migration) -> PodUid | None:

@@ -21,6 +21,7 @@ from restow.domain.session.hold_allocation import may_run, share_of
 from restow.domain.session.journal import Journal
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
+from restow.domain.successors import may_follow
 
 Tried = tuple
 """What pods have in common that no slot refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
@@ -218,7 +219,7 @@ class Offers:
         for _, uid in sorted(candidates):
             pod = state.pods[uid].fact
             left = coming.get(state.lineage(pod), [])
-            its = next((m for m in left if state.may_follow(pod, m) and self._takes(pod, m)), None)
+            its = next((m for m in left if may_follow(state, pod, m) and self._takes(pod, m)), None)
             if its is not None:
                 left.remove(its)
                 found[uid] = None
@@ -385,7 +386,7 @@ class Offers:
             return []
         lineage = state.lineage(pod)
         armed = [state.migrations[id] for id in state.armed.get(lineage, ())] if lineage else []
-        armed = [m for m in armed if state.may_follow(pod, m) and self._is_available(m.reservation)]
+        armed = [m for m in armed if may_follow(state, pod, m) and self._is_available(m.reservation)]
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
     def _is_available(self, uid: ReservationUid) -> bool:
