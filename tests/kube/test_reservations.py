@@ -128,6 +128,7 @@ def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
         ("volcano", {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 1, "nvidia.com/gpu": []}}}]}}}, 'spec.template.spec.containers[0].resources.requests["nvidia.com/gpu"]: a list; allowed: int | float | str'),
         ("volcano", SEED_000 | {"owners": [{}]}, "spec.owners[0]: empty; allowed: object, controller or labelSelector"),
         ("volcano", SEED_000 | {"matchPolicy": "Any"}, "spec.matchPolicy: 'Any'; allowed: PodSpec, Owner"),
+        ("volcano", SEED_000 | {"matchPolicy": ""}, "spec.matchPolicy: ''; allowed: PodSpec, Owner"),
         ("volcano", SEED_000 | {"tasks": [{"name": "a"}]}, "spec.tasks[0].template.spec: missing; allowed: a pod's specification"),
         ("koordinator", SEED_000, "spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)"),
         ("volcano", SEED_000 | {"allocateOnce": False}, "spec.allocateOnce: false; allowed with tasks: true (each slot is handed over once)"),

@@ -256,7 +256,7 @@ def _restricted(meta: wire.Meta) -> tuple[str, ...]:
 
 
 def _match_policy(said: str | None, default: v.MatchPolicy) -> v.MatchPolicy:
-    if not said:
+    if said is None:
         return default
     if said in ("PodSpec", "Owner"):
         return said  # type: ignore[return-value]
