@@ -29,7 +29,7 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="Restow" \
       org.opencontainers.image.description="Event-sourced descheduling and scheduling for Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.1.0"
+      org.opencontainers.image.version="0.2.0"
 # The running image installs nothing.
 RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip*
 COPY --from=build /opt/restow /opt/restow
