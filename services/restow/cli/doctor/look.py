@@ -70,7 +70,7 @@ class Looker:
     async def _pod(self, pod: Object) -> Pod:
         meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
         states = status.get("containerStatuses") or []
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+        ready = is_true(pod, "Ready")
         waiting = [one["state"]["waiting"].get("reason", "") for one in states if (one.get("state") or {}).get("waiting")]
         known = Pod(
             meta["name"], meta.get("labels", {}).get(NAME, ""), ready, spec["containers"][0]["image"], ", ".join(filter(None, waiting)),
@@ -148,7 +148,7 @@ class Looker:
         hooks = [one for one in await self._listed(f"{group}/v1/mutatingwebhookconfigurations") if one["metadata"]["name"] == "restow-landing"]
         certified = all(hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ())
         pods = await self._listed("/api/v1/pods", f"{NAME}=restow-webhook") if hooks else []
-        answers = sum(any(c["type"] == "Ready" and c["status"] == "True" for c in (pod.get("status") or {}).get("conditions") or ()) for pod in pods)
+        answers = sum(is_true(pod, "Ready") for pod in pods)
         guards = await self._optional(f"{group}/v1/validatingadmissionpolicies")
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
         return Gate(served, policy, bool(hooks), certified, answers, guards is None or "restow-guard" in names(guards), namespace)
@@ -204,6 +204,10 @@ def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:
     return found
 
 
+def is_true(item: Object, condition: str) -> bool:
+    return any(one["type"] == condition and one["status"] == "True" for one in (item.get("status") or {}).get("conditions") or ())
+
+
 def names(items: Iterable[Object]) -> set[str]:
     return {item["metadata"]["name"] for item in items}
 
@@ -218,6 +222,4 @@ def read_report(body: bytes) -> Report | None:
 
 def _served(definition: Object) -> list[str]:
     """The versions that it serves; none where it is not established."""
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    established = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-    return [version["name"] for version in definition["spec"]["versions"] if version["served"]] if established else []
+    return [version["name"] for version in definition["spec"]["versions"] if version["served"]] if is_true(definition, "Established") else []
