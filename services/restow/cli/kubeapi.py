@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
 
@@ -21,6 +22,10 @@ T = TypeVar("T")
 
 TIMEOUT = 10.0
 """Seconds for one answer of the API."""
+PAGE = "500"
+"""Objects that are asked for at once."""
+UNSERVED = (404, 405)
+"""Codes that say that nobody serves the kind, or that nobody lists it."""
 
 
 class Kube:
@@ -66,6 +71,19 @@ class Kube:
                 return await work(client)
             except ApiStatus as error:
                 raise refusal(error, client.url) from None
+
+
+async def objects(client: Client, path: str, selector: str = "") -> AsyncIterator[Mapping[str, Any]]:
+    """Those of a collection, page by page, as the API shows them. Raises ApiStatus."""
+    more = ""
+    while True:
+        query = [("limit", PAGE), *([("labelSelector", selector)] if selector else []), *([("continue", more)] if more else [])]
+        page = msgspec.json.decode(await client.get(path, query))
+        for item in page["items"] or ():
+            yield item
+        more = page["metadata"].get("continue") or ""
+        if not more:
+            return
 
 
 def _in_a_pod() -> bool:

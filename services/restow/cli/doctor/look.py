@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from restow.cli.doctor.checks import SERVICES, Denied, Gate, Installation, Lease, Pod, Seen
+from restow.cli.kubeapi import UNSERVED, objects
 from restow.contracts.ids import WRITERS
 from restow.domain.beside import NAMESPACES
 from restow.kube import decode, rights
@@ -21,10 +22,7 @@ APPLIED = "app.kubernetes.io/part-of=restow"
 NAME = "app.kubernetes.io/name"
 AT_ONCE = 8
 """Questions that wait for an answer."""
-PAGE = "500"
 HOLDS = NAMESPACES[0]
-_SERVED = (404, 405)
-"""Nobody serves it."""
 T = TypeVar("T")
 Object = Mapping[str, Any]
 _report = msgspec.json.Decoder(Report)
@@ -115,7 +113,7 @@ class Looker:
         try:
             answers = await self._together(self._may(namespace, *one) for one in asked)
         except ApiStatus as error:
-            if error.code in (403, *_SERVED):
+            if error.code in (403, *UNSERVED):
                 return None
             raise
         return [
@@ -171,26 +169,18 @@ class Looker:
         try:
             return await self._listed(path, missing=False)
         except ApiStatus as error:
-            if error.code in _SERVED:
+            if error.code in UNSERVED:
                 return None
             raise
 
     async def _listed(self, path: str, selector: str = "", missing: bool = True) -> list[Object]:
         """`missing`: a kind that nobody serves has no objects."""
-        items: list[Object] = []
-        more = ""
-        while True:
-            query = [("limit", PAGE), *([("labelSelector", selector)] if selector else []), *([("continue", more)] if more else [])]
-            try:
-                page = msgspec.json.decode(await self._client.get(path, query))
-            except ApiStatus as error:
-                if missing and error.code in _SERVED:
-                    return []
-                raise
-            items += page.get("items") or []
-            more = page["metadata"].get("continue") or ""
-            if not more:
-                return items
+        try:
+            return [item async for item in objects(self._client, path, selector)]
+        except ApiStatus as error:
+            if missing and error.code in UNSERVED:
+                return []
+            raise
 
 
 def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:

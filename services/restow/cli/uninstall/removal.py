@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-
+from restow.cli.kubeapi import UNSERVED, objects
 from restow.cli.uninstall.inventory import (
     AFTER,
     BEFORE,
@@ -28,7 +27,6 @@ from restow.domain.beside import GATE
 from restow.domain.other_schedulers import LOG
 from restow.kube.client import ApiStatus, Client
 
-PAGE = "500"
 SETTLED = 2.0
 """Seconds after which every API server has heard that the policy is gone: each follows it by a watch of its own."""
 PATIENCE = 120.0
@@ -36,8 +34,6 @@ PATIENCE = 120.0
 LOOK = 0.5
 MOST = 500
 """Characters of what keeps it."""
-_GONE = (404, 405)
-"""Nobody serves the kind, or nobody lists it."""
 _NO_ANSWER = (0, 401, 429)
 """To whatever is asked."""
 
@@ -198,20 +194,12 @@ class Removal:
 
     async def _listed(self, path: str) -> AsyncIterator[Object]:
         """Page by page; nothing where nobody serves the kind."""
-        more = ""
-        while True:
-            query = [("limit", PAGE), *([("continue", more)] if more else [])]
-            try:
-                answer = msgspec.json.decode(await self._client.get(path, query))
-            except ApiStatus as status:
-                if status.code in _GONE:
-                    return
-                raise
-            for item in answer["items"]:
+        try:
+            async for item in objects(self._client, path):
                 yield item
-            more = answer["metadata"].get("continue") or ""
-            if not more:
-                return
+        except ApiStatus as status:
+            if status.code not in UNSERVED:
+                raise
 
     async def _refused(self, request: Awaitable[bytes], kind: Kind, item: Object) -> str:
         """Why the API will not do it; empty where it has, or the object is gone: another of its name is looked at when everything is listed again. What is
