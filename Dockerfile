@@ -11,9 +11,7 @@ RUN python -m venv --without-pip /opt/restow \
  && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --no-deps --require-hashes --only-binary=:all: -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
-COPY deploy/crds deploy/crds
-COPY deploy/beside deploy/beside
-COPY deploy/nats/permissions.conf deploy/nats/permissions.conf
+COPY deploy/chart/files deploy/chart/files
 COPY libs libs
 COPY services services
 # hatchling, which is locked too, builds our wheel. It stays behind, as do the embedded broker and pyarrow (158 MB), which

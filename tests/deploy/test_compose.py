@@ -182,7 +182,7 @@ def test_the_build_sees_only_what_it_needs():
     rows = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rows
     allowed = {row[1:] for row in rows if row.startswith("!")}
-    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services", "deploy/beside", "deploy/crds", "deploy/nats/permissions.conf"}
+    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services", "deploy/chart/files"}
     for row in stages()[0]:
         if row.startswith("COPY"):
             assert set(row.split()[1:-1]) <= allowed

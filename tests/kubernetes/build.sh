@@ -4,6 +4,8 @@
 #
 #   tests/kubernetes/build.sh FOLDER [MINOR.PATCH, by default 36.3]
 #   KARPENTER=1 tests/kubernetes/build.sh FOLDER          also Karpenter with its kwok provider, and its CRDs: six minutes more
+#   HELM=1 tests/kubernetes/build.sh FOLDER               also Helm, for the chart: two minutes more
+#   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster
 #
 # Needs Go 1.26 and eight minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
 set -euo pipefail
@@ -12,19 +14,22 @@ version=${2:-36.3}
 etcd=v3.6.16
 kwok=v0.8.0
 karpenter=v1.15.0
+helm=v4.3.1
 parts="kube-apiserver kube-controller-manager kube-scheduler kubectl"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
 lacking=
+test -z "${ONLY:-}" || parts=
 for one in $parts; do
     case $one in kubectl) said="version --client" ;; *) said=--version ;; esac
     # shellcheck disable=SC2086
     "$folder/$one" $said 2>/dev/null | grep -q " v1.$version\$" || lacking+=" $one"
 done
-test -x "$folder/etcd" || lacking+=" etcd"
-test -x "$folder/kwok" || lacking+=" kwok"
+test -n "${ONLY:-}" || test -x "$folder/etcd" || lacking+=" etcd"
+test -n "${ONLY:-}" || test -x "$folder/kwok" || lacking+=" kwok"
 test -z "${KARPENTER:-}" || test -x "$folder/karpenter" || lacking+=" karpenter"
+test -z "${HELM:-}" || "$folder/helm" version --short 2>/dev/null | grep -q "^$helm" || lacking+=" helm"
 test -n "$lacking" || exit 0
 
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
@@ -77,6 +82,13 @@ if [[ " $lacking " == *" kwok "* ]]; then
     echo "Building kwok $kwok ..." >&2
     fetch sigs.k8s.io/kwok "$kwok" "$work/kwok"
     (cd "$work/kwok" && go build -ldflags "-s -w" -o "$folder/kwok" ./cmd/kwok)
+fi
+
+if [[ " $lacking " == *" helm "* ]]; then
+    echo "Building Helm $helm ..." >&2
+    fetch "helm.sh/helm/${helm%%.*}" "$helm" "$work/helm"
+    (cd "$work/helm" && go build -ldflags "-s -w -X helm.sh/helm/${helm%%.*}/internal/version.version=$helm" -o "$folder/helm.new" ./cmd/helm)
+    mv "$folder/helm.new" "$folder/helm"
 fi
 
 if [[ " $lacking " == *" karpenter "* ]]; then
