@@ -499,6 +499,28 @@ def test_whoever_has_another_role_is_let_go_at_once_and_the_slot_waits_for_the_o
     assert (state.migrations["x-1"].successor, slot(state).phase) == ("p2", SlotPhase.USED)
 
 
+# -- an API server that has just started -----------------------------------------------------------------------------------
+
+
+def test_a_policy_that_the_api_does_not_count_yet_is_waited_for_and_one_that_is_away_leaves_the_pod_where_it_is():
+    state = holding(world())
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    for after in (1, 30_000, gating.COUNTS_WITHIN - 1):
+        assert run(state, decider, c.ReportEviction(NOW + after, "x-1", "NotGated")) == []
+    assert run(state, decider, c.ReportEviction(NOW + gating.COUNTS_WITHIN, "x-1", "NotGated"))[0] == e.Aborting("x-1", "NotGated", "")
+
+
+def test_it_is_said_what_was_waited_for_also_where_an_eviction_has_little_time():
+    state = holding(world(configured("migration", config.MigrationConfig(evict_deadline=8_000, beside=(STOCK,)))))
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    assert run(state, decider, c.ReportEviction(NOW + 5_999, "x-1", "NotGated")) == []
+    assert run(state, decider, c.ReportEviction(NOW + 6_000, "x-1", "NotGated"))[0] == e.Aborting("x-1", "NotGated", "")
+
+
 # -- a workload that is asked first ----------------------------------------------------------------------------------------
 
 

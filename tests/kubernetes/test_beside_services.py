@@ -97,7 +97,7 @@ async def test_nobody_is_evicted_where_the_api_would_not_gate_the_successor(worl
     try:
         await not_gated(descheduler, victim)
         await world.budget(1)
-        one = await ended(stack, move)
+        one = await ended(stack, move, 90)
     finally:
         lab.kubectl("apply", "-k", str(DEPLOY / "beside"))
     assert (one["step"], one["reason"]) == ("failed", "NotGated")

@@ -22,10 +22,8 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 """A label that the StatefulSet's controller gives to each pod that it makes."""
 HEARD = 1.0
 """Seconds after which every API server has heard of an entry: each follows the Landing by a watch of its own, and only one is asked."""
-PATIENCE = 5_000
-"""Milliseconds after the decision to evict, after which a pod that would not be gated is left alone."""
-AGAIN = 0.25
-"""Seconds until it is asked again whether it would be."""
+SOON, AGAIN, LATER = 5_000, 0.25, 1.0
+"""Whether a successor would be gated is asked again after so many seconds: for so many milliseconds after the decision to evict, and then."""
 LACKING = "the Landing cannot be written (is deploy/beside applied?)"
 
 
@@ -92,8 +90,8 @@ class Landings:
                 why = ENDED[NOT_GATED]
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"whether the API gates its successor cannot be asked: {code} {reason} {message}".strip()
-        if self._now() < migration.evicting + PATIENCE:
-            return Retry(why, AGAIN)
+        if (now := self._now()) < gating.waits_until(migration):
+            return Retry(why, AGAIN if now < migration.evicting + SOON else LATER)
         return Report(c.ReportEviction(self._now(), migration.id, NOT_GATED, why))
 
     def _now(self) -> Millis:

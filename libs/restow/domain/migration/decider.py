@@ -35,7 +35,7 @@ CANCELLED_BY_HAND = "cancelled by hand"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@7"
+    logic = "migration@8"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:

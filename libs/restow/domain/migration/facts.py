@@ -368,6 +368,8 @@ EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so it
 NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))
 BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`", lambda case: (
     case.answered("Budget") and case.now < case.migration.evicting + case.state.migration_config.budget_patience))
+GATE_WAITS = Fact("the API does not gate its successor yet, as one that has just started", lambda case: (
+    case.answered(NOT_GATED) and case.now < gating.waits_until(case.migration)))
 MARKED_BEFORE = Fact("its pod has the mark of an earlier way back, so no eviction can succeed",
                      lambda case: case.answered("Aborted") and ("Refused", case.message or "the pod is marked as aborted"))
 EVICTION_REFUSED = Fact("the API refuses the eviction",

@@ -224,6 +224,7 @@ ON_ANSWER: dict[Stage, Rows] = {
         (f.EVICTED_BEFORE, Then.EVICTED),
         (f.NOT_MARKED_BEFORE, Then.WAITS),
         (f.BUDGET_WAITS, Then.WAITS),
+        (f.GATE_WAITS, Then.WAITS),
         (f.MARKED_BEFORE, Then.ABORTING),
         (f.EVICTION_REFUSED, Then.ABORTING),
     ),
