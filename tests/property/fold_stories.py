@@ -289,6 +289,7 @@ class Story:
             plan(f"plan-{number}", slots=(capacity,), demand=uid, trigger="demand"),
             plan(f"plan-{number}", *(move(f"next-{id}", "", "", self.pick(NODES), follows=id) for id in list(state.active)[:1])),
             e.PlanCancelled(f"plan-{number - 1}", "x"),
+            self.pick((e.MovesPaused("x", "y"), e.MovesResumed("x"))),
             e.Bounced("uid-rs", self.pick(NODES), 2),
             e.Unknown("cluster.moon", b""),
             reservation(self.pick([uid for uid in HOLDS if uid in state.reservations] or HOLDS), ("t", 2, "large"), generation=2),

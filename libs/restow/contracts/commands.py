@@ -134,6 +134,22 @@ class CancelPlan(Command, tag="cancel_plan"):
     reason: str = ""
 
 
+class Pause(Command, tag="pause"):
+    """Stop every move that has not evicted its pod yet, and begin none until `Resume`. `by`: who asks, as they say; empty: Restow itself."""
+
+    time: Millis
+    by: str = ""
+    reason: str = ""
+
+
+class Resume(Command, tag="resume"):
+    """End a pause."""
+
+    time: Millis
+    by: str = ""
+    reason: str = ""
+
+
 class Advance(Command, tag="advance"):
     """Advance every migration as far as facts and deadlines allow."""
 
@@ -269,6 +285,8 @@ COMMANDS: tuple[type[Command], ...] = (
     BeginSearch,
     EndSearch,
     CancelPlan,
+    Pause,
+    Resume,
     Advance,
     ReportHold,
     ReportSlot,

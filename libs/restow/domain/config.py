@@ -177,6 +177,17 @@ class HookConfig(Config):
     server_name: str = ""
 
 
+class AutoPause(Config):
+    """What makes Restow stop moving pods until somebody says `restow resume`. `missed`: so many evicted pods, within `within` milliseconds, that did not come to the slots that were
+    held for them, although their controllers made them again or should have; 0 for never. `queries`: PromQL; a query whose answer has a sample that is not 0 pauses, too. It is asked
+    each `every` milliseconds."""
+
+    missed: int = 10
+    within: int = 600_000
+    queries: tuple[str, ...] = ()
+    every: int = 60_000
+
+
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
@@ -189,7 +200,7 @@ class MigrationConfig(Config):
     may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
     these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
-    first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it."""
+    first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it. `auto_pause`: when moves stop by themselves."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -216,6 +227,7 @@ class MigrationConfig(Config):
     emptied: Literal["none", "announce", "cordon"] = "none"
     emptied_for: int = 1_800_000
     hooks: tuple[HookConfig, ...] = ()
+    auto_pause: AutoPause = AutoPause()
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

@@ -20,7 +20,7 @@ from restow.domain.evolve.shapes import forget_shapes
 from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState
 
-FOLD_VERSION = 9
+FOLD_VERSION = 10
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16

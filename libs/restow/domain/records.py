@@ -406,6 +406,14 @@ class Search(Record):
     message: str = ""
 
 
+class Pause(Record):
+    """Since when nothing moves (`migration.paused`), 0 while it does. `by`: who asked for it; empty for Restow itself."""
+
+    since: Millis = Millis(0)
+    by: str = ""
+    reason: str = ""
+
+
 class GroupMove(Record):
     """One entry of a PodGroup's `migrationInfo` (seed 003): identities alone (RULES 003-2), and how far it is."""
 

@@ -53,6 +53,7 @@ from restow.domain.records import (
     Migration,
     Nomination,
     NominationsChecked,
+    Pause,
     PhaseSince,
     Placement,
     Plan,
@@ -287,6 +288,9 @@ class Maps:
     group_moves: dict[Group, GroupMoves] = stored(dict)
     thefts: dict[MigrationId, Millis] = stored(dict)
     """When moves ended because their hold was stolen: the last ones (`domain.thefts`)."""
+    missed: dict[MigrationId, Millis] = stored(dict)
+    """When evicted pods missed the slots that were held for them: the last ones since moves were resumed (`evolve.pauses`)."""
+    pause: Pause = stored(Pause)
     refused: dict[PodUid, Refusal] = stored(dict)
     """Pods that were to be moved, and whose eviction or hold the API refused."""
     resized: dict[PodUid, ShapeId] = stored(dict)

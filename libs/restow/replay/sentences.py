@@ -196,6 +196,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.Held: lambda v, n: f"{v.migration}: its landing slot is held",
     e.ConsentAsked: lambda v, n: f"{v.migration}: its workload is asked ({v.way}), and has until {seconds(v.deadline)}",
     e.ConsentGiven: lambda v, n: f"{v.migration}: its workload {'has not answered, which is assent' if v.silent else 'agrees'}{': ' * bool(v.message)}{v.message}",
+    e.MovesPaused: lambda v, n: f"{v.by or 'Restow itself'} pauses all moves" + (f": {v.reason}" if v.reason else ""),
+    e.MovesResumed: lambda v, n: f"{v.by or 'Restow itself'} resumes moves" + (f": {v.reason}" if v.reason else ""),
     e.ConsentRefused: lambda v, n: f"{v.migration}: its workload refuses" + (f", and wants no question before {seconds(v.again)}" if v.again else "") + (f": {v.message}" if v.message else ""),
     e.WorkloadToTell: lambda v, n: f"{v.migration}: its workload is to be told ({v.way}) that {_named(n, v.pod)} {'has moved' if v.what == 'moved' else 'stays'}",
     e.WorkloadTold: lambda v, n: f"{v.migration}: its workload was {f'not told: {v.message}' if v.message else 'told'}",

@@ -37,6 +37,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reserve": ("restow.cli.reserve:reserve", "Hold capacity for the next pods of a workload, before they exist."),
         "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), carry one out (--now), cancel it."),
         "migrate": ("restow.cli.migrate:migrate", "Move one pod: hold a slot, evict the pod, and see its successor land there."),
+        "pause": ("restow.cli.pause:pause", "Stop all moves: nobody else is evicted, also after a restart."),
+        "resume": ("restow.cli.pause:resume", "End the pause."),
         "descheduler run": ("", "Carry out a whole policy: the stack's (--now), or on any cluster (--once)."),
     },
     "Other": {

@@ -145,6 +145,9 @@ def _summary(s: dict[str, Any]) -> None:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
+    if paused := s["paused"]:
+        why = f": {paused['reason']}" if paused["reason"] else ""
+        line("paused", f"no pod is moved since {paused['since']}, by {paused['by'] or 'Restow itself'}{why}; `restow resume` ends that")
     for family, leader in s["leaders"].items():
         line(family, f"led by {leader['holder']}, epoch {leader['epoch']}, last commit {s['last'].get(family, 0)}")
     for title in ("void", "unknown"):

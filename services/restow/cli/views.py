@@ -251,6 +251,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "reservationsByPhase": dict(sorted(_phases(state).items())),
         "holds": sum(len(held) for held in state.held_on.values()),
         "plans": len(state.plans),
+        "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
         "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),
         "leaders": {f: {"epoch": v.epoch, "holder": v.holder} for f, v in state.leaders.items() if v.epoch},
         "last": {family: seq for family, seq in state.last.items() if seq},

@@ -18,7 +18,7 @@ from restow.descheduler.follow import Followers
 from restow.descheduler.http_requests import Refused
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
-from restow.domain.migration import next_trigger, search, turns_of, wants_samples
+from restow.domain.migration import next_trigger, of_dry_runs, search, turns_of, wants_samples
 from restow.domain.migration.bounds import bound_of
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
@@ -37,6 +37,7 @@ MIGRATIONS, MOST_MIGRATIONS = 500, 10_000
 _BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "rejected, with the reason", "not the leader, or stopping"
 _DRY = {"dryRun": {"type": "boolean", "default": False}}
 _GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of nodes; without it nodes of a size are a group"}}
+_WHO = {"by": {"type": "string", "maxLength": http_requests.LONGEST_NAME, "description": "who asks, as they call themselves"}}
 _REASON = {"reason": {"type": "string", "maxLength": http_requests.LONGEST_REASON}}
 
 
@@ -76,6 +77,11 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
             "POST", "/plans/cancel", "The same of all plans that are under way",
             _safely(api.cancel), {200: "what was cancelled"} | act, body=_REASON, guard="changes",
         ),
+        Route(
+            "POST", "/pause", "Stop all moves that have not evicted their pods yet, and begin none until they are resumed; a restart does not end that",
+            _safely(api.pause), {200: "since when"} | act, body=_WHO | _REASON, guard="changes",
+        ),
+        Route("POST", "/resume", "End the pause", _safely(api.resume), {200: "resumed"} | act, body=_WHO | _REASON, guard="changes"),
         Route(
             "GET", "/plans", "The latest plans, the newest first", _safely(api.plans), {200: "plans", 400: _BAD}, guard="reads",
             query={"limit": {"type": "integer", "minimum": 1, "maximum": MOST_PLANS, "default": PLANS}},
@@ -162,6 +168,20 @@ class _Api:
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
+    async def pause(self, request: web.Request) -> web.StreamResponse:
+        http_requests.known_query(request)
+        body = await http_requests.body(request, http_requests.Pausing)
+        by, reason = http_requests.by(body.by), http_requests.reason(body.reason)
+        outcome = await self._submit(c.Pause(self._context.clock.now(), by, reason), "paused over HTTP")
+        return answer({"seq": outcome.seq, "plans": [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)], "events": outcome.events})
+
+    async def resume(self, request: web.Request) -> web.StreamResponse:
+        http_requests.known_query(request)
+        body = await http_requests.body(request, http_requests.Pausing)
+        by, reason = http_requests.by(body.by), http_requests.reason(body.reason)
+        outcome = await self._submit(c.Resume(self._context.clock.now(), by, reason), "resumed over HTTP")
+        return answer({"seq": outcome.seq, "events": outcome.events})
+
     async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod | c.MoveGang, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
@@ -188,12 +208,12 @@ class _Api:
 
     async def _forget(self, command: c.Command, group_by: str) -> tuple[int, Sequence[Any], Any, Any]:
         """Decided on the present state, by any process, and forgotten. (read, events, groups, bound)."""
-        state, decider = self._context.state, self._context.service.decider
+        state = self._context.state
         if self._asked >= DRY_RUNS:
             raise Refused(f"{DRY_RUNS} dry runs are under way already; ask again later", 503)
 
         def decide() -> bytes:
-            decisions = decide_all(state, decider, [command], cause="dry run")
+            decisions = decide_all(state, of_dry_runs, [command], cause="dry run")
             groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions else []
             bound = bound_of(state, command, decisions[0].events) if decisions else None
             return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups, bound))
@@ -267,6 +287,7 @@ class _Api:
                 "leader": leader.holder,
                 "leading": context.leadership.leading,
                 "changes": "allowed with the token" if context.gate.configured() else "refused: no token is configured",
+                "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
                 "triggers": {
                     "intervalSeconds": config.interval / 1000,
                     "cron": config.cron,

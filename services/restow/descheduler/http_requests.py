@@ -17,7 +17,7 @@ from restow.domain.state import ClusterState
 TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
 OWN_TRIGGERS = ("interval", "cron", DEMAND, BY_HAND)
 """What plans are called that nobody has asked for over HTTP, or for one pod alone."""
-LONGEST_REASON = 200
+LONGEST_REASON, LONGEST_NAME = 200, 100
 PODS = "NAMESPACE/NAME of a pod, or its uid"
 JOBS = "pod/NAMESPACE/NAME, podgroup/NAMESPACE/NAME, or the uid of a pod"
 
@@ -51,7 +51,12 @@ class Cancel(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-B = TypeVar("B", Defragment, Deschedule, Move, Cancel)
+class Pausing(msgspec.Struct, forbid_unknown_fields=True):
+    by: str = ""
+    reason: str = ""
+
+
+B = TypeVar("B", Defragment, Deschedule, Move, Cancel, Pausing)
 
 
 async def body(request: web.Request, kind: type[B]) -> B:
@@ -108,6 +113,13 @@ def trigger(said: str) -> str:
 def reason(said: str) -> str:
     if len(said) > LONGEST_REASON or not said.isprintable():
         raise Refused(f"reason: {len(said)} characters; allowed: up to {LONGEST_REASON}, printable")
+    return said
+
+
+def by(said: str) -> str:
+    """Who asks for a pause. Without a name it would count as Restow's own."""
+    if not said.strip() or len(said) > LONGEST_NAME or not said.isprintable():
+        raise Refused(f"by: {said[:LONGEST_NAME]!r}; allowed: who asks, 1 to {LONGEST_NAME} printable characters")
     return said
 
 

@@ -61,6 +61,7 @@ class DeschedulerMetrics:
         counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
         steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
         empty = float(sum(known.at > 0 for known in state.emptied.values()))
+        yield Labelled("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", (), [((), float(state.pause.since > 0))])
         yield Labelled("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", (), [((), empty)])
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
         asked = Counts("given" if known.given else "waited for" for known in state.consents.values())

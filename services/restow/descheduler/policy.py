@@ -41,8 +41,13 @@ def read(said: Any) -> Config:
             raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
     _known(own, "$.restow", tuple(key for key in MigrationConfig.__struct_encode_fields__ if key not in NOT_HERE))
     own |= _with_hooks(own)
+    if "autoPause" in own:
+        own["autoPause"] = with_durations(own["autoPause"], ("within", "every"), "$.restow.autoPause")
     config = convert(MigrationConfig, own, "$.restow")
-    config = _configured(config, _policy({key: value for key, value in document.items() if key != "restow"}))
+    policy = _policy({key: value for key, value in document.items() if key != "restow"})
+    if config.auto_pause.queries and policy.prometheus is None:
+        raise BadConfig("$.restow.autoPause.queries: set, and nobody to ask; allowed: with metricsProviders, source Prometheus")
+    config = _configured(config, policy)
     try:
         check(config)
     except ValueError as error:

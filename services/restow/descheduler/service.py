@@ -1,6 +1,8 @@
 """descheduler: fragmentation, plans, and the saga of each migration; creates and deletes Reservations, evicts."""
 
+from restow.contracts.ids import Millis
 from restow.descheduler.api import routes
+from restow.descheduler.auto_pause import Watch
 from restow.descheduler.effects import executors
 from restow.descheduler.follow import Followers
 from restow.descheduler.metrics import DeschedulerMetrics
@@ -9,9 +11,15 @@ from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
 from restow.descheduler.user_events import Told
 from restow.domain.config import MigrationConfig
-from restow.domain.migration import check_in, decider, search
+from restow.domain.migration import check_in, decider, pause, search
+from restow.domain.state import ClusterState
 from restow.runtime.long_decisions import Heavy
 from restow.runtime.service import Context, Parts, Service, Shaping
+
+
+def _note(state: ClusterState, now: Millis) -> str:
+    return "; ".join(filter(None, (pause.said(state), search.note(state, now))))
+
 
 HEAVY = Heavy(
     takes_long=search.takes_long,
@@ -19,7 +27,7 @@ HEAVY = Heavy(
     begin=search.begin,
     end=search.end,
     under_way=lambda state: state.search.plan,
-    note=search.note,
+    note=_note,
 )
 
 
@@ -43,5 +51,5 @@ def assemble(context: Context) -> Parts:
     return Parts(
         executors=executors(context),
         routes=routes(context, followers, sampler),
-        tasks=[followers.run(), progress.run(), sampler.run()],
+        tasks=[followers.run(), progress.run(), sampler.run(), Watch(context).run()],
     )

@@ -250,6 +250,29 @@ async def test_a_plan_is_followed_and_cancelled_while_a_budget_holds_it_up(broke
         await made.until(told)
 
 
+async def test_a_pause_stops_plans_and_everybody_is_told(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        status, answer = await made.ask("POST", "/pause", {"by": "ada", "reason": "storage upgrade"})
+        assert (status, answer["plans"]) == (200, [])
+        status, refused = await made.ask("POST", "/defragment")
+        assert status == 409
+        assert "paused since" in refused["error"]
+        assert "by ada: storage upgrade" in refused["error"]
+        status, dry = await made.ask("POST", "/defragment?dryRun=true")
+        assert (status, dry["dryRun"]) == (200, True)
+        status, known = await made.ask("GET", "/status")
+        assert (known["paused"]["by"], known["paused"]["reason"], known["triggers"]["next"]) == ("ada", "storage upgrade", "")
+        assert any("moves are paused" in said for said in known["warnings"])
+        assert "restow_moves_paused" in (metrics := await made.metrics())
+        assert next(line for line in metrics.splitlines() if line.startswith("restow_moves_paused")).endswith(" 1.0")
+        status, again = await made.ask("POST", "/pause", {"by": "bob"})
+        assert (status, "by ada" in again["error"]) == (409, True)
+        status, _ = await made.ask("POST", "/resume", {"by": "bob", "reason": "done"})
+        assert status == 200
+        status, known = await made.ask("GET", "/status")
+        assert known["paused"] is None
+
+
 async def test_capacity_is_made_for_a_job_that_is_named(broker, tmp_path):
     async with world(broker, tmp_path) as made:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10"}}}
@@ -299,6 +322,11 @@ BAD = [
     ("POST", "/plans/cancel", {"reason": "x" * 201}, 400, "reason: 201 characters; allowed: up to 200"),
     ("POST", "/plans/cancel", {"reason": "a\nb"}, 400, "printable"),
     ("POST", "/plans/cancel", {}, 409, "no plan is under way"),
+    ("POST", "/resume", {"by": "ada"}, 409, "moves are not paused"),
+    ("POST", "/pause", {}, 400, "by: ''; allowed: who asks"),
+    ("POST", "/pause", {"by": " "}, 400, "by: ' '; allowed: who asks"),
+    ("POST", "/pause", {"by": "x" * 101}, 400, "allowed: who asks, 1 to 100"),
+    ("POST", "/pause", {"who": "ada"}, 400, "allowed: a JSON object with by, reason"),
     ("GET", "/plans/nix", None, 404, "there is no plan 'nix'"),
     ("GET", "/plans/nix?follow=true", None, 404, "there is no plan 'nix'"),
     ("GET", "/plans?limit=0", None, 400, "limit is '0'; allowed: 1 to 1000"),

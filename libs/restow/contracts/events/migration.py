@@ -53,6 +53,21 @@ class PlanCancelled(Event, tag="migration.plan_cancelled"):
     reason: str
 
 
+class MovesPaused(Event, tag="migration.paused"):
+    """From here on no plan is made and nobody is evicted by one, until `migration.resumed`. What was evicted before still lands. `by`: who has
+    asked for it, as they say; empty where it was Restow itself, by the policy's `autoPause`."""
+
+    by: str
+    reason: str
+
+
+class MovesResumed(Event, tag="migration.resumed"):
+    """Plans are made again. `by` as in `migration.paused`."""
+
+    by: str
+    reason: str = ""
+
+
 class SearchBegun(Event, tag="migration.search_begun"):
     """From here on, a long decision about plan `plan` is made in a copy of the process, with at most `steps` steps of
     search (0: as configured). Its plan or `search_ended` ends it. If neither follows, the process died with it."""

@@ -8,7 +8,16 @@ from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promised_slots, thefts
 from restow.domain.beside import STOLEN
-from restow.domain.evolve import bounces, common, consents, demand_slots, demands, group_moves, searches
+from restow.domain.evolve import (
+    bounces,
+    common,
+    consents,
+    demand_slots,
+    demands,
+    group_moves,
+    pauses,
+    searches,
+)
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
@@ -234,6 +243,7 @@ def _step(to: Step, after: frozenset[Step]):
             if record.reason == STOLEN:
                 thefts.note(state, record.id)
         state.drop(state.consents, record.id)
+        pauses.ended(state, record)
         if to in (Step.FAILED, Step.NOT_RECREATED):
             bounces.not_landed(state, record)
             if bounces.interfered(state, record):
@@ -361,6 +371,7 @@ RULES: Rules = {
     e.NodeEmptied: node_emptied,
     e.NodeReturned: node_returned,
     **consents.RULES,
+    **pauses.RULES,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

@@ -6,6 +6,7 @@ from restow.domain.migration.decider import MigrationDecider, check, check_in, n
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 
 decider = MigrationDecider()
+of_dry_runs = MigrationDecider(heeds_pause=False)
 
 __all__ = [
     "MigrationDecider",
@@ -13,6 +14,7 @@ __all__ = [
     "check_in",
     "decider",
     "next_trigger",
+    "of_dry_runs",
     "overdue",
     "plan_id",
     "policy_of",

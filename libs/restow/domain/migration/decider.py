@@ -19,7 +19,7 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import consents, demand_slots, effects, gating, saga, search
+from restow.domain.migration import consents, demand_slots, effects, gating, pause, saga, search
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
@@ -37,7 +37,13 @@ class MigrationDecider:
     family: Family = "migration"
     logic = "migration@8"
 
+    def __init__(self, heeds_pause: bool = True) -> None:
+        """`heeds_pause`: without it, it says what would be planned while moves are paused: for dry runs."""
+        self._heeds_pause = heeds_pause
+
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
+        if self._heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
+            pause.heed(state)
         match command:
             case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand, steps=steps):
                 return (replace(_plan(state, now, plan, demand, steps), trigger=trigger, demand=demand),)
@@ -49,6 +55,10 @@ class MigrationDecider:
                 return (move_gang(state, now, plan, group),)
             case c.CancelPlan(plan=plan, reason=reason):
                 return _cancel(state, plan, reason)
+            case c.Pause():
+                return pause.pause(state, command, under_way(state))
+            case c.Resume():
+                return pause.resume(state, command)
             case c.Advance(time=now):
                 return advance(state, now)
             case c.ReportHold(migration=id) | c.ReportEviction(migration=id) | c.ReportConsent(migration=id):
@@ -69,6 +79,8 @@ class MigrationDecider:
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
         if (unended := search.due(state, now)) is not None:
             return unended
+        if (stop := pause.due(state, now)) is not None:
+            return stop
         if is_due(state, now):
             return c.Advance(now)
         trigger = _own_trigger(state)
@@ -115,6 +127,7 @@ def check(config: MigrationConfig) -> None:
     if not all(config.beside) or len(set(config.beside)) < len(config.beside):
         raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
     hooks.check(config.hooks)
+    pause.check(config)
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
@@ -171,7 +184,7 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next timed plan is due and what asks for it; None while one is under way. An unreadable cron or zone
     never fires: `check` has refused it before it was logged, and a crash loop would help nobody."""
     config = state.migration_config
-    if (config.defragmentation is None and not config.policy) or state.active or state.backlog:
+    if state.pause.since or (config.defragmentation is None and not config.policy) or state.active or state.backlog:
         return None
     since = state.timed_from
     if not since:
@@ -190,7 +203,7 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
 
 def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next plan on demand is due, and for which job."""
-    asked = next_demand(state)
+    asked = None if state.pause.since else next_demand(state)
     return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
 
 

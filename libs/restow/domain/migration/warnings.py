@@ -6,6 +6,7 @@ from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.hooks import CHECKPOINTED, checkpointed
 from restow.domain.hooks import said as shown
+from restow.domain.migration import pause
 from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
@@ -13,7 +14,12 @@ from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
+    """That moves are paused. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
+    paused = [f"{told}; `restow resume` ends that"] if (told := pause.said(state)) else []
+    return [*paused, *_of_policy(state)]
+
+
+def _of_policy(state: ClusterState) -> list[str]:
     args = state.migration_config.defragmentation
     if not state.nodes or not state.pods:
         return []

@@ -1,0 +1,43 @@
+"""Pauses of all moves, and what leads to one: evicted pods that missed their slots."""
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis
+from restow.domain.evolve.rules import Rules
+from restow.domain.movable import busy
+from restow.domain.records import Migration, Pause, Step
+from restow.domain.state import ClusterState
+
+KEEP = 1_000
+"""Misses that are remembered, the newest: no policy counts more."""
+
+
+def paused(state: ClusterState, event: e.MovesPaused) -> None:
+    if state.pause.since:
+        state.void["migration.paused"] += 1
+        return
+    state.pause = Pause(Millis(state.time), event.by, event.reason)
+
+
+def resumed(state: ClusterState, event: e.MovesResumed) -> None:
+    """What was missed before counts no more, and a time that has passed meanwhile is not made up for: nobody expects the nightly plan at noon."""
+    if not state.pause.since:
+        state.void["migration.resumed"] += 1
+        return
+    state.pause = Pause()
+    for id in list(state.missed):
+        state.drop(state.missed, id)
+    state.timed_from = state.time
+
+
+def ended(state: ClusterState, record: Migration) -> None:
+    """A part of the fold: a migration has come to its end. Its evicted pod has missed its slot where it did not land there; where its controller is at work on its
+    pods (a rollout, fewer replicas), that is nobody's failure."""
+    lost = record.step in (Step.FAILED, Step.NOT_RECREATED) and record.armed
+    returned = record.step is Step.LANDED and record.back
+    if (lost or returned) and busy(state, record.lineage.partition("/")[0]) is None:
+        state.put(state.missed, record.id, Millis(state.time))
+        if len(state.missed) > KEEP:
+            state.drop(state.missed, next(iter(state.missed)))
+
+
+RULES: Rules = {e.MovesPaused: paused, e.MovesResumed: resumed}
