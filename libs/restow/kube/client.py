@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -303,17 +304,28 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
     configuration.connection_pool_maxsize = config.pool
     # As kubectl verifies. From 3.13 on, Python refuses authorities without the newer extensions, and those of EKS and MicroK8s are such.
     configuration.disable_strict_ssl_verification = True
-    api = ApiClient(configuration)
+    api, base = ApiClient(configuration), configuration.host or ""
     options = {
         name: value
         for name, value in (
-            ("proxy", configuration.proxy),
+            ("proxy", configuration.proxy or _proxy_of_environment(base)),
             ("proxy_headers", configuration.proxy_headers),
             ("server_hostname", configuration.tls_server_name),
         )
         if value
     }
-    return Client(configuration.host or "", api.rest_client.pool_manager, config, Credentials(api, loader), options)
+    # Its connections, but a session of our own: the library's trusts the environment, so aiohttp reads ~/.netrc in a thread for each request, and refuses
+    # all of them where an entry there is for the API's host, because they have a token already.
+    pool = api.rest_client.pool_manager
+    session = aiohttp.ClientSession(connector=pool.connector, read_bufsize=_READ_BUFFER)
+    pool.detach()
+    return Client(base, session, config, Credentials(api, loader), options)
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    """HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as kubectl goes by them; read once."""
+    parts = urlsplit(url)
+    return None if not parts.hostname or proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
 
 
 def path_of(collection: Collection[Any], namespace: str = "", name: str = "", subresource: str = "") -> str:

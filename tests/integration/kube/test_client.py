@@ -5,7 +5,7 @@ import json
 import ssl
 import subprocess
 import sys
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,21 +34,50 @@ async def test_a_kubeconfig_leads_to_the_cluster(api, tmp_path):
         assert json.loads(await client.get("/api/v1/namespaces/default"))["kind"] == "Namespace"
 
 
-async def test_the_users_token_goes_along(tmp_path):
+@asynccontextmanager
+async def listening():
+    """Somebody who answers everything with {}: the URL, and what was asked, in lower case."""
     heads = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower())
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    finally:
+        server.close()
+
+
+async def test_the_users_token_goes_along(tmp_path):
+    async with listening() as (url, heads), await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
         await client.get("/version")
-    server.close()
     assert "authorization: bearer abc" in heads[0]
+
+
+async def test_a_netrc_that_knows_the_host_stands_in_nobodys_way(tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with listening() as (url, heads), await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
+        await client.get("/version")
+    assert "authorization: bearer abc" in heads[0]
+
+
+@pytest.mark.parametrize("bypassed", [False, True])
+async def test_the_environments_proxy_is_gone_through_unless_it_excepts_the_host(tmp_path, monkeypatch, bypassed):
+    async with listening() as (proxy, through), listening() as (url, directly):
+        monkeypatch.setenv("http_proxy", proxy.replace("http://", "http://me:secret@"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1" if bypassed else "example.com")
+        async with await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
+            await client.get("/version")
+    assert (len(through), len(directly)) == ((0, 1) if bypassed else (1, 0))
+    for head in through:
+        assert head.startswith(f"get {url}/version ")
+        assert "proxy-authorization: basic bwu6c2vjcmv0" in head
 
 
 async def test_inside_a_cluster_its_service_account_leads_to_it(tmp_path, monkeypatch):
