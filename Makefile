@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights saga planning proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
 
 rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from deploy/rights.py
 	@$(BIN)/python deploy/rights.py
+
+cli: $(VENV)/.runtime  ## Write docs/cli.md from the commands' help
+	@$(BIN)/python -c 'from restow.cli.reference import page; print(page(), end="")' > docs/cli.md
 
 saga: $(VENV)/.runtime  ## Write docs/saga.md from the table in libs/restow/domain/migration/saga.py
 	@$(BIN)/python -c 'from restow.domain.migration.saga import page; print(page(), end="")' > docs/saga.md

@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "simulate": ("restow.cli.simulate:simulate", "Run everything on virtual time with faults, and judge it (in a checkout)."),
         "doctor": ("restow.cli.doctor.command:doctor", "Say what is not well with Restow in a cluster, and what to do."),
         "uninstall": ("restow.cli.uninstall.command:uninstall", "Remove Restow from a cluster, and everything that it has made there."),
+        "completion": ("restow.cli.completion:completion", "Print a script that completes commands in bash, zsh or fish."),
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
     },
 }
