@@ -1,7 +1,7 @@
 """Who may do what: at the Kubernetes API (RBAC) and at the broker. One declaration of each; `make rights` writes the manifests from
 them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 
-    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside, deploy/autoscalers and deploy/webhook, and deploy/nats/permissions.conf
+    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside, deploy/autoscalers and deploy/webhook, and deploy/nats/permissions*.conf
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ HOST_PORTS = DEPLOY / "beside" / "host-ports" / "rights.yaml"
 WEBHOOK = DEPLOY / "webhook" / "gate" / "rights.yaml"
 AUTOSCALERS = DEPLOY / "autoscalers" / "rights.yaml"
 PERMISSIONS = DEPLOY / "nats" / "permissions.conf"
+NKEYS = DEPLOY / "nats" / "permissions-nkeys.conf"
 HEADER = "# Written by `make rights` from deploy/rights.py; change it there.\n"
 NAMESPACE = "restow-system"
 CLUSTER = "main"
@@ -138,6 +139,8 @@ READ_SNAPSHOTS = [
     f"CONSUMER.DELETE.{SNAPSHOTS}.*",
     NEXT_OF_SNAPSHOTS,
 ]
+CHANGE = [f"STREAM.UPDATE.{stream}" for stream in (LOG, SNAPSHOTS)]
+"""`restow log replicas`. What else it could change (a limit), every service looks at when it starts, and refuses."""
 TRUNCATE = f"STREAM.PURGE.{LOG}"
 STORE = [f"STREAM.CREATE.{SNAPSHOTS}", f"STREAM.PURGE.{SNAPSHOTS}"]
 CHUNKS = [f"$O.{LOG}.C.*", f"$O.{LOG}.M.*"]
@@ -150,10 +153,12 @@ class User(NamedTuple):
     """The subject that it may append to; empty for who only reads."""
     collects: bool = False
     """It also truncates the log, and writes snapshots."""
+    operates: bool = False
+    """It also changes on how many brokers they are."""
 
     @property
     def kind(self) -> str:
-        return "COLLECTOR" if self.collects else "WRITER" if self.appends else "READER"
+        return "ADMIN" if self.operates else "COLLECTOR" if self.collects else "WRITER" if self.appends else "READER"
 
 
 DOES = {
@@ -170,10 +175,10 @@ USERS = [
     ),
     User("console", "reads only", ""),
     User("cli", "reads only: `restow log|state|why|verify`", ""),
-    User("operator", "for `restow log import` into an empty log; give it to people, not to services", ALL),
+    User("operator", "for `restow log import` into an empty log and `restow log replicas`; give it to people, not to services", ALL, operates=True),
 ]
-HEAD = f"""# Written by `make rights` from deploy/rights.py; change it there.
-# Who may do what to the log of the cluster named "{CLUSTER}" (for another name replace "{CLUSTER}" after "restow." and "restow-").
+HEAD = """# Written by `make rights` from deploy/rights.py; change it there.
+# Who may do what to the log of the cluster named "{cluster}" (for another name replace "{cluster}" after "restow." and "restow-").
 #
 # Each user lives in an account of its own; the log is in the account LOG and the snapshots are in SNAPSHOTS, where no user is. Only
 # what these two export and a user's account imports passes between them: that user's own way to the broker's API, under
@@ -183,28 +188,36 @@ HEAD = f"""# Written by `make rights` from deploy/rights.py; change it there.
 # which that stream's own subjects are refused (a cycle) and nobody else listens; which is why the snapshots have an account to themselves.
 #
 # Within its account a user appends to its own family's subject and to no other, reads everything, and subscribes only under
-# its own inbox prefix. Only garbage_collector may drop the prefix (purge) and write snapshots. Nobody may change or delete the
-# stream. tests/integration/eventlog/test_permissions.py proves all of it, the attacks included.
+# its own inbox prefix. Only garbage_collector may drop the prefix (purge) and write snapshots. Nobody may delete a stream, and
+# only operator, whom no service is, may change one (on how many brokers it is). tests/integration/eventlog/test_permissions.py proves all of it, the attacks included.
 #
-# Passwords come from the environment. nats-server parses the variable's text as a value of this file: use letters and
-# digits, beginning with a letter (`openssl rand -hex 24 | sed 's/^/p/'`). A missing variable stops the server at start.
-
-authorization {{ timeout: 5 }}
+{known}authorization {{ timeout: 5 }}
 
 # What each kind of user may reach in the two accounts. What of that it may use, its permissions say.
 """
 
 
-def permissions() -> str:
-    """`deploy/nats/permissions.conf`: accounts, what they export and import, and what each user may publish."""
-    kinds = "".join(_imports(kind) for kind in ("READER", "WRITER", "COLLECTOR"))
-    exports_of_log = [f"$JS.API.{CREATE}", ALL, *(f"$JS.API.{verb}" for verb in [*READ_LOG[:-1], TRUNCATE])]
-    exports_of_snapshots = [*(f"$JS.API.{verb}" for verb in [*READ_SNAPSHOTS[:-1], *STORE]), *CHUNKS]
+PASSWORDS = """# Passwords come from the environment. nats-server parses the variable's text as a value of this file: use letters and
+# digits, beginning with a letter (`openssl rand -hex 24 | sed 's/^/p/'`). A missing variable stops the server at start.
+
+"""
+PUBLIC_KEYS = """# In place of permissions.conf, with nkeys instead of passwords: the broker knows public keys only (U..., from the environment), and each service has its
+# seed in a file (RESTOW_NATS_CREDENTIALS). `nk -gen user -pubout` makes both. A missing variable stops the server at start.
+
+"""
+
+
+def permissions(keys: bool = False) -> str:
+    """`deploy/nats/permissions.conf`: accounts, what they export and import, and what each user may publish. `keys`: users are known by their nkeys."""
+    head = HEAD.format(cluster=CLUSTER, known=PUBLIC_KEYS if keys else PASSWORDS)
+    kinds = "".join(_imports(kind) for kind in ("READER", "WRITER", "COLLECTOR", "ADMIN"))
+    exports_of_log = [f"$JS.API.{CREATE}", ALL, *(f"$JS.API.{verb}" for verb in [*READ_LOG[:-1], TRUNCATE, CHANGE[0]])]
+    exports_of_snapshots = [*(f"$JS.API.{verb}" for verb in [*READ_SNAPSHOTS[:-1], *STORE, CHANGE[1]]), *CHUNKS]
     return (
-        f"{HEAD}{kinds}\naccounts {{\n"
+        f"{head}{kinds}\naccounts {{\n"
         + _exports("LOG", "the log, and nobody", exports_of_log, NEXT_OF_LOG)
         + _exports("SNAPSHOTS", "the snapshots, and nobody", exports_of_snapshots, NEXT_OF_SNAPSHOTS)
-        + "".join(_user(user) for user in USERS)
+        + "".join(_user(user, keys) for user in USERS)
         + "}\n"
     )
 
@@ -214,8 +227,9 @@ def _imports(kind: str) -> str:
         *([] if kind == "READER" else [CREATE, ALL]),
         *READ_LOG,
         *([TRUNCATE] if kind == "COLLECTOR" else []),
+        *(CHANGE[:1] if kind == "ADMIN" else []),
     ]
-    snapshots = [*READ_SNAPSHOTS, *([*STORE, *CHUNKS] if kind == "COLLECTOR" else [])]
+    snapshots = [*READ_SNAPSHOTS, *([*STORE, *CHUNKS] if kind == "COLLECTOR" else []), *(CHANGE[1:] if kind == "ADMIN" else [])]
     lines = [_import("LOG", subject) for subject in log] + [
         _import("SNAPSHOTS", subject) for subject in snapshots
     ]
@@ -236,12 +250,14 @@ def _exports(account: str, what: str, subjects: list[str], stream: str) -> str:
     )
 
 
-def _user(user: User) -> str:
+def _user(user: User, keys: bool) -> str:
+    known = f"nkey: $RESTOW_NATS_{user.name.upper()}_NKEY" if keys else f"user: {user.name}\n        password: $RESTOW_NATS_{user.name.upper()}_PASSWORD"
     api = [
         *([CREATE] if user.appends else []),
         *READ_LOG,
         *READ_SNAPSHOTS,
         *([TRUNCATE, *STORE] if user.collects else []),
+        *(CHANGE if user.operates else []),
     ]
     subjects = [
         *([user.appends] if user.appends else []),
@@ -254,8 +270,7 @@ def _user(user: User) -> str:
     imports: ${user.kind}
     users: [
       {{
-        user: {user.name}
-        password: $RESTOW_NATS_{user.name.upper()}_PASSWORD
+        {known}
         permissions: {{
           publish: {{ allow: [
 {allowed}
@@ -275,3 +290,4 @@ if __name__ == "__main__":
     WEBHOOK.write_text(webhook())
     AUTOSCALERS.write_text(autoscalers())
     PERMISSIONS.write_text(permissions())
+    NKEYS.write_text(permissions(keys=True))

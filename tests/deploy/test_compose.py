@@ -196,3 +196,27 @@ def test_the_wheel_has_what_an_embedded_stack_needs(tmp_path):
     assert {f"restow/cli/crds/{file.relative_to(ROOT / 'deploy' / 'crds')}" for file in (ROOT / "deploy" / "crds").rglob("*.yaml")} <= names
     assert "restow/cli/nats/permissions.conf" in names
     assert {f"restow/cli/beside/{file.name}" for file in beside.objects()} <= names
+
+
+# -- three brokers -----------------------------------------------------------------------------------------------------------
+
+
+def test_three_brokers_are_the_one_three_times_with_volumes_and_routes_of_their_own():
+    three = yaml.safe_load((ROOT / "deploy" / "compose" / "three-brokers.yml").read_text())
+    brokers = {name: service for name, service in three["services"].items() if name.startswith("nats")}
+    assert set(brokers) == {"nats", "nats-1", "nats-2"}
+    config = (ROOT / "deploy" / "nats" / "nats-three.conf").read_text()
+    for name, broker in brokers.items():
+        assert broker["command"] == ["nats-server", "--config", "/etc/nats/nats-three.conf"]
+        if name != "nats":
+            assert broker["extends"] == {"file": "docker-compose.yml", "service": "nats"}
+            assert broker["environment"]["RESTOW_NATS_NAME"] == name
+            assert broker["volumes"] == [f"{name.replace('nats', 'log')}:/data"]
+        assert set(re.findall(r"\$(RESTOW_\w+)", config)) <= set(broker["environment"])
+        routes = re.findall(r"@([\w-]+):6222", broker["environment"]["RESTOW_NATS_ROUTES"])
+        assert routes == list(brokers)
+    assert set(three["volumes"]) == {"log-1", "log-2"}
+    for name in OURS:
+        given = three["services"][name]["environment"]
+        assert given == {"RESTOW_NATS_URL": ",".join(f"nats://{broker}:4222" for broker in brokers), "RESTOW_NATS_REPLICAS": "3"}
+        assert set(given) <= known_env()

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +32,36 @@ def running_server(**options: Any) -> Iterator[NatsServer]:
     finally:
         server.stop()
         shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@contextmanager
+def running_brokers(count: int = 3, *, config: Callable[[int], str] = lambda number: "", **options: Any) -> Iterator[list[NatsServer]]:
+    """That many started nats-servers in one cluster, n0 to n<count-1>. config: more lines of each one's configuration. options: as NatsServer takes."""
+    ports = free_ports(count)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    servers = [
+        temporary_server(
+            extra=f"server_name: n{number}\ncluster {{ name: test, listen: 127.0.0.1:{port}, no_advertise: true, routes: [{routes}] }}\n{config(number)}",
+            **options,
+        )
+        for number, port in enumerate(ports)
+    ]
+    try:
+        yield [server.start() for server in servers]
+    finally:
+        for server in servers:
+            server.kill()
+            shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listened on just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
 
 
 def unique_cluster() -> str:

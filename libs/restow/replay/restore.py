@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import BulkLog
 from restow.eventlog.port import BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
 from restow.replay.source import Source
@@ -13,16 +14,18 @@ from restow.replay.state_at import Progress, no_progress
 
 
 def restore(
-    source: Source, servers: Sequence[str], cluster: str, progress: Progress = no_progress, *, user: str | None = None, password: str | None = None
+    source: Source, servers: Sequence[str], cluster: str, progress: Progress = no_progress, *, replicas: int | None = None, user: str | None = None,
+    password: str | None = None, files: AccessFiles = NO_FILES,
 ) -> int:
-    """Make the cluster's log and fill it; returns the number of records. user, password: where the address names none. Raises LogMismatch where
-    the log is not empty, Forbidden where this user may not make it."""
+    """Make the cluster's log and fill it; returns the number of records. replicas: copies of it, one by default. user, password: where the address names
+    none. files: certificates and credentials. Raises LogMismatch where the log is not empty, Forbidden where this user may not make it."""
 
     async def run() -> int:
         from restow.eventlog.jetstream import connect
 
         log = await connect(
-            servers, cluster, log_id=source.log_id, first_seq=source.first, name="restow-cli", wait=5.0, user=user, password=password
+            servers, cluster, log_id=source.log_id, first_seq=source.first, name="restow-cli", wait=5.0, replicas=replicas, user=user, password=password,
+            files=files,
         )
         try:
             return await fill(source, log, progress)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from restow.contracts.redact import addresses
+from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import Archive, full_log, open_archive
 from restow.eventlog.port import EventLog, LogMismatch, Record
 from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
@@ -222,15 +223,15 @@ def open_path(path: str | Path) -> Source:
 
 def open_broker(
     servers: str | Sequence[str], cluster: str, *, archive: str | Path | None = None, wait: float = 5.0,
-    user: str | None = None, password: str | None = None,
+    user: str | None = None, password: str | None = None, files: AccessFiles = NO_FILES,
 ) -> LiveSource:
-    """The log of `cluster` on a running broker. wait: seconds to connect. user, password: where the address names none. Raises BrokerRefused,
-    LogMismatch, Unavailable."""
+    """The log of `cluster` on a running broker. wait: seconds to connect. user, password: where the address names none. files: certificates and
+    credentials. Raises BrokerRefused, LogMismatch, NotAllowed, Unavailable."""
 
     async def opening() -> EventLog:
         from restow.eventlog.jetstream import connect
 
-        return await connect(servers, cluster, create=False, name="restow-cli", wait=wait, user=user, password=password)
+        return await connect(servers, cluster, create=False, name="restow-cli", wait=wait, user=user, password=password, files=files)
 
     where = addresses([servers] if isinstance(servers, str) else servers)
     return LiveSource(opening, f"{where} (cluster {cluster})", archive)

@@ -301,7 +301,7 @@ class Process:
             try:
                 log = await self._unless_stopping(jetstream.connect(
                     s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}",
-                    user=s.nats_user or None, password=s.nats_password or None,
+                    user=s.nats_user or None, password=s.nats_password or None, files=s.nats_files, replicas=s.nats_replicas or None,
                 ))
             except (BrokerRefused, Unavailable) as error:
                 if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):

@@ -11,12 +11,15 @@ from pathlib import Path
 import msgspec
 
 from restow.contracts.redact import redacted
+from restow.eventlog.access import AccessFiles
 from restow.eventlog.port import NotAllowed, check_address, check_login
 from restow.runtime import bearer
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("json", "console")
 LONGEST_DRAIN = 86_400
+REPLICAS = ("1", "3", "5")
+"""Of an even number, no more may be lost than of one less."""
 
 
 _SHOWN = 200
@@ -34,12 +37,17 @@ class BadSetting(ValueError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
     that HTTP listens on (for port 0). `api_token`, or a file with it, opens what changes something over HTTP. `lease`: off lets the
-    process lead at once. `namespace`: of the lease."""
+    process lead at once. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
 
     cluster: str = "default"
     nats_url: str = "nats://127.0.0.1:4222"
     nats_user: str = ""
     nats_password: str = ""
+    nats_credentials: str = ""
+    nats_ca: str = ""
+    nats_certificate: str = ""
+    nats_key: str = ""
+    nats_replicas: int = 0
     kube: str = ""
     http: str = "0.0.0.0:8080"
     http_file: str = ""
@@ -65,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.data) / "archive" / cluster if self.data else None
 
     @property
+    def nats_files(self) -> AccessFiles:
+        return AccessFiles(**{name: getattr(self, f"nats_{name}") for name in AccessFiles.__struct_fields__})
+
+    @property
     def listen(self) -> tuple[str, int]:
         host, _, port = self.http.rpartition(":")
         return host.strip("[]"), int(port)
@@ -77,6 +89,11 @@ _HELP = {
     "cluster": "name of the cluster, one subject token",
     "nats_url": "address of the broker, several separated by commas",
     "nats_user": "user at the broker",
+    "nats_credentials": "file with the user's nkey seed, or its credentials file, instead of a password",
+    "nats_ca": "file with the certificates to believe of the broker (PEM); the connection is encrypted, or refused",
+    "nats_certificate": "file with our certificate, for a broker that verifies its clients (PEM)",
+    "nats_key": "file with its key (PEM)",
+    "nats_replicas": "copies of the log on as many brokers: 1, 3 or 5; empty for as many as it has, one where it is made",
     "kube": "URL of the Kubernetes API, path of a kubeconfig, or empty inside a cluster",
     "http": "address for health, metrics and API; port 0 chooses a free one",
     "http_file": "file to write that address to",
@@ -123,6 +140,12 @@ def check(given: Mapping[str, str]) -> Settings:
         check_login(given.get("nats_url", "").split(","), given.get("nats_user"), given.get("nats_password"))
     except NotAllowed:
         raise BadSetting(_variable("nats_user"), given["nats_user"], "nothing, or the same user and password, where RESTOW_NATS_URL names a user") from None
+    _check_files(given)
+    if replicas := given.get("nats_replicas"):
+        _one_of(given, "nats_replicas", REPLICAS)
+        values["nats_replicas"] = int(replicas)
+    else:
+        values.pop("nats_replicas", None)
     _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
     _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
     _match(given, "image", r"[!-~]{1,300}", "the name of an image, such as registry/restow@sha256:...")
@@ -151,6 +174,20 @@ def check(given: Mapping[str, str]) -> Settings:
     if not given.get("identity"):
         values["identity"] = f"{socket.gethostname()}-{os.getpid()}"
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def _check_files(given: Mapping[str, str]) -> None:
+    """Of the broker, whose paths may be put where their contents belong."""
+    files = AccessFiles(**{name: given.get(f"nats_{name}", "") for name in AccessFiles.__struct_fields__})
+    for name in AccessFiles.__struct_fields__:
+        if (path := getattr(files, name)) and not os.path.isfile(path):
+            raise BadSetting(f"RESTOW_NATS_{name.upper()}", "***" if name in ("credentials", "key") else path, "the path of a file that exists")
+    try:
+        files.check()
+    except NotAllowed as error:
+        raise BadSetting("RESTOW_NATS_CREDENTIALS, _CA, _CERTIFICATE or _KEY", "", str(error)) from None
+    if files.credentials and given.get("nats_password"):
+        raise BadSetting(_variable("nats_credentials"), files.credentials, "nothing beside RESTOW_NATS_PASSWORD")
 
 
 def _variable(name: str) -> str:

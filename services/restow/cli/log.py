@@ -12,6 +12,7 @@ import click
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, emit_line, number, output_option, size, table
+from restow.cli.replicas import replicas, wanted
 from restow.contracts.ids import FAMILIES
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 @click.group()
 def log() -> None:
     """Show the log, write it to a file, or restore it from one."""
+
+
+log.add_command(replicas)
 
 
 @log.command()
@@ -294,7 +298,7 @@ def import_(file: Path, server: str | None, cluster: str | None, output: str) ->
     source = open_path(file)
     where = Where(None, server, cluster, None)
     with Progress("importing") as progress:
-        count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, **where.login)
+        count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, replicas=wanted(), **where.login)
     if output == "json":
         emit({"file": str(file), "cluster": cluster or source.cluster, "logId": source.log_id, "records": count})
     else:

@@ -45,13 +45,15 @@ class Where:
         return self._server or os.environ.get("RESTOW_NATS_URL") or self._stacks
 
     @property
-    def login(self) -> dict[str, str]:
-        """User and password at the broker, beside its address: only where all are from the environment, as a service's are. Another
-        broker's address (`--server`) names its own user, and never gets this password."""
-        user = os.environ.get("RESTOW_NATS_USER")
-        if self._server or not os.environ.get("RESTOW_NATS_URL") or not user:
-            return {}
-        return {"user": user, "password": os.environ.get("RESTOW_NATS_PASSWORD", "")}
+    def login(self) -> dict[str, Any]:
+        """User, password and files for the broker, beside its address: only where all are from the environment, as a service's are. Another
+        broker's address (`--server`) names its own user, and never gets this password or key; whom to believe holds for every broker."""
+        from restow.eventlog.access import AccessFiles, of_environment
+
+        files, user = of_environment(os.environ), os.environ.get("RESTOW_NATS_USER")
+        if self._server or not os.environ.get("RESTOW_NATS_URL"):
+            return {"files": AccessFiles(ca=files.ca)}
+        return {"files": files} | ({"user": user, "password": os.environ.get("RESTOW_NATS_PASSWORD", "")} if user else {})
 
     @property
     def _stacks(self) -> str | None:

@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log stats": ("", "Commits, decisions, events and bytes per family."),
         "log export": ("", "Write the log, or part of it, to one sealed file or to Parquet."),
         "log import": ("", "Restore an exported file or an archive into an empty log."),
+        "log replicas": ("", "Keep the log on one broker, three or five."),
         "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
         "report": ("restow.cli.report:report", "What plans promised, and what was really won and lost."),
     },

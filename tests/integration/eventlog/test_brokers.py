@@ -79,7 +79,7 @@ async def test_a_differing_stream_is_refused_naming_the_field(nats_server, clust
 async def test_replicas_must_match_when_they_are_asked_for(nats_server, opened, cluster):
     await opened(nats_server.url, cluster)
     await opened(nats_server.url, cluster, replicas=1)
-    with pytest.raises(LogMismatch, match="num_replicas is 1, must be 3"):
+    with pytest.raises(LogMismatch, match="has 1 copy, and must have 3"):
         await connect(nats_server.url, cluster, replicas=3)
 
 

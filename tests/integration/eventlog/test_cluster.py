@@ -1,50 +1,49 @@
-"""Three brokers, three replicas: the leader of the stream dies while services read and append."""
+"""Three brokers, three copies: any one of them dies while services read and append, and one more copy is made while they run."""
 
 import asyncio
-import shutil
-import socket
+import re
 
 import pytest
+from click.testing import CliRunner
 
-from restow.eventlog.server import temporary_server
-from restow.eventlog.testing import envelope
+from restow.cli.main import cli
+from restow.eventlog.jetstream import open_snapshots
+from restow.eventlog.port import LogMismatch, Unavailable
+from restow.eventlog.snapshots import Snapshot
+from restow.eventlog.testing import envelope, running_brokers
 
 from .helpers import BODY, end, follow, persist, until
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
-
-
 @pytest.fixture
-def three_servers():
-    ports = free_ports(3)
-    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
-    servers = [
-        temporary_server(
-            extra=f"server_name: n{number}\n"
-            f"cluster {{ name: test, listen: 127.0.0.1:{port}, no_advertise: true, routes: [{routes}] }}"
-        )
-        for number, port in enumerate(ports)
-    ]
-    try:
-        yield [server.start() for server in servers]
-    finally:
-        for server in servers:
-            server.kill()
-            shutil.rmtree(server.folder, ignore_errors=True)
+def brokers():
+    with running_brokers(3) as servers:
+        yield servers
+
+
+def urls(brokers):
+    return [server.url for server in brokers]
+
+
+async def leader_of(log, brokers, stream=""):
+    """The broker that leads the stream now."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                info = await log.broker.api(f"STREAM.INFO.{stream or f'restow-{log.cluster}'}")
+            except Unavailable:
+                continue
+            if name := info["cluster"].get("leader"):
+                return brokers[int(name[1:])]
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow
-async def test_a_dead_leader_loses_and_repeats_nothing(three_servers, opened, cluster):
-    urls = [server.url for server in three_servers]
-    log = await opened(urls, cluster, replicas=3, append_timeout=2.0, wait=30.0)
-    other = await opened(urls, cluster, replicas=3)
+@pytest.mark.parametrize("how", ["kill", "stop", "pause"])
+async def test_a_leader_that_goes_loses_and_repeats_nothing(brokers, opened, cluster, how):
+    """SIGKILL, SIGTERM as when its node is drained, and SIGSTOP: a machine that hangs."""
+    log = await opened(urls(brokers), cluster, replicas=3, append_timeout=2.0, wait=30.0)
+    other = await opened(urls(brokers), cluster, replicas=3)
     reader, seen = follow(other, 1)
 
     async def writer():
@@ -52,14 +51,105 @@ async def test_a_dead_leader_loses_and_repeats_nothing(three_servers, opened, cl
 
     writing = asyncio.create_task(writer())
     await until(lambda: len(seen) > 20, 60)
-    info = await other.broker.api(f"STREAM.INFO.restow-{cluster}")
-    leader = three_servers[int(info["cluster"]["leader"][1:])]
-    await asyncio.to_thread(leader.kill)
+    leader = await leader_of(other, brokers)
+    await asyncio.to_thread(getattr(leader, how))
     async with asyncio.timeout(120):
         sequences = await writing
     await until(lambda: len(seen) >= 100, 60)
+    if how == "pause":
+        leader.resume()
     assert sequences == list(range(1, 101))
     assert [r.seq for r in seen] == sequences
     assert [r.envelope.id for r in seen] == [f"commit-{number}" for number in range(100)]
-    assert await log.append("session", BODY, envelope(), expected_last=100) == 101
+    assert await persist(log, "one more") == 101
     await end(reader)
+
+
+@pytest.mark.slow
+async def test_every_broker_in_turn_is_started_anew_while_services_append(brokers, opened, cluster):
+    """As a rolling upgrade of the brokers does: in order, each waits until the one before is whole again."""
+    log = await opened(urls(brokers), cluster, replicas=3, append_timeout=2.0, wait=30.0)
+    reader, seen = follow(await opened(urls(brokers), cluster), 1)
+    done = asyncio.Event()
+    written = []
+
+    async def writer():
+        while not done.is_set():
+            written.append(await persist(log, f"commit-{len(written)}"))
+
+    writing = asyncio.create_task(writer())
+    for broker in brokers:
+        await until(lambda before=len(written): len(written) > before + 20, 120)
+        await asyncio.to_thread(broker.stop)
+        await until(lambda before=len(written): len(written) > before + 5, 120)
+        await asyncio.to_thread(broker.start)
+        await whole(log)
+    done.set()
+    await writing
+    await until(lambda: len(seen) >= len(written), 60)
+    assert written == [r.seq for r in seen] == list(range(1, len(written) + 1))
+    await end(reader)
+
+
+async def whole(log, count=3):
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                info = await log.broker.api(f"STREAM.INFO.restow-{log.cluster}")
+            except Unavailable:
+                continue
+            others = info["cluster"].get("replicas") or []
+            if len(others) == count - 1 and all(other["current"] for other in others):
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+async def test_the_log_and_its_snapshots_get_more_copies_while_services_run_and_survive_their_broker(brokers, opened, cluster):
+    log = await opened(urls(brokers), cluster, wait=30.0)
+    assert log.replicas == 1
+    snapshots = await open_snapshots(log)
+    snapshot = Snapshot(log_id=log.log_id, seq=1, fold_version=1, body=b"x" * 700_000)
+    for number in range(20):
+        await persist(log, f"before-{number}")
+    await snapshots.put(snapshot)
+    with pytest.raises(LogMismatch, match=r"has 1 copy, and must have 3.*`restow log replicas 3`"):
+        await opened(urls(brokers), cluster, replicas=3)
+    reader, seen = follow(log, 1)
+    said = await asyncio.to_thread(
+        CliRunner().invoke, cli, ["log", "replicas", "3", "--server", ",".join(urls(brokers)), "--cluster", cluster], catch_exceptions=False
+    )
+    assert said.exit_code == 0, said.output
+    assert f"the log of cluster {cluster} and its snapshots have 3 copies" in said.output
+    three = await opened(urls(brokers), cluster, replicas=3)
+    assert three.replicas == 3
+    await open_snapshots(three)
+    await asyncio.to_thread((await leader_of(three, brokers)).kill)
+    assert await persist(three, "after") == 21
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert await (await open_snapshots(three, create=False)).latest() == snapshot
+                break
+            except Unavailable:
+                continue
+    await until(lambda: len(seen) >= 21, 60)
+    assert [r.seq for r in seen] == list(range(1, 22))
+    await end(reader)
+
+
+@pytest.mark.slow
+async def test_more_copies_than_brokers_are_refused_with_what_to_do(nats_server, brokers, opened, cluster):
+    for servers, ready in (([nats_server.url], 5.0), (urls(brokers), 10.0)):
+        with pytest.raises(Unavailable, match=r"too few brokers for 5 copies of 'restow-.*: start 5 as a cluster .*set RESTOW_NATS_REPLICAS to 1"):
+            await opened(servers, cluster, replicas=5, wait=ready)
+    said = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "replicas", "3", "--server", nats_server.url, "--cluster", (await opened(nats_server.url, cluster)).cluster])
+    assert said.exit_code != 0
+    assert re.search("too few brokers for 3 copies", " ".join(said.output.split()))
+
+
+async def test_a_log_with_fewer_copies_than_were_wanted_is_no_log_of_ours(nats_server, opened, cluster):
+    await opened(nats_server.url, cluster)
+    with pytest.raises(LogMismatch, match="has 1 copy, and must have 3"):
+        await opened(nats_server.url, cluster, replicas=3)
+    assert await (await opened(nats_server.url, cluster)).append("session", BODY, envelope(), expected_last=0) == 1

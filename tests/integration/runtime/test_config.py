@@ -386,6 +386,9 @@ def test_settings_come_from_flags_over_environment_and_never_show_the_password()
         ("RESTOW_NATS_URL", "nats://", "nats://host:port"),
         ("RESTOW_NATS_URL", "nats://a:4222,", "several separated by commas"),
         ("RESTOW_NATS_URL", "http://a:4222", "nats://host:port"),
+        ("RESTOW_NATS_REPLICAS", "2", "1, 3, 5"),
+        ("RESTOW_NATS_CA", "/no/such/file", "exists"),
+        ("RESTOW_NATS_CERTIFICATE", "/no/such/file", "exists"),
     ],
 )
 def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, value, allowed):
@@ -395,7 +398,35 @@ def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, valu
         assert part in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["RESTOW_KUBE", "RESTOW_CONFIG"])
+def test_a_certificate_without_its_key_is_refused():
+    for name, other in (("CERTIFICATE", "KEY"), ("KEY", "CERTIFICATE")):
+        with pytest.raises(settings.BadSetting, match=f"RESTOW_NATS_{name} names a file and RESTOW_NATS_{other} none; give both, or neither"):
+            settings.read("cluster_watcher", [], {f"RESTOW_NATS_{name}": __file__})
+
+
+def test_a_seed_or_key_where_its_path_belongs_is_not_shown():
+    for name, value in (("CREDENTIALS", "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"), ("KEY", "-----BEGIN PRIVATE KEY-----MIIE")):
+        with pytest.raises(settings.BadSetting) as refusal:
+            settings.read("cluster_watcher", [], {f"RESTOW_NATS_{name}": value})
+        assert value not in str(refusal.value)
+        assert "the path of a file that exists" in str(refusal.value)
+
+
+def test_the_copies_of_the_log_are_a_number_and_nothing_said_is_any():
+    assert settings.read("cluster_watcher", [], {"RESTOW_NATS_REPLICAS": "3"}).nats_replicas == 3
+    assert settings.read("cluster_watcher", [], {"RESTOW_NATS_REPLICAS": ""}).nats_replicas == 0
+
+
+def test_a_seed_in_a_file_and_a_password_are_two_ways_of_which_one_is_meant(tmp_path):
+    seed = tmp_path / "seed"
+    seed.write_text("SUAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n")
+    given = {"RESTOW_NATS_CREDENTIALS": str(seed), "RESTOW_NATS_USER": "cli"}
+    assert settings.read("cluster_watcher", [], given).nats_files.credentials == str(seed)
+    with pytest.raises(settings.BadSetting, match="nothing beside RESTOW_NATS_PASSWORD"):
+        settings.read("cluster_watcher", [], given | {"RESTOW_NATS_PASSWORD": "hunter2"})
+
+
+@pytest.mark.parametrize("name", ["RESTOW_KUBE", "RESTOW_CONFIG", "RESTOW_NATS_CA", "RESTOW_NATS_CREDENTIALS"])
 @pytest.mark.parametrize("value", ["a" * 300, "users:\n- name: a\n  user:\n    token: s3cret\n" + "0" * 300, "a\0b"])
 def test_a_files_content_where_its_path_belongs_is_refused_and_not_shown(name, value):
     with pytest.raises(settings.BadSetting) as refusal:

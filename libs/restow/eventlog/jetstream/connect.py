@@ -18,10 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from restow.contracts.redact import addresses, redacted
+from restow.eventlog.access import NO_FILES, AccessFiles, Certificates, encrypted
+from restow.eventlog.jetstream.client import BrokerClient, NotEncrypted
 from restow.eventlog.memory import Wakeup
 from restow.eventlog.port import BrokerRefused, Closed, Forbidden, Unavailable, check_address, check_login
 
@@ -36,8 +37,18 @@ log's (deploy/nats/permissions.conf) it is under this prefix, for the server ans
 REQUEST_TIMEOUT = 3.0
 """Seconds until a request without an answer fails."""
 
+ASK_AGAIN = 0.3
+"""Seconds after which a question without an answer is asked once more. Brokers that elect a leader drop what is asked of it, and have one long before the timeout."""
+
+QUESTIONS = ("STREAM.INFO.", "STREAM.MSG.GET.")
+"""Calls of the API that change nothing."""
+
 RECONNECT_WAIT = 0.1
 """Seconds between two attempts to reach a lost broker."""
+
+PING = 1
+"""Seconds between two questions whether the broker is there; after two without an answer the connection is given up. One that has stopped, or whose machine is gone,
+does not say so."""
 
 _log = logging.getLogger(__name__)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
@@ -63,6 +74,14 @@ class ApiError(Exception):
         super().__init__(f"{description} (code {code}, error {err_code})")
 
 
+class NotNow(Unavailable):
+    """The broker answered that it cannot do this now (5xx); `err_code` is JetStream's."""
+
+    def __init__(self, verb: str, failure: Failure) -> None:
+        self.err_code = failure.err_code
+        super().__init__(f"the broker cannot do {verb} now: {failure.description} (error {failure.err_code})")
+
+
 class Failure(msgspec.Struct):
     """The error part of a JetStream answer."""
 
@@ -71,30 +90,12 @@ class Failure(msgspec.Struct):
     description: str = ""
 
 
-class _Client(Client):
-    """nats-py, which sends after a reconnect what it could not send before. Nobody waits for an answer to that any more, and an append among it was
-    decided on what the next broker may not have: a copy of its volume that was restored, say.
-
-    And to which headers that are none are the end of the connection: one such message in a stream would end it for every reader, at
-    each attempt. What is in the stream is for the fold to judge."""
-
-    def forget_unsent(self) -> None:
-        """Drop what was not sent. Subscriptions are made again in any case."""
-        self._pending, self._pending_data_size = [], 0
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        try:
-            return await super()._process_headers(headers)
-        except (IndexError, UnicodeDecodeError):
-            return None
-
-
 class Broker:
     """A connected client. Made by `Broker.connect`; used by the log, the reader and the object store."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         self.servers = list(servers)
-        self.client = _Client()
+        self.client = BrokerClient()
         self.closed = False
         self.api_prefix = API
         self.losses = 0
@@ -119,20 +120,25 @@ class Broker:
         user: str | None = None,
         password: str | None = None,
         inbox_prefix: str = "",
-        tls: ssl.SSLContext | None = None,
+        files: AccessFiles = NO_FILES,
         wait: float = 10.0,
     ) -> Broker:
         """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last. Raises NotAllowed where a server is no address, or names
-        another user.
+        another user, or where one of the `files` cannot be taken.
 
-        user, password: None where the broker knows no users, or where the address names them. inbox_prefix: the only subjects that
-        this user may subscribe to (deploy/nats/permissions.conf): by default `_INBOX_<user>`.
+        user, password: None where the broker knows no users, or where the address names them. With credentials the user only names the inbox.
+        inbox_prefix: the only subjects that this user may subscribe to (deploy/nats/permissions.conf): by default `_INBOX_<user>`.
         """
         broker = cls([check_address(_with_scheme(server)) for server in ([servers] if isinstance(servers, str) else servers)])
         check_login(broker.servers, user, password)
+        files.check()
         broker._refused = asyncio.get_running_loop().create_future()
-        options: dict[str, Any] = {"tls": tls} if tls else {}
-        if user is not None and (password or not any(urlsplit(server).password for server in broker.servers)):
+        options: dict[str, Any] = {}
+        if encrypted(broker.servers, files):
+            broker.client.certificates = Certificates(files)
+        if files.credentials:
+            options["nkeys_seed" if files.is_seed() else "user_credentials"] = files.credentials
+        elif user is not None and (password or not any(urlsplit(server).password for server in broker.servers)):
             # Else the address names the same user, and the password.
             options |= {"user": user, "password": password or ""}
         opening = asyncio.ensure_future(
@@ -146,7 +152,7 @@ class Broker:
                 closed_cb=broker._on_closed,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT,  # type: ignore[arg-type]  # nats-py only sleeps so long
-                ping_interval=5,
+                ping_interval=PING,
                 max_outstanding_pings=2,
                 **options,
             )
@@ -226,9 +232,9 @@ class Broker:
         return self.client.new_inbox()
 
     async def request(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout: float = REQUEST_TIMEOUT
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout: float = REQUEST_TIMEOUT, repeat: bool = False
     ) -> Msg:
-        """Send and wait at most `timeout` seconds. Raises NoAnswer, Denied, Closed."""
+        """Send and wait at most `timeout` seconds. `repeat`: it changes nothing, and may be asked again until then. Raises NoAnswer, Denied, Closed."""
         if self.closed:
             raise self.ended()
         if not self.client.is_connected:
@@ -240,7 +246,10 @@ class Broker:
         self._pending[token] = (subject, answer)
         try:
             async with asyncio.timeout(timeout):
-                await self.client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+                while True:
+                    await self.client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+                    if not repeat or (await asyncio.wait({answer}, timeout=ASK_AGAIN))[0]:
+                        break
                 message = await answer
         except TimeoutError:
             raise NoAnswer(f"no answer within {timeout:g} s") from None
@@ -274,7 +283,7 @@ class Broker:
         """Call `<prefix>.<verb>`. Raises ApiError, Unavailable, BrokerRefused (permissions), Closed."""
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
-            message = await self.request(f"{self.api_prefix}.{verb}", payload, timeout=timeout)
+            message = await self.request(f"{self.api_prefix}.{verb}", payload, timeout=timeout, repeat=verb.startswith(QUESTIONS))
         except NoAnswer as error:
             if self.closed:
                 raise self.ended() from error
@@ -285,7 +294,7 @@ class Broker:
         if "error" in answer:
             failure = msgspec.convert(answer["error"], Failure)
             if failure.code >= 500:
-                raise Unavailable(f"the broker cannot do {verb} now: {failure.description} (error {failure.err_code})")
+                raise NotNow(verb, failure)
             raise ApiError(failure.code, failure.err_code, failure.description)
         return answer
 
@@ -339,19 +348,37 @@ class Broker:
         self.changed.notify()
 
     async def _on_error(self, error: Exception) -> None:
-        self._last_error = error
+        before, self._last_error = self._last_error, error
         text = str(error).lower()
-        if self._refused and not self._refused.done() and "authorization violation" in text:
-            self._refused.set_result(
-                BrokerRefused(
-                    f"the broker at {addresses(self.servers)} does not accept this user or password: check the user's "
-                    "entry in its permissions.conf and the password's environment variable on both sides"
-                )
-            )
+        if self._refused and not self._refused.done() and (why := self._refusal(error, text)):
+            self._refused.set_result(BrokerRefused(f"the broker at {addresses(self.servers)} {why}"))
         if denied := _DENIED.search(text):
             self._on_permission(*denied.groups())
-        elif not isinstance(error, OSError | nats.errors.UnexpectedEOF):
+        elif isinstance(error, ssl.SSLError) and str(before) == str(error):
+            pass  # said already: it is asked ten times a second
+        elif isinstance(error, ssl.SSLError) or not isinstance(error, OSError | nats.errors.UnexpectedEOF):
             _log.warning("broker: %s", redacted(str(error) or repr(error)))
+
+    def _refusal(self, error: Exception, text: str) -> str:
+        """What is wrong, where trying again cannot help; else empty."""
+        if "authorization violation" in text:
+            return (
+                "does not accept this user or password, or key: check the user's entry in its permissions.conf and the password's environment "
+                "variable, or the file of the credentials, on both sides"
+            )
+        if isinstance(error, NotEncrypted):
+            return (
+                "does not offer TLS there, and the settings want it: turn it on (deploy/nats/nats-tls.conf), or take away RESTOW_NATS_CA, "
+                "RESTOW_NATS_CERTIFICATE and tls:// in the address"
+            )
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"shows a certificate that is not to be trusted ({error.verify_message}): name its CA in RESTOW_NATS_CA, or correct the host's name in the "
+                "address or in the certificate"
+            )
+        if "certificate required" in text or "bad certificate" in text or "unknown ca" in text:
+            return "does not take our certificate: name one of the CA that it verifies clients by in RESTOW_NATS_CERTIFICATE and RESTOW_NATS_KEY"
+        return ""
 
     def _on_permission(self, what: str, subject: str) -> None:
         """The server tells a denied subject on the connection, in nats-py's lower case, never on the request."""

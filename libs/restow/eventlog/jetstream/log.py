@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from restow.contracts.envelope import Envelope
+from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed, another_record
@@ -55,6 +55,11 @@ class JetStreamLog:
     def log_id(self) -> str:
         """See EventLog.log_id."""
         return self._stream.log_id
+
+    @property
+    def replicas(self) -> int:
+        """Copies of it, each on a broker of its own."""
+        return self._stream.replicas
 
     @property
     def max_body(self) -> int:
@@ -202,19 +207,19 @@ async def connect(
     user: str | None = None,
     password: str | None = None,
     inbox_prefix: str = "",
-    tls: ssl.SSLContext | None = None,
+    files: AccessFiles = NO_FILES,
     wait: float = 10.0,
     append_timeout: float = APPEND_TIMEOUT,
 ) -> JetStreamLog:
     """Open the cluster's log, creating its stream where `create` allows.
 
     replicas: None adopts what is there and creates with 1; a number must match. log_id, first_seq: only for a stream
-    that this call creates (an import restores both). wait: seconds for a broker that cannot be reached, or that is
+    that this call creates (an import restores both). files: certificates and credentials. wait: seconds for a broker that cannot be reached, or that is
     still electing. append_timeout: seconds. Raises BrokerRefused, LogMismatch, Unavailable.
     """
     check_token("cluster", cluster)
     broker = await Broker.connect(
-        servers, name=name, user=user, password=password, inbox_prefix=inbox_prefix, tls=tls, wait=wait
+        servers, name=name, user=user, password=password, inbox_prefix=inbox_prefix, files=files, wait=wait
     )
     try:
         if broker.max_payload < 2 * HEADER_SPACE:

@@ -24,7 +24,7 @@ from restow.eventlog.jetstream.append import FULL, Ack
 from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Feed
-from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND
+from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND, check_replicas
 from restow.eventlog.port import BrokerRefused, Forbidden, Full, Unavailable
 from restow.eventlog.snapshots import (
     PROBE,
@@ -74,7 +74,7 @@ class JetStreamSnapshots:
 
     def __init__(self, log: JetStreamLog) -> None:
         self._broker: Broker = log.broker
-        self._log_id = log.log_id
+        self._log_id, self._replicas = log.log_id, log.replicas
         self.bucket = f"restow-{log.cluster}"
         self._stream = f"OBJ_{self.bucket}"
 
@@ -160,8 +160,8 @@ class JetStreamSnapshots:
         if there != count:
             raise Unavailable(f"only {there} of a snapshot's {count} chunks are there any more; put it again")
 
-    async def open(self, replicas: int) -> None:
-        """Create the bucket unless it is there."""
+    async def open(self) -> None:
+        """Create the bucket unless it is there, in as many copies as the log has. Raises LogMismatch where it has another number."""
         config = {
             "name": self._stream,
             "description": "Restow's snapshots",
@@ -174,7 +174,7 @@ class JetStreamSnapshots:
             "max_bytes": -1,
             "max_consumers": -1,
             "max_msg_size": -1,
-            "num_replicas": replicas,
+            "num_replicas": self._replicas,
             "allow_rollup_hdrs": True,
             "allow_direct": True,
         }
@@ -183,6 +183,8 @@ class JetStreamSnapshots:
         except ApiError as error:
             if error.err_code != NAME_IN_USE:
                 raise BrokerRefused(f"the broker refused to create the snapshots' bucket: {error}") from error
+            there = (await self._broker.api(f"STREAM.INFO.{self._stream}"))["config"]
+            check_replicas(self._stream, there, self._replicas)
 
     async def _put_object(self, name: str, blob: bytes, fold_version: int) -> None:
         before = await self._meta(name)
@@ -335,12 +337,12 @@ async def _no_hole(expected: int, got: int) -> Exception:
     return SnapshotError(f"chunk at {expected} is missing, got {got}")
 
 
-async def open_snapshots(log: JetStreamLog, *, create: bool = True, replicas: int = 1) -> JetStreamSnapshots:
+async def open_snapshots(log: JetStreamLog, *, create: bool = True) -> JetStreamSnapshots:
     """The log's snapshots; `create` makes the bucket (garbage_collector does, readers need not).
 
     Raises Unavailable, BrokerRefused.
     """
     snapshots = JetStreamSnapshots(log)
     if create:
-        await snapshots.open(replicas)
+        await snapshots.open()
     return snapshots

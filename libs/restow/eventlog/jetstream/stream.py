@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from restow.eventlog.jetstream.connect import ApiError, Broker
+from restow.eventlog.jetstream.connect import ApiError, Broker, NotNow
 from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, Unavailable
 
 LOG_ID = "restow-log-id"
@@ -18,7 +18,8 @@ FORMAT_KEY = "restow-format"
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
 NO_MESSAGE = 10037
-NO_PEERS = 10005
+NO_PEERS = (10005, 10074)
+"""Fewer brokers are there than copies are wanted; more than one copy of a broker that is in no cluster."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -85,14 +86,32 @@ _MUST_BE_ABSENT = (
 """Settings under which a message could vanish, change, or not be what was appended."""
 
 
-def differences(cluster: str, config: dict[str, Any], replicas: int | None) -> list[str]:
+def differences(cluster: str, config: dict[str, Any]) -> list[str]:
     """One line for each field in which the stream differs from what the log needs."""
-    wanted = wanted_config(cluster) | ({"num_replicas": replicas} if replicas is not None else {})
+    wanted = wanted_config(cluster)
     found = [f"{key} is {config.get(key)!r}, must be {value!r}" for key, value in wanted.items() if config.get(key, 0) != value]
     found += [f"{key} is {config[key]!r}, must not be set" for key in _MUST_BE_ABSENT if config.get(key)]
     if config.get("persist_mode", "default") not in ("", "default"):
         found.append(f"persist_mode is {config['persist_mode']!r}, must be 'default' (an ack must mean stored)")
     return found
+
+
+def check_replicas(name: str, config: dict[str, Any], replicas: int | None) -> None:
+    """Raises LogMismatch unless the stream has as many copies as are wanted; None for any number."""
+    there = int(config.get("num_replicas", 1))
+    if replicas is not None and there != replicas:
+        raise LogMismatch(
+            f"stream {name!r} has {there} {'copy' if there == 1 else 'copies'}, and must have {replicas}: give them to it with `restow log replicas {replicas}`, "
+            "or correct RESTOW_NATS_REPLICAS"
+        )
+
+
+def too_few(name: str, replicas: int, said: str) -> str:
+    """Why a broker does not make a stream."""
+    return (
+        f"there are too few brokers for {replicas} copies of {name!r} ({said}): start {replicas} as a cluster (deploy/nats/nats-three.conf), or set "
+        "RESTOW_NATS_REPLICAS to 1"
+    )
 
 
 class Stream:
@@ -102,6 +121,8 @@ class Stream:
         self.broker, self.cluster = broker, cluster
         self.name = stream_name(cluster)
         self.log_id = ""
+        self.replicas = 0
+        """Of the stream, once it was opened."""
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
@@ -122,6 +143,7 @@ class Stream:
             if info is None:
                 raise Unavailable(f"stream {self.name!r} was created, but the broker does not know it yet")
         self._check(info["config"], replicas)
+        self.replicas = int(info["config"].get("num_replicas", 1))
 
     async def _create(self, replicas: int, log_id: str, first_seq: int) -> None:
         config = wanted_config(self.cluster) | {
@@ -133,14 +155,17 @@ class Stream:
             config["first_seq"] = first_seq
         try:
             await self.broker.api(f"STREAM.CREATE.{self.name}", config)
-        except ApiError as error:
-            if error.err_code == NO_PEERS:
-                raise Unavailable(f"the brokers cannot hold {replicas} replicas of {self.name!r} now: {error}") from error
+        except (ApiError, NotNow) as error:
+            if error.err_code in NO_PEERS:
+                raise Unavailable(too_few(self.name, replicas, str(error))) from error
+            if isinstance(error, NotNow):
+                raise
             if error.err_code != NAME_IN_USE:
                 raise BrokerRefused(f"the broker refused to create stream {self.name!r}: {error}") from error
 
     def _check(self, config: dict[str, Any], replicas: int | None) -> None:
-        found = differences(self.cluster, config, replicas)
+        check_replicas(self.name, config, replicas)
+        found = differences(self.cluster, config)
         if found:
             raise LogMismatch(
                 f"stream {self.name!r} is not configured as Restow's log: {'; '.join(found)}. "

@@ -1,0 +1,272 @@
+"""TLS, client certificates and nkeys, with the files of deploy/nats on real servers; and that renewed ones are taken without a restart."""
+
+import asyncio
+import os
+import shutil
+import signal
+import ssl
+
+import nkeys
+import pytest
+import trustme
+
+from restow.eventlog.access import AccessFiles, Certificates
+from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.port import BrokerRefused, NotAllowed
+from restow.eventlog.server import temporary_server
+from restow.eventlog.testing import envelope, free_ports
+
+from .helpers import BODY, end, follow, persist, until
+from .test_permissions import CLUSTER, DEPLOY, PASSWORDS, USERS
+
+
+class Files:
+    """A CA, and in the folder what a Secret of cert-manager's holds: ca.crt, tls.crt, tls.key."""
+
+    def __init__(self, folder):
+        self.folder, self.ca = folder, trustme.CA()
+        folder.mkdir()
+        self.issue()
+
+    def issue(self, *names, ca=None):
+        """Written beside and moved, as a kubelet does."""
+        issued = (ca or self.ca).issue_cert(*(names or ("127.0.0.1", "localhost")))
+        self._write("ca.crt", (ca or self.ca).cert_pem.bytes())
+        self._write("tls.key", issued.private_key_pem.bytes())
+        self._write("tls.crt", b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+
+    def _write(self, name, text):
+        (self.folder / f".{name}").write_bytes(text)
+        os.replace(self.folder / f".{name}", self.folder / name)
+
+    @property
+    def client(self):
+        return AccessFiles(**{name: str(self.folder / file) for name, file in (("ca", "ca.crt"), ("certificate", "tls.crt"), ("key", "tls.key"))})
+
+
+def deployed(name, tls, routes=0):
+    """A file of deploy/nats without what it includes, for this machine."""
+    text = "\n".join(line for line in (DEPLOY / name).read_text().splitlines() if not line.startswith("include"))
+    return text.replace('"/tls/', f'"{tls}/').replace("0.0.0.0:6222", f"127.0.0.1:{routes}")
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path / "tls")
+
+
+@pytest.fixture
+def encrypted(files):
+    server = temporary_server(extra="include ./permissions.conf\n" + deployed("nats-tls.conf", files.folder), environment=PASSWORDS)
+    shutil.copy(DEPLOY / "permissions.conf", server.folder)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def plain():
+    server = temporary_server()
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+def as_user(user, files):
+    return {"user": user, "password": f"p{user}", "files": files, "wait": 10.0}
+
+
+async def test_a_service_with_a_certificate_and_its_password_reads_and_appends(encrypted, opened, files):
+    log = await opened(encrypted.url, CLUSTER, **as_user("scheduler_session", files.client))
+    assert await log.append("session", BODY, envelope(), expected_last=0) == 1
+    assert log.broker.client._transport._io_writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: AccessFiles(), "shows a certificate that is not to be trusted"),
+        (lambda files: AccessFiles(ca=files.ca), "does not take our certificate"),
+        (lambda files: AccessFiles(certificate=files.certificate, key=files.key), "shows a certificate that is not to be trusted"),
+    ],
+    ids=["no files", "no certificate", "no ca"],
+)
+async def test_who_lacks_a_file_is_told_which_setting_names_it(encrypted, files, change, said):
+    with pytest.raises(BrokerRefused, match=said):
+        await Broker.connect(encrypted.url, user="cli", password="pcli", files=change(files.client), wait=10)
+
+
+async def test_a_certificate_of_another_ca_is_refused_by_either_side(encrypted, files, tmp_path):
+    other = Files(tmp_path / "other").client
+    with pytest.raises(BrokerRefused, match="not to be trusted"):
+        await Broker.connect(encrypted.url, user="cli", password="pcli", files=other, wait=10)
+    with pytest.raises(BrokerRefused, match="does not take our certificate"):
+        await Broker.connect(
+            encrypted.url, user="cli", password="pcli", files=AccessFiles(ca=files.client.ca, certificate=other.certificate, key=other.key), wait=10
+        )
+
+
+async def test_a_certificate_for_another_host_is_refused(encrypted, files):
+    files.issue("broker.example")
+    os.kill(encrypted.pid, signal.SIGHUP)
+
+    async def until_the_broker_has_read_it():
+        while True:
+            await (await Broker.connect(encrypted.url, user="cli", password="pcli", files=files.client, wait=10)).close()
+            await asyncio.sleep(0.05)
+
+    with pytest.raises(BrokerRefused, match=r"not valid for '127\.0\.0\.1'"):
+        await asyncio.wait_for(until_the_broker_has_read_it(), 60)
+
+
+async def test_a_client_with_a_ca_says_no_password_to_a_broker_without_tls(plain, files):
+    for url, given in ((plain.url, files.client), (plain.url.replace("nats://", "tls://"), AccessFiles())):
+        with pytest.raises(BrokerRefused, match="does not offer TLS there"):
+            await Broker.connect(url, user="cli", password="pcli", files=given, wait=10)
+
+
+@pytest.mark.slow
+async def test_renewed_certificates_are_taken_without_a_restart_of_either_side(encrypted, opened, files):
+    """A new CA altogether: who had kept the old one could not connect again."""
+    log = await opened(encrypted.url, CLUSTER, **as_user("scheduler_session", files.client))
+    reader, seen = follow(log, 1)
+    await persist(log, "before")
+    files.issue(ca=trustme.CA())
+    os.kill(encrypted.pid, signal.SIGHUP)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await (await Broker.connect(encrypted.url, user="cli", password="pcli", files=files.client, wait=2)).close()
+                break
+            except BrokerRefused:
+                continue  # the broker has not read them yet
+    assert log.broker.losses == 0
+    await asyncio.to_thread(encrypted.stop)
+    await asyncio.to_thread(encrypted.start)
+    assert await persist(log, "after") == 2
+    assert log.broker.losses == 1
+    await until(lambda: len(seen) == 2)
+    await end(reader)
+
+
+async def test_a_half_written_certificate_leaves_the_last_one_in_use(files):
+    certificates = Certificates(files.client)
+    before = certificates.context()
+    (files.folder / "tls.crt").write_text("-----BEGIN CERTIFICATE-----\nMII")
+    assert certificates.context() is before
+    assert "are no certificate and its key (PEM)" in certificates.problem
+    files.issue()
+    assert certificates.context() is not before
+    assert certificates.problem == ""
+    assert certificates.context() is certificates.context()
+
+
+# -- nkeys -----------------------------------------------------------------------------------------------------------------
+
+
+def seed_of(number):
+    """A user's, by its number."""
+    return nkeys.encode_seed(bytes([number] * 32), nkeys.PREFIX_BYTE_USER)
+
+
+def public(number):
+    return nkeys.from_seed(bytearray(seed_of(number))).public_key.decode()
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    """A broker that knows public keys only, and the file of each user's seed."""
+    environment = {f"RESTOW_NATS_{user.upper()}_NKEY": public(number) for number, user in enumerate(USERS, 1)}
+    server = temporary_server(extra="include ./permissions-nkeys.conf", environment=environment)
+    shutil.copy(DEPLOY / "permissions-nkeys.conf", server.folder)
+    for number, user in enumerate([*USERS, "stranger"], 1):
+        (tmp_path / user).write_bytes(seed_of(number) + b"\n")
+    try:
+        yield server.start(), lambda user: AccessFiles(credentials=str(tmp_path / user))
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+async def test_a_service_is_known_by_its_nkey_and_has_its_own_rights(keyed, opened):
+    server, of = keyed
+    log = await opened(server.url, CLUSTER, user="scheduler_session", files=of("scheduler_session"))
+    assert await log.append("session", BODY, envelope(), expected_last=0) == 1
+    with pytest.raises(BrokerRefused, match=r"forbid this user to publish to restow\.main\.cluster"):
+        await log.append("cluster", BODY, envelope(), expected_last=0)
+    assert await (await opened(server.url, CLUSTER, user="cli", files=of("cli"), create=False)).tail() == 1
+
+
+async def test_an_unknown_nkey_is_refused_at_once(keyed):
+    server, of = keyed
+    with pytest.raises(BrokerRefused, match="does not accept this user or password, or key"):
+        await Broker.connect(server.url, user="cli", files=of("stranger"), wait=10)
+
+
+# -- files that are none ----------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_no_files_are_refused_before_anything_is_connected(files, tmp_path):
+    good = files.client
+    (tmp_path / "text").write_text("hello")
+    text, none = str(tmp_path / "text"), str(tmp_path / "none")
+    for given, said in (
+        (AccessFiles(certificate=good.certificate), "RESTOW_NATS_CERTIFICATE names a file and RESTOW_NATS_KEY none"),
+        (AccessFiles(key=good.key), "RESTOW_NATS_KEY names a file and RESTOW_NATS_CERTIFICATE none"),
+        (AccessFiles(ca=none), "RESTOW_NATS_CA does not name a file that exists"),
+        (AccessFiles(ca=text), "holds no certificates to believe"),
+        (AccessFiles(certificate=text, key=good.key), "are no certificate and its key"),
+        (AccessFiles(credentials=text), "holds no seed of a user's nkey"),
+    ):
+        with pytest.raises(NotAllowed, match=said):
+            given.check()
+
+
+# -- three of them ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_three_brokers_with_the_files_of_deploy_keep_the_log_encrypted_and_lose_one(files, opened):
+    routes = free_ports(3)
+    environment = PASSWORDS | {
+        "RESTOW_NATS_ROUTE_PASSWORD": "proute",
+        "RESTOW_NATS_ROUTES": "[" + ", ".join(f'"nats://route:proute@127.0.0.1:{port}"' for port in routes) + "]",
+    }
+    servers = []
+    try:
+        for number, port in enumerate(routes):
+            text = "\n".join(deployed(name, files.folder, port) for name in ("nats-tls.conf", "nats-three-tls.conf"))
+            servers.append(temporary_server(extra=f"server_name: nats-{number}\ninclude ./permissions.conf\n{text}", environment=environment))
+            servers[-1].folder.mkdir(exist_ok=True)
+            shutil.copy(DEPLOY / "permissions.conf", servers[-1].folder)
+            servers[-1].start()
+        urls = [server.url for server in servers]
+        log = await opened(urls, CLUSTER, replicas=3, **as_user("scheduler_session", files.client) | {"wait": 30.0})
+        assert await persist(log, "one") == 1
+        leader = int((await log.broker.api(f"STREAM.INFO.restow-{CLUSTER}"))["cluster"]["leader"][-1])
+        await asyncio.to_thread(servers[leader].kill)
+        assert await persist(log, "two") == 2
+        await _no_stranger_joins(routes[(leader + 1) % 3], files)
+    finally:
+        for server in servers:
+            server.kill()
+            shutil.rmtree(server.folder, ignore_errors=True)
+
+
+async def _no_stranger_joins(port, files):
+    """Neither without TLS, nor with a certificate of ours and without the password of the routes."""
+    for tls in (None, files.client.context()):
+        said = b""
+        try:
+            async with asyncio.timeout(30):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+                writer.write(b'CONNECT {"verbose":false,"name":"evil","user":"route","pass":"wrong"}\r\nPING\r\n')
+                while line := await reader.readline():
+                    said += line
+        except (ConnectionError, ssl.SSLError):
+            pass
+        assert b"PONG" not in said
