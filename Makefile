@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights cli saga planning proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights manifests cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ test: $(VENV)/.dev  ## Run every test
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, and those that need a real scheduler, built at the first run (needs Go 1.26)
-	@tests/kubernetes/build.sh .kubernetes
+	@HELM=1 tests/kubernetes/build.sh .kubernetes
 	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest -n 2 --dist worksteal tests/kubesim/conformance tests/e2e $(ARGS)
 	@KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
@@ -60,11 +60,14 @@ mutate: $(VENV)/.mutate  ## Change one thing of the core at a time, and see whet
 bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from deploy/rights.py
+rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from libs/restow/kube/rights.py and deploy/rights.py
 	@$(BIN)/python deploy/rights.py
 
 cli: $(VENV)/.runtime  ## Write docs/cli.md from the commands' help
 	@$(BIN)/python -c 'from restow.cli.reference import page; print(page(), end="")' > docs/cli.md
+
+manifests: $(VENV)/.runtime  ## Write deploy/restow.yaml from deploy/chart (needs Helm)
+	@$(BIN)/python deploy/render.py
 
 saga: $(VENV)/.runtime  ## Write docs/saga.md from the table in libs/restow/domain/migration/saga.py
 	@$(BIN)/python -c 'from restow.domain.migration.saga import page; print(page(), end="")' > docs/saga.md

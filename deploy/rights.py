@@ -1,7 +1,7 @@
 """Who may do what: at the Kubernetes API (RBAC) and at the broker. One declaration of each; `make rights` writes the manifests from
 them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 
-    python deploy/rights.py            writes rights.yaml in deploy/base, deploy/beside, deploy/autoscalers and deploy/webhook, and deploy/nats/permissions*.conf
+    python deploy/rights.py            writes them into deploy/chart/files
 """
 
 from pathlib import Path
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from restow.contracts.ids import WRITERS
 from restow.kube.rights import BESIDE_OTHERS, HOLDS, KUBERNETES, NODES, Rule, own_of
 
-DEPLOY = Path(__file__).parent
-RBAC = DEPLOY / "base" / "rights.yaml"
-BESIDE = DEPLOY / "beside" / "rights.yaml"
-HOST_PORTS = DEPLOY / "beside" / "host-ports" / "rights.yaml"
-WEBHOOK = DEPLOY / "webhook" / "gate" / "rights.yaml"
-AUTOSCALERS = DEPLOY / "autoscalers" / "rights.yaml"
-PERMISSIONS = DEPLOY / "nats" / "permissions.conf"
-NKEYS = DEPLOY / "nats" / "permissions-nkeys.conf"
+FILES = Path(__file__).parent / "chart" / "files"
+RBAC = FILES / "rights.yaml"
+BESIDE = FILES / "beside" / "rights.yaml"
+HOST_PORTS = FILES / "beside" / "host-ports" / "rights.yaml"
+WEBHOOK = FILES / "webhook-rights.yaml"
+AUTOSCALERS = FILES / "autoscalers" / "rights.yaml"
+PERMISSIONS = FILES / "nats" / "permissions.conf"
+NKEYS = FILES / "nats" / "permissions-nkeys.conf"
 HEADER = "# Written by `make rights` from deploy/rights.py; change it there.\n"
 NAMESPACE = "restow-system"
 CLUSTER = "main"
@@ -29,7 +29,7 @@ PLACES = {BESIDE: "restow-holds", HOST_PORTS: "restow-holds-ports"}
 
 
 def rbac() -> str:
-    """`deploy/base/rights.yaml`: of each service its ServiceAccount, ClusterRole, Role, and what binds them."""
+    """`rights.yaml`: of each service its ServiceAccount, ClusterRole, Role, and what binds them."""
     family = {writer.replace("_", "-"): name for name, writer in WRITERS.items()}
     return HEADER + "---\n".join(
         part for service in KUBERNETES for part in _of_service(service, family[service])
@@ -37,20 +37,20 @@ def rbac() -> str:
 
 
 def beside() -> str:
-    """`deploy/beside/rights.yaml`: what is added to the base's."""
+    """`beside/rights.yaml`: what is added to it."""
     return HEADER + "---\n".join(
         [*_added("ClusterRole", BESIDE_OTHERS), *_added("Role", HOLDS, PLACES[BESIDE])]
     )
 
 
 def host_ports() -> str:
-    """`deploy/beside/host-ports/rights.yaml`."""
+    """`beside/host-ports/rights.yaml`."""
     holds = {service: rules for service, rules in HOLDS.items() if service != "descheduler"}
     return HEADER + "---\n".join(_added("Role", holds, PLACES[HOST_PORTS]))
 
 
 def autoscalers() -> str:
-    """`deploy/autoscalers/rights.yaml`."""
+    """`autoscalers/rights.yaml`."""
     return HEADER + "---\n".join(_added("ClusterRole", NODES, what="autoscalers"))
 
 
@@ -59,7 +59,7 @@ GATE = Rule("Whose new pods wait; nothing else.", "restow.dev", "landings", "lis
 
 
 def webhook() -> str:
-    """`deploy/webhook/gate/rights.yaml`."""
+    """`webhook-rights.yaml`."""
     name = "restow-webhook"
     account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  namespace: {NAMESPACE}\n"
     return HEADER + "---\n".join([account, *_role("ClusterRole", name, name, (GATE,), ("",))])
@@ -208,7 +208,7 @@ PUBLIC_KEYS = """# In place of permissions.conf, with nkeys instead of passwords
 
 
 def permissions(keys: bool = False) -> str:
-    """`deploy/nats/permissions.conf`: accounts, what they export and import, and what each user may publish. `keys`: users are known by their nkeys."""
+    """`nats/permissions.conf`: accounts, what they export and import, and what each user may publish. `keys`: users are known by their nkeys."""
     head = HEAD.format(cluster=CLUSTER, known=PUBLIC_KEYS if keys else PASSWORDS)
     kinds = "".join(_imports(kind) for kind in ("READER", "WRITER", "COLLECTOR", "ADMIN"))
     exports_of_log = [f"$JS.API.{CREATE}", ALL, *(f"$JS.API.{verb}" for verb in [*READ_LOG[:-1], TRUNCATE, CHANGE[0]])]

@@ -136,7 +136,7 @@ def test_an_eviction_is_an_event_of_its_pod(api, run):
 
 
 def test_the_policy_that_ships_with_restow_is_followed_and_what_is_the_services_is_said(api, run):
-    shipped = (Path(__file__).parents[2] / "deploy" / "base" / "config" / "descheduler-policy.yaml").read_text()
+    shipped = (Path(__file__).parents[2] / "deploy" / "chart" / "files" / "config" / "descheduler-policy.yaml").read_text()
     result = run(shipped, "--dry-run")
     assert result.exit_code == 0, result.output
     assert "restow: is for the descheduler service, and has no effect here" in result.said

@@ -122,7 +122,7 @@ def test_a_cluster_without_restow_says_so_and_how_to_install_it(tmp_path):
         assert [one["what"] for one in found if one["word"] == "bad"] == ["no Reservation is defined, so no move can hold a place", "no service of Restow is in this cluster"]
         shown = run("--kube", url, cwd=tmp_path).stdout
         assert "BAD      no service of Restow is in this cluster" in shown
-        assert "→ kubectl apply -k deploy/overlays/production" in shown
+        assert "→ helm install restow deploy/chart" in shown
         assert shown.endswith("2 bad, 0 to be looked at\n")
 
 

@@ -49,10 +49,10 @@ def create(api, path, kind, name, spec=None, labels=None, **more):
 
 
 def applied(api):
-    """deploy/crds, deploy/beside and a Deployment, as kustomize labels them; and what services have made."""
+    """deploy/crds, deploy/beside and a Deployment, as kubectl labels them; and what services have made."""
     for one in manifests("crds/reservations.batch.volcano.sh.yaml", "crds/queues.scheduling.volcano.sh.yaml", "beside/crd.yaml"):
         api.call("POST", CRDS, one)
-    for one in manifests("beside/landing.yaml", "beside/guard.yaml"):
+    for one in manifests("beside/landing.yaml", "beside/guard.yaml", "chart/files/guard.yaml"):
         kind = one["kind"].lower().replace("policy", "policie") if one["kind"].endswith("Policy") else one["kind"].lower()
         api.call("POST", f"/apis/admissionregistration.k8s.io/v1/{kind}s", one)
     for name in ("restow-holds", "restow-holds-ports", "restow-system"):

@@ -1,5 +1,6 @@
 """Manifests as Kubernetes would get them, for the tests."""
 
+import runpy
 import shutil
 import subprocess
 from functools import cache
@@ -27,11 +28,19 @@ def build(folder: str) -> tuple[Manifest, ...]:
     return tuple(yaml.safe_load_all(run.stdout))
 
 
-def sources() -> list[Manifest]:
-    """Every object of the base as it is written, kustomize aside."""
-    files = [*sorted((DEPLOY / "base").glob("*.yaml")), DEPLOY / "nats" / "statefulset.yaml"]
-    wanted = [f for f in files if f.name not in {"kustomization.yaml", "service.yaml"}]
-    return [m for f in wanted for m in yaml.safe_load_all(f.read_text())]
+@cache
+def whole() -> tuple[Manifest, ...]:
+    """deploy/restow.yaml: the chart's default, as it was rendered last (`test_restow_yaml_is_the_charts_default` says whether that is so)."""
+    return tuple(yaml.safe_load_all((DEPLOY / "restow.yaml").read_text()))
+
+
+@cache
+def rendered(*arguments: str, namespace: str = "restow-system") -> tuple[Manifest, ...]:
+    """What Helm makes of the chart. Skips, and says so, without Helm. Raises ValueError where it refuses."""
+    render = runpy.run_path(str(DEPLOY / "render.py"))
+    if render["helm"]() is None:
+        pytest.skip("Helm is not installed (HELM=1 ONLY=1 tests/kubernetes/build.sh .kubernetes builds it): the chart is not rendered; deploy/restow.yaml is checked")
+    return tuple(one for one in yaml.safe_load_all(render["template"](*arguments, namespace=namespace)) if one)
 
 
 def of_kind(manifests: list[Manifest] | tuple[Manifest, ...], *kinds: str) -> list[Manifest]:

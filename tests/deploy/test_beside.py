@@ -20,6 +20,8 @@ def sources(folder: str) -> list[Any]:
 
 
 BOTH = [m for folder in FOLDERS for m in sources(folder)]
+GUARD = list(yaml.safe_load_all((DEPLOY / "chart" / "files" / "guard.yaml").read_text()))
+"""Of every installation."""
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -53,33 +55,18 @@ def test_each_role_is_bound_to_its_service_and_to_no_other():
 
 
 def test_whoever_may_patch_pods_is_guarded():
-    base = list(yaml.safe_load_all((DEPLOY / "base" / "rights.yaml").read_text()))
+    base = list(yaml.safe_load_all((DEPLOY / "chart" / "files" / "rights.yaml").read_text()))
     patch = {
         role["metadata"]["name"].removesuffix("-beside")
         for role in of_kind([*BOTH, *base], "ClusterRole")
         for rule in role["rules"]
         if {"pods", "pods/status"} & set(rule["resources"]) and "patch" in rule["verbs"] and rule["apiGroups"] == [""]
     }
-    (condition,) = named(BOTH, "ValidatingAdmissionPolicy", "restow-guard")["spec"]["matchConditions"]
+    (condition,) = named(GUARD, "ValidatingAdmissionPolicy", "restow-guard")["spec"]["matchConditions"]
     (pattern,) = re.findall(r'matches\("(.+)"\)', condition["expression"])
     for namespace in ("restow-system", "restow-second"):
         assert patch == {f"restow-{one}" for one in SERVICES if re.search(pattern, f"system:serviceaccount:{namespace}:restow-{one}")}
     assert not re.search(pattern, "system:serviceaccount:default:restow-descheduler-2")
-
-
-def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_have():
-    """What both would have under one name is the same."""
-    folders = {"base": "second", "beside": "second/beside", "beside/host-ports": "second/host-ports", "autoscalers": "second/autoscalers"}
-    for folder, theirs in folders.items():
-        first = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(folder)}
-        second = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]): m for m in build(theirs)}
-        assert len(first) == len(second)
-        for key in set(first) & set(second):
-            assert first[key] == second[key], key
-        for binding in of_kind(build(theirs), "ClusterRoleBinding", "RoleBinding"):
-            assert {s["namespace"] for s in binding["subjects"]} == {"restow-second"}
-        for role in of_kind(build(theirs), "Role"):
-            assert "restow-system" not in str(role["rules"])
 
 
 def test_the_gates_policy_fails_open_and_reads_a_crd():
@@ -92,7 +79,7 @@ def test_the_gates_policy_fails_open_and_reads_a_crd():
 
 
 def test_every_guard_binds_the_accounts_of_each_installation():
-    for policy in of_kind([*BOTH, *build("autoscalers")], "ValidatingAdmissionPolicy"):
+    for policy in of_kind([*BOTH, *GUARD, *build("autoscalers")], "ValidatingAdmissionPolicy"):
         for condition in policy["spec"].get("matchConditions", ()):
             if "serviceaccount" in condition["expression"]:
                 assert "serviceaccount:[^:]+:restow-" in condition["expression"], policy["metadata"]["name"]

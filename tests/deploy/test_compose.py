@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploy.test_kustomize import known_env, users
+from deploy.test_chart import known_env, users
 
 from restow.cli.demo import beside
 
@@ -24,17 +24,12 @@ LOCK = (ROOT / "requirements.lock").read_text()
 DOCKERFILE = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
 
 
-def example() -> set[str]:
-    rows = (ROOT / ".env.example").read_text().splitlines()
-    return {row.split("=")[0] for row in rows if row and not row.startswith("#")}
-
-
 # -- compose ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_suite_is_complete():
-    assert set(SERVICES) == {"nats", "kubesim", "kwok", *OURS}
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kwok"}
+    assert set(SERVICES) == {"secrets", "nats", "kubesim", "kwok", "cli", *OURS}
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kwok", "cli"}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -42,13 +37,13 @@ def test_a_service_is_started_and_configured(name):
     service = SERVICES[name]
     user = name.replace("-", "_")
     environment = service["environment"]
-    assert service["command"] == [f"restow-{name}"]
+    assert service["command"] == ["sh", "-c", f". /run/restow/{user}.env && exec restow-{name}"]
     assert f"restow-{name}" in SCRIPTS
+    assert "secrets:/run/restow:ro" in service["volumes"]
     assert set(environment) <= known_env()
     assert environment["RESTOW_IMAGE"] == service["image"]
-    assert environment["RESTOW_NATS_USER"] == user
     assert user in users()
-    assert environment["RESTOW_NATS_PASSWORD"].startswith(f"${{RESTOW_NATS_{user.upper()}_PASSWORD:?")
+    assert service["depends_on"]["secrets"] == {"condition": "service_completed_successfully"}
     assert service["depends_on"]["nats"] == {"condition": "service_healthy"}
     assert service["depends_on"]["kubesim"] == {"condition": "service_healthy"}
     assert service["depends_on"]["kwok"]["required"] is False
@@ -62,7 +57,7 @@ def test_a_service_is_started_and_configured(name):
 @pytest.mark.parametrize("name", SERVICES)
 def test_everything_is_watched_and_pinned(name):
     service = SERVICES[name]
-    assert service["healthcheck"]["test"][0] == "CMD"
+    assert name in ("secrets", "cli") or service["healthcheck"]["test"][0] == "CMD"
     assert re.search(r":(?!latest)[\w.-]+$", service["image"])
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:"), "published to this machine only"
@@ -75,7 +70,7 @@ def test_nothing_of_ours_can_write_its_root_or_gain_rights(name):
     assert service["tmpfs"] == ["/tmp"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    if name != "nats":
+    if name not in ("nats", "cli"):
         assert service["user"] == "65532:65532"
 
 
@@ -102,15 +97,16 @@ def test_kubesim_starts_with_every_crd_the_namespace_of_the_leases_and_nodes():
 
 def test_the_broker_gets_its_files_its_volume_and_every_password():
     broker = SERVICES["nats"]
-    assert broker["volumes"] == ["./deploy/nats:/etc/nats:ro", "log:/data"]
-    assert set(broker["environment"]) == {"RESTOW_NATS_NAME"} | {f"RESTOW_NATS_{u.upper()}_PASSWORD" for u in users()}
+    assert broker["volumes"] == ["./deploy/chart/files/nats:/etc/nats:ro", "log:/data", "secrets:/run/restow:ro"]
+    assert broker["command"][:2] == ["sh", "-c"]
+    assert ". /run/restow/broker.env && exec nats-server --config /etc/nats/nats.conf" in broker["command"][2]
     config = (ROOT / "deploy" / "nats" / "nats.conf").read_text()
     assert "sync_interval: always" in config
     assert 'store_dir: "/data"' in config
 
 
 def test_the_deschedulers_api_has_a_token_and_is_reached_from_this_machine():
-    assert {name for name in OURS if "RESTOW_API_TOKEN" in SERVICES[name]["environment"]} == {"descheduler"}
+    assert {name for name in OURS if "RESTOW_API_TOKEN_FILE" in SERVICES[name]["environment"]} == {"descheduler"}
     assert SERVICES["descheduler"]["ports"] == ["127.0.0.1:8003:8080"]
 
 
@@ -119,22 +115,58 @@ def test_named_volumes_are_declared():
     assert used == set(COMPOSE["volumes"])
 
 
-def test_there_is_no_secret_in_the_file_and_every_one_is_in_the_example():
-    required = set(re.findall(r"\$\{(\w+):\?", TEXT))
-    assert required == example()
+def test_there_is_no_secret_in_the_file_and_nothing_to_fill_in():
+    assert not re.search(r"\$\{\w+:\?", TEXT)
     for service in SERVICES.values():
-        for key, value in service.get("environment", {}).items():
-            assert not ("PASSWORD" in key or key.endswith("_TOKEN")) or str(value).startswith("${")
-    assert all(row.endswith("=") for row in (ROOT / ".env.example").read_text().splitlines() if row[:1] == "R")
+        assert not [key for key in service.get("environment", {}) if "PASSWORD" in key or key.endswith("_TOKEN")]
 
 
-def test_compose_itself_can_read_it(tmp_path):
+def variables(folder: Path, name: str) -> dict[str, str]:
+    words = " ".join(line.removeprefix("export ") for line in (folder / name).read_text().splitlines())
+    return dict(word.split("=") for word in words.split())
+
+
+def make_secrets(folder: Path) -> None:
+    command = ["sh", str(ROOT / "deploy" / "compose" / "secrets.sh"), str(folder), str(ROOT / "deploy" / "nats" / "permissions.conf")]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def test_secrets_are_made_at_the_first_start_one_for_each_user_and_kept(tmp_path):
+    make_secrets(tmp_path)
+    broker = variables(tmp_path, "broker.env")
+    assert set(broker) == {f"RESTOW_NATS_{user.upper()}_PASSWORD" for user in {*users(), "route"}}
+    assert len(set(broker.values())) == len(users()) + 1
+    for user in users():
+        assert variables(tmp_path, f"{user}.env") == {"RESTOW_NATS_USER": user, "RESTOW_NATS_PASSWORD": broker[f"RESTOW_NATS_{user.upper()}_PASSWORD"]}
+    for word in (*broker.values(), (tmp_path / "api-token").read_text()):
+        assert re.fullmatch(r"p[0-9a-f]{48}", word)
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    make_secrets(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_a_new_user_of_the_broker_gets_a_password_beside_those_that_are_there(tmp_path):
+    make_secrets(tmp_path)
+    before = variables(tmp_path, "broker.env")
+    (tmp_path / "console.env").unlink()
+    make_secrets(tmp_path)
+    after = variables(tmp_path, "broker.env")
+    assert {name for name in before if before[name] != after[name]} == {"RESTOW_NATS_CONSOLE_PASSWORD"}
+
+
+def test_the_command_line_is_a_reader_and_writes_into_one_folder():
+    cli = SERVICES["cli"]
+    assert cli["entrypoint"] == ["sh", "-c", '. /run/restow/cli.env && exec restow "$$@"', "restow"]
+    assert "./exports:/exports" in cli["volumes"]
+    assert cli["working_dir"] == "/exports"
+    assert "exports/" in (ROOT / ".gitignore").read_text()
+
+
+def test_compose_itself_can_read_it():
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("docker compose is not installed")
-    filled = tmp_path / "env"
-    filled.write_text("".join(f"{name}=p{i}\n" for i, name in enumerate(sorted(example()))))
-    command = [docker, "compose", "--env-file", str(filled), "--profile", "kwok", "-f", "docker-compose.yml", "config", "-q"]
+    command = [docker, "compose", "--profile", "kwok", "--profile", "cli", "-f", "docker-compose.yml", "config", "-q"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -207,13 +239,14 @@ def test_three_brokers_are_the_one_three_times_with_volumes_and_routes_of_their_
     assert set(brokers) == {"nats", "nats-1", "nats-2"}
     config = (ROOT / "deploy" / "nats" / "nats-three.conf").read_text()
     for name, broker in brokers.items():
-        assert broker["command"] == ["nats-server", "--config", "/etc/nats/nats-three.conf"]
+        assert broker.get("command", brokers["nats"]["command"]) == brokers["nats"]["command"]
+        assert broker["command"][2].endswith("exec nats-server --config /etc/nats/nats-three.conf")
         if name != "nats":
             assert broker["extends"] == {"file": "docker-compose.yml", "service": "nats"}
             assert broker["environment"]["RESTOW_NATS_NAME"] == name
             assert broker["volumes"] == [f"{name.replace('nats', 'log')}:/data"]
-        assert set(re.findall(r"\$(RESTOW_\w+)", config)) <= set(broker["environment"])
-        routes = re.findall(r"@([\w-]+):6222", broker["environment"]["RESTOW_NATS_ROUTES"])
+        assert set(re.findall(r"\$(RESTOW_\w+)", config)) == {"RESTOW_NATS_ROUTE_PASSWORD", "RESTOW_NATS_ROUTES"}
+        routes = re.findall(r"@([\w-]+):6222", broker["command"][2])
         assert routes == list(brokers)
     assert set(three["volumes"]) == {"log-1", "log-2"}
     for name in OURS:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from deploy.test_kustomize import known_env, users
+from deploy.test_chart import known_env, users
 from docs.pages import ALL, FOR_USERS, section
 
 from restow.contracts.ids import WRITERS

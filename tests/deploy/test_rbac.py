@@ -4,12 +4,12 @@ import re
 import runpy
 
 import pytest
-from deploy.manifests import ROOT, SERVICES, named, of_kind, sources
+from deploy.manifests import ROOT, SERVICES, named, of_kind, whole
 
 from restow.contracts.ids import WRITERS
 from restow.kube.decode import COLLECTIONS
 
-MANIFESTS = sources()
+MANIFESTS = whole()
 
 
 def verbs(role: dict) -> dict[str, set[str]]:

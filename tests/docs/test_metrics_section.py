@@ -12,8 +12,8 @@ SECTION = section("Policies that use metrics")
 SHOWN = [yaml.safe_load(text.partition("```")[0]) for text in SECTION.split("```yaml\n")[1:]]
 
 
-def objects(path):
-    return [one for one in yaml.safe_load_all((ROOT / "deploy" / "base" / path).read_text()) if one]
+def objects():
+    return [one for one in yaml.safe_load_all((ROOT / "deploy" / "restow.yaml").read_text()) if one]
 
 
 def test_the_policies_are_accepted_by_the_service_and_by_the_command_line_and_want_metrics():
@@ -31,25 +31,25 @@ def test_the_policies_are_accepted_by_the_service_and_by_the_command_line_and_wa
 
 def test_the_network_policy_is_of_the_descheduler_and_its_port_is_not_open_already():
     (shown,) = [one for one in SHOWN if one["kind"] == "NetworkPolicy"]
-    (deployment,) = [one for one in objects("descheduler.yaml") if one["kind"] == "Deployment"]
+    (deployment,) = [one for one in objects() if (one["kind"], one["metadata"]["name"]) == ("Deployment", "restow-descheduler")]
     chosen = shown["spec"]["podSelector"]["matchLabels"]
     assert chosen.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
     assert shown["metadata"]["namespace"] == "restow-system"
     (url,) = [one["metricsProviders"][0]["prometheus"]["url"] for one in SHOWN if "Prometheus" in str(one.get("metricsProviders"))]
     (port,) = shown["spec"]["egress"][0]["ports"]
     assert url.endswith(f":{port['port']}")
-    services = next(one for one in objects("network.yaml") if one["metadata"]["name"] == "restow-services")
+    services = next(one for one in objects() if one["metadata"]["name"] == "restow-services")
     open_to_all = {p["port"] for rule in services["spec"]["egress"] if "to" not in rule for p in rule["ports"]}
     assert open_to_all == {443, 6443}
     assert port["port"] not in open_to_all
 
 
 def test_the_role_may_read_what_metrics_server_serves_and_the_page_grants_the_rest_to_the_right_account():
-    (role,) = [one for one in objects("rights.yaml") if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "restow-descheduler"]
+    (role,) = [one for one in objects() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "restow-descheduler"]
     (rule,) = [one for one in role["rules"] if one["apiGroups"] == ["metrics.k8s.io"]]
     assert (set(rule["resources"]), set(rule["verbs"])) == ({"nodes", "pods"}, {"list"})
     assert not [one for one in role["rules"] if "secrets" in one["resources"]]
-    (account,) = [one["metadata"]["name"] for one in objects("rights.yaml") if one["kind"] == "ServiceAccount" and one["metadata"]["name"].endswith("descheduler")]
+    (account,) = [one["metadata"]["name"] for one in objects() if one["kind"] == "ServiceAccount" and one["metadata"]["name"].endswith("descheduler")]
     assert f"--serviceaccount=restow-system:{account}" in SECTION
 
 

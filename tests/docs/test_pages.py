@@ -125,7 +125,7 @@ def test_every_argument_and_switch_of_actions_and_plugins_is_named():
 
 def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_that_is_shipped():
     shown = yaml.safe_load(section("How Reservations end").partition("```yaml\n")[2].partition("```")[0])
-    shipped = yaml.safe_load((ROOT / "deploy" / "base" / "config" / "garbage-collector.conf").read_text())
+    shipped = yaml.safe_load((ROOT / "deploy" / "chart" / "files" / "config" / "garbage-collector.conf").read_text())
     assert read_collector(shown) == read_collector(shipped) == GcConfig()
     assert set(shown) == set(GcConfig.__struct_encode_fields__)
 

@@ -1,4 +1,4 @@
-"""Each service with the rights of its own ServiceAccount and no more, as deploy/base and deploy/autoscalers give them, on an API server that asks (RBAC)."""
+"""Each service with the rights of its own ServiceAccount and no more, as the chart gives them with autoscalers, on an API server that asks (RBAC)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubesim.conformance.harness import Target, plain, write_kubeconfig
 
 from restow.contracts.ids import SERVICES
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files"
 NAMESPACE = "restow-system"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
@@ -29,8 +29,8 @@ def accounts(target: Target, folder: Path, admin: Path) -> Path:
     folder.mkdir()
     shutil.copy(admin, folder / "admin.yaml")
     plain(target, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    for part in ("base", "autoscalers"):
-        for body in yaml.safe_load_all((DEPLOY / part / "rights.yaml").read_text()):
+    for part in ("", "autoscalers"):
+        for body in yaml.safe_load_all((FILES / part / "rights.yaml").read_text()):
             plain(target, "POST", PATHS[body["kind"]], body)
     for service in SERVICES:
         name = service.replace("_", "-")

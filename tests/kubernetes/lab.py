@@ -158,9 +158,10 @@ class Lab:
             self.stop(name, hard=name not in ("etcd",))
 
     def install(self) -> None:
-        """deploy/beside and the rights of the services, as `kubectl apply -k` sends them."""
+        """deploy/beside, and the guard and rights of the services."""
         plain(self.target, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self.kubectl("apply", "-n", NAMESPACE, "-f", str(DEPLOY / "base" / "rights.yaml"))
+        for part in ("rights", "guard"):
+            self.kubectl("apply", "-n", NAMESPACE, "-f", str(DEPLOY / "chart" / "files" / f"{part}.yaml"))
         self.kubectl("apply", "-k", str(DEPLOY / "beside"))
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev")
 

@@ -22,11 +22,9 @@ SYSTEM = "restow-system"
 @pytest.fixture(scope="module", name="cluster")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with own(tmp_path_factory, "doctor") as one:
-        for name in ("reservations.batch.volcano.sh", "podgroups.scheduling.volcano.sh"):
-            one.kubectl("create", "-f", str(DEPLOY / "crds" / f"{name}.yaml"))
-        one.kubectl("create", "namespace", SYSTEM)
-        for folder in ("overlays/production", "beside"):
-            one.kubectl("apply", "-k", str(DEPLOY / folder))
+        one.kubectl("create", "-f", str(DEPLOY / "crds" / "podgroups.scheduling.volcano.sh.yaml"))
+        one.kubectl("apply", "-f", str(DEPLOY / "restow.yaml"))
+        one.kubectl("apply", "-k", str(DEPLOY / "beside"))
         one.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev", "crd/reservations.batch.volcano.sh", "crd/podgroups.scheduling.volcano.sh")
         yield one
 

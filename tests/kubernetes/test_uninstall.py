@@ -45,11 +45,11 @@ def settled(lab: Lab) -> set[str]:
 
 def install(lab: Lab) -> None:
     """As docs/install.md and docs/descheduling.md say, with every part that can be chosen."""
-    for name in ("reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh", "queues.scheduling.volcano.sh", "podgroups.scheduling.volcano.sh"):
+    for name in ("reservations.scheduling.koordinator.sh", "queues.scheduling.volcano.sh", "podgroups.scheduling.volcano.sh"):
         lab.kubectl("create", "-f", str(DEPLOY / "crds" / f"{name}.yaml"))
-    lab.kubectl("create", "namespace", "restow-system")
+    lab.kubectl("apply", "-f", str(DEPLOY / "restow.yaml"))
     lab.kubectl("-n", "restow-system", "create", "secret", "generic", "restow-nats", "--from-literal=cli=p")
-    for folder in ("overlays/production", "beside", "beside/host-ports", "autoscalers", "hooks"):
+    for folder in ("beside", "beside/host-ports", "autoscalers"):
         lab.kubectl("apply", "-k", str(DEPLOY / folder))
     lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev")
 

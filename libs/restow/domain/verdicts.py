@@ -125,7 +125,7 @@ ENDED = _OF_MOVES | {
     "RateLimit": "as many pods as may be were evicted within a minute",
     BUDGET: "a disruption budget did not allow the eviction",
     REFUSED: "the API refused the eviction",
-    NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it: apply deploy/beside (before Kubernetes 1.36 deploy/webhook), and wait a minute",
+    NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it: apply deploy/beside (before Kubernetes 1.36 with the chart's webhook), and wait a minute",
     "EvictTimeout": "the API did not accept the eviction in time",
     "NotMarked": "the pod could not be marked, so that a late eviction is not ruled out",
     "PodGone": "the pod ended before it was evicted",

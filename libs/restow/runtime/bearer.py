@@ -1,12 +1,13 @@
 """Who may use a service's API: whoever sends its bearer token. The token is nobody's to see: not in logs, not in errors.
 
-Without a token nothing can be changed over HTTP, and everything else is open to whoever reaches the port; with one, every
-route of the API asks for it. Health, metrics and the description of the API never do.
+Without a token nothing can be changed over HTTP, and only this machine may ask (in a pod: whoever may exec or port-forward into it); with one, every
+route of the API asks for it, wherever the request comes from. Health, metrics and the description of the API never do.
 """
 
 import hmac
 import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +26,26 @@ NO_TOKEN = (
     "this service has no API token, so nothing can be changed over HTTP; set RESTOW_API_TOKEN_FILE (or RESTOW_API_TOKEN) where "
     "it runs, and send it as `Authorization: Bearer TOKEN`"
 )
+ONLY_HERE = (
+    "this service has no API token, so it answers this only to its own machine (kubectl port-forward counts as that); set RESTOW_API_TOKEN_FILE "
+    "(or RESTOW_API_TOKEN) where it runs, and send it as `Authorization: Bearer TOKEN`"
+)
 WANTED = "a bearer token is needed; send the service's own (RESTOW_API_TOKEN or RESTOW_API_TOKEN_FILE) as `Authorization: Bearer TOKEN`"
 WRONG = "this is not the service's token; allowed: the one of its RESTOW_API_TOKEN or RESTOW_API_TOKEN_FILE"
 
 
 def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
+
+
+def is_local(peer: str | None) -> bool:
+    """Whether an address is this machine's loopback. What is no address is nobody's."""
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -51,15 +66,16 @@ class Gate:
     def configured(self) -> bool:
         return bool(self._tokens())
 
-    def refusal(self, headers: Sequence[str], guard: Guard) -> Refusal | None:
-        """`headers` are the values of Authorization. None lets the request in."""
+    def refusal(self, headers: Sequence[str], guard: Guard, *, local: bool = False) -> Refusal | None:
+        """`headers` are the values of Authorization; `local`: it comes from this machine (`is_local`). None lets the request in."""
         if not guard:
             return None
         tokens = self._tokens()
         if not tokens:
             # A file that is there was meant to close the API, whatever is in it.
-            open_to_all = guard == "reads" and not (self._file and Path(self._file).exists())
-            return None if open_to_all else Refusal(403, self._why_none())
+            if guard == "reads" and not (self._file and Path(self._file).exists()):
+                return None if local else Refusal(403, ONLY_HERE)
+            return Refusal(403, self._why_none())
         if len(headers) != 1:
             return Refusal(401, WANTED)
         scheme, _, said = headers[0].strip().partition(" ")

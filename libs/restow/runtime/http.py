@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from restow.runtime.bearer import Gate, Guard
+from restow.runtime.bearer import Gate, Guard, is_local
 from restow.runtime.health import Health
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -85,7 +85,7 @@ class Server:
         there = there or [route for route in self.routes if _matches(route, request)]
         for route in there:
             if route.method == request.method:
-                refusal = self._gate.refusal(request.headers.getall("Authorization", []), route.guard)
+                refusal = self._gate.refusal(request.headers.getall("Authorization", []), route.guard, local=is_local(request.remote))
                 if refusal is not None:
                     headers = {"WWW-Authenticate": 'Bearer realm="restow"'} if refusal.status == 401 else None
                     return answer({"error": refusal.reason}, refusal.status, headers)
@@ -151,6 +151,8 @@ def _operation(route: Route) -> dict[str, Any]:
         answers[401] = "no token, or not the service's"
     if route.guard == "changes":
         answers[403] = "the service has no token: nothing can be changed"
+    elif route.guard == "reads":
+        answers[403] = "the service has no token, and this is not its own machine"
     operation: dict[str, Any] = {
         "summary": route.summary,
         "responses": {

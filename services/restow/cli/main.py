@@ -56,7 +56,7 @@ _TARGETS = {name: target for section in SECTIONS.values() for name, (target, _) 
 _TARGETS["log"] = "restow.cli.log:log"
 _TARGETS["descheduler"] = "restow.cli.descheduler.command:descheduler"
 _PROCESSES = {"webhook": "restow.cli.webhook:webhook"}
-"""What manifests run (deploy/webhook), and nobody calls."""
+"""What the chart runs (beside.gate: webhook), and nobody calls."""
 
 EXAMPLES = """\
   restow up                                 a cluster on this machine, for kubectl

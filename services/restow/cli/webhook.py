@@ -36,7 +36,7 @@ RELOAD = 30.0
 def webhook(port: int, folder: Path, kubeconfig: str) -> None:
     """Gate the successors of moved pods, for API servers without MutatingAdmissionPolicy (before Kubernetes 1.36).
 
-    deploy/webhook runs it. It reads Landing objects and nothing else, and changes nothing.
+    The chart runs it (beside.gate: webhook). It reads Landing objects and nothing else, and changes nothing.
     """
     try:
         asyncio.run(_serve(port, folder, kubeconfig))

@@ -1,5 +1,7 @@
 """Who may use a service's API: the token from the environment or a file, and nobody else; nothing of it is ever shown."""
 
+import socket
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,8 +15,8 @@ TOKEN = "s3cret-token-of-a-service"
 OTHER = "another-token-that-is-as-long"
 
 
-def status(gate, header, guard="changes"):
-    refusal = gate.refusal([] if header is None else [header], guard)
+def status(gate, header, guard="changes", local=False):
+    refusal = gate.refusal([] if header is None else [header], guard, local=local)
     return 200 if refusal is None else refusal.status
 
 
@@ -46,11 +48,52 @@ def test_two_headers_are_none():
     assert Gate(TOKEN).refusal([f"Bearer {TOKEN}", f"Bearer {TOKEN}"], "changes").status == 401
 
 
-def test_without_a_token_nothing_can_be_changed_and_all_may_look():
+def test_without_a_token_nothing_can_be_changed_and_this_machine_alone_may_look():
     gate = Gate()
-    assert (status(gate, None), status(gate, f"Bearer {TOKEN}"), status(gate, None, "reads")) == (403, 403, 200)
+    assert (status(gate, None, local=True), status(gate, f"Bearer {TOKEN}", local=True), status(gate, None, "reads", local=True)) == (403, 403, 200)
+    assert (status(gate, None, "reads"), status(gate, None, "")) == (403, 200)
+    assert "kubectl port-forward" in gate.refusal([], "reads").reason
     assert "set RESTOW_API_TOKEN_FILE" in gate.refusal([], "changes").reason
     assert not gate.configured()
+
+
+@pytest.mark.parametrize(
+    ("peer", "local"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("::ffff:10.0.0.7", False), ("0.0.0.0", False), ("", False), (None, False), ("localhost", False)],
+)  # fmt: skip
+def test_who_is_this_machine(peer, local):
+    assert bearer.is_local(peer) is local
+
+
+def test_the_token_is_asked_of_this_machine_too():
+    assert status(Gate(TOKEN), None, "reads", local=True) == 401
+
+
+async def test_another_pod_that_reaches_the_port_sees_metrics_and_nothing_of_the_api():
+    address = own_address()
+    if not address:
+        pytest.skip("this machine has the loopback address only")
+    server = Server("test", Health(), CollectorRegistry(), dict, Gate())
+    server.extend(ROUTES)
+    await server.start("0.0.0.0", 0)
+    try:
+        async with aiohttp.ClientSession() as session:
+            for host, seen in (("127.0.0.1", 200), (address, 403)):
+                base = f"http://{host}:{server.address.rpartition(':')[2]}"
+                assert [(await session.get(base + path)).status for path in ("/things/x", "/metrics")] == [seen, 200]
+    finally:
+        await server.stop()
+
+
+def own_address():
+    """Not the loopback one. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        found = probe.getsockname()[0]
+        return "" if found.startswith("127.") else found
 
 
 def test_a_file_is_read_anew_and_has_the_next_token_beside_the_present_one(tmp_path):
@@ -156,5 +199,6 @@ def test_openapi_says_who_may():
     assert end["requestBody"]["content"]["application/json"]["schema"]["required"] == ["why"]
     assert {"401", "403"} <= set(end["responses"])
     assert described["paths"]["/things/{id}"]["get"]["security"] == [{"token": []}, {}]
+    assert "403" in described["paths"]["/things/{id}"]["get"]["responses"]
     assert "security" not in described["paths"]["/free"]["get"]
     assert described["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}

@@ -147,7 +147,7 @@ def _definitions(seen: Seen) -> Iterator[Finding]:
 
 def _all(seen: Seen) -> Iterator[Finding]:
     if not seen.installations:
-        yield Finding("services", "bad", "no service of Restow is in this cluster", "kubectl apply -k deploy/overlays/production; docs/install.md says what it needs")
+        yield Finding("services", "bad", "no service of Restow is in this cluster", "helm install restow deploy/chart -n restow-system --create-namespace; docs/install.md says more")
     for one in seen.installations:
         yield from _services(one)
         yield from _broker(one)
@@ -169,7 +169,7 @@ def _services(one: Installation) -> Iterator[Finding]:
         name = f"restow-{service}"
         wanted, pods = one.wanted.get(name), [pod for pod in one.pods if pod.app == name]
         if wanted is None:
-            yield Finding("services", "bad", f"{one.namespace}: {name} is missing", "apply your overlay again")
+            yield Finding("services", "bad", f"{one.namespace}: {name} is missing", "helm upgrade restow deploy/chart (or kubectl apply -f deploy/restow.yaml)")
             continue
         ready = [pod for pod in pods if pod.ready]
         word: Word = "bad" if not ready else "warning" if len(ready) < wanted else "ok"
@@ -235,7 +235,7 @@ def _rights(one: Installation) -> Iterator[Finding]:
         for (service, resource, namespace), some in groupby(sorted(one.denied, key=key), key):
             where = f" in {namespace}" if namespace else ""
             verbs = ", ".join(denied.verb for denied in some)
-            yield Finding("rights", "bad", f"{one.namespace}: {service} may not {verbs} {resource}{where}", "apply the rights.yaml of your overlay again, with the images or before them")
+            yield Finding("rights", "bad", f"{one.namespace}: {service} may not {verbs} {resource}{where}", "install the chart of the images' release (or apply its deploy/restow.yaml): it has the rights")
 
 
 # -- beside another scheduler --------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
     if gate.policy:
         yield Finding("beside", "ok", "successors are gated by the policy restow-landing")
     elif not gate.webhook:
-        do = again if gate.served else "this API server has no MutatingAdmissionPolicy: kubectl apply -k deploy/webhook/cert-manager (docs/beside.md)"
+        do = again if gate.served else "this API server has no MutatingAdmissionPolicy: helm upgrade with beside.gate=webhook (docs/beside.md)"
         yield Finding("beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)", do)
     elif not gate.certified:
         yield Finding("beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it", "docs/beside.md says how it gets one")
@@ -257,7 +257,7 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
     else:
         yield Finding("beside", "ok", f"successors are gated by the webhook restow-landing ({gate.answers} ready)")
     if not gate.guarded:
-        yield Finding("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods", again)
+        yield Finding("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
     if not gate.namespace:
         yield Finding("beside", "bad", "the namespace restow-holds is missing, in which placeholders stand", again)
 

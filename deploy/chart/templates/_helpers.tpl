@@ -1,0 +1,71 @@
+{{/* The image, as the log names it. */}}
+{{- define "restow.image" -}}
+{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* Labels of every object. `restow uninstall` and `restow doctor` go by part-of. */}}
+{{- define "restow.labels" -}}
+app.kubernetes.io/part-of: restow
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* The services: name of their values → name of everything else. */}}
+{{- define "restow.services" -}}
+clusterWatcher: cluster-watcher
+schedulerSession: scheduler-session
+reservationCache: reservation-cache
+descheduler: descheduler
+garbageCollector: garbage-collector
+{{- end }}
+
+{{/* Users of the broker, as its permissions name them, separated by blanks. */}}
+{{- define "restow.users" -}}
+{{- range regexFindAll "(?m)^ +user: \\w+" (.Files.Get "files/nats/permissions.conf") -1 }} {{ . | trim | trimPrefix "user: " }}{{ end }}
+{{- end }}
+
+{{- define "restow.passwords" -}}
+{{ .Values.nats.existingSecret | default "restow-nats" }}
+{{- end }}
+
+{{- define "restow.apiSecret" -}}
+{{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
+{{- end }}
+
+{{/* What a container of ours may do: nothing. */}}
+{{- define "restow.containerSecurity" -}}
+allowPrivilegeEscalation: false
+privileged: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Objects of a file, in this namespace, with the labels. Without `shared`, only what an installation has of its own: what is in its namespace,
+     and bindings of its accounts, under names of their own.
+     root; text; annotations (optional). */}}
+{{- define "restow.objects" -}}
+{{- $root := .root }}
+{{- $namespace := $root.Release.Namespace }}
+{{- $notes := .annotations }}
+{{- range splitList "\n---\n" (print "\n" .text) }}
+{{- $object := . | replace "restow-system" $namespace | fromYaml }}
+{{- if $object.kind }}
+{{- $meta := $object.metadata }}
+{{- $rights := hasPrefix "rbac.authorization.k8s.io/" $object.apiVersion }}
+{{- $clustered := or (has $object.kind (list "Namespace" "CustomResourceDefinition" "ClusterRole" "ClusterRoleBinding")) (hasPrefix "admissionregistration.k8s.io/" $object.apiVersion) }}
+{{- $common := or $clustered (ne ($meta.namespace | default $namespace) $namespace) }}
+{{- if or $root.Values.shared (not $common) (and $rights (hasSuffix "Binding" $object.kind)) }}
+{{- if and $common (not $root.Values.shared) }}{{ $_ := set $meta "name" (print $meta.name "-" $namespace) }}{{ end }}
+{{- if not $clustered }}{{ $_ := set $meta "namespace" ($meta.namespace | default $namespace) }}{{ end }}
+{{- $_ := set $meta "labels" (merge (include "restow.labels" $root | fromYaml) ($meta.labels | default dict)) }}
+{{- if $notes }}{{ $_ := set $meta "annotations" (merge $notes ($meta.annotations | default dict)) }}{{ end }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

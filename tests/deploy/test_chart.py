@@ -1,0 +1,432 @@
+"""The chart: what it makes of its values holds together, and its default is deploy/restow.yaml. Without Helm that file is checked, and the values."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from deploy.manifests import DEPLOY, ROOT, SERVICES, containers, env, named, of_kind, rendered, whole
+
+from restow.descheduler import policy as policies
+from restow.runtime.settings import Settings
+from restow.scheduler_session import conf
+
+CHART = DEPLOY / "chart"
+FILES = CHART / "files"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+CASES = Path(__file__).with_name("values")
+WAYS = ("restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.yaml"))))
+"""deploy/restow.yaml, the chart with its own values, and with those of each file in tests/deploy/values."""
+WORKLOADS = ("Deployment", "StatefulSet")
+SCHEDULERS = (FILES / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf")
+GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim"}
+"""Secrets and a claim that their owner makes, where the values say so; docs/install.md says how."""
+
+
+def made(way: str) -> tuple[dict, ...]:
+    if way == "restow.yaml":
+        return whole()
+    return rendered(*([] if way == "default" else ["--values", str(CASES / f"{way}.yaml")]))
+
+
+def known_env() -> set[str]:
+    """What a service reads from its environment."""
+    return {f"RESTOW_{name.upper()}" for name in Settings.__struct_fields__}
+
+
+def users() -> set[str]:
+    """The users of the broker, as its permissions name them."""
+    return set(re.findall(r"^\s+user: (\w+)", (FILES / "nats" / "permissions.conf").read_text(), re.MULTILINE))
+
+
+# -- in every way --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestEveryWay:
+    def test_has_every_service(self, way):
+        names = {w["metadata"]["name"] for w in of_kind(made(way), *WORKLOADS)}
+        assert {f"restow-{s}" for s in SERVICES} <= names <= {f"restow-{s}" for s in SERVICES} | {"restow-nats", "restow-webhook"}
+
+    def test_everything_has_a_namespace_and_the_label_that_restow_uninstall_goes_by(self, way):
+        for manifest in made(way):
+            assert manifest["metadata"]["labels"]["app.kubernetes.io/part-of"] == "restow", manifest["metadata"]["name"]
+            clustered = manifest["kind"] in {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"} or "admissionregistration" in manifest["apiVersion"]
+            assert clustered or manifest["metadata"]["namespace"] in {"restow-system", "restow-holds", "restow-holds-ports"}, manifest["metadata"]["name"]
+
+    def test_no_two_objects_have_one_name(self, way):
+        keys = [(m["apiVersion"], m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in made(way)]
+        assert len(keys) == len(set(keys))
+
+    def test_every_reference_leads_somewhere(self, way):
+        manifests = made(way)
+        have = {(m["kind"], m["metadata"]["name"]) for m in manifests} | {(kind, one) for one in GIVEN for kind in ("Secret", "PersistentVolumeClaim")}
+        for workload in of_kind(manifests, *WORKLOADS):
+            for wanted in references(workload):
+                assert wanted in have, f"{workload['metadata']['name']}: {wanted}"
+
+    def test_selectors_select_the_pods(self, way):
+        for workload in of_kind(made(way), *WORKLOADS):
+            labels = workload["spec"]["template"]["metadata"]["labels"]
+            assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+    def test_volumes_and_mounts_match(self, way):
+        for workload in of_kind(made(way), *WORKLOADS):
+            spec = workload["spec"]["template"]["spec"]
+            have = {v["name"] for v in spec.get("volumes", [])}
+            have |= {c["metadata"]["name"] for c in workload["spec"].get("volumeClaimTemplates", [])}
+            used = {m["name"] for c in containers(workload) for m in c.get("volumeMounts", [])}
+            assert used == have
+
+    def test_nothing_runs_as_root_or_writes_its_root(self, way):
+        for workload in of_kind(made(way), *WORKLOADS):
+            pod = workload["spec"]["template"]["spec"]["securityContext"]
+            assert pod["runAsNonRoot"] is True
+            assert pod["runAsUser"] > 0
+            assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+            for container in containers(workload):
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False,
+                    "privileged": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                }
+
+    def test_everything_has_resources_probes_and_a_grace_period(self, way):
+        for workload in of_kind(made(way), *WORKLOADS):
+            hook = workload["metadata"]["name"] == "restow-webhook"
+            assert workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= (15 if hook else 30)
+            for container in containers(workload):
+                assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
+                assert "memory" in container["resources"]["limits"]
+                ports = {p["name"] for p in container["ports"]}
+                for probe in ("livenessProbe", "readinessProbe", *([] if hook else ["startupProbe"])):
+                    assert container[probe]["httpGet"]["port"] in ports
+
+    def test_images_are_pinned_and_the_log_is_told_which_one_decides(self, way):
+        for workload in of_kind(made(way), *WORKLOADS):
+            for container in containers(workload):
+                assert re.search(r"(:(?!latest)[\w.-]+|@sha256:[0-9a-f]{64})$", container["image"])
+                assert env(container).get("RESTOW_IMAGE", container["image"]) == container["image"]
+
+    def test_configuration_is_the_file_that_the_service_is_told_and_one_that_it_takes(self, way):
+        manifests = made(way)
+        for workload in of_kind(manifests, "Deployment"):
+            (container,) = containers(workload)
+            path = env(container).get("RESTOW_CONFIG")
+            mounted = [v["configMap"]["name"] for v in workload["spec"]["template"]["spec"]["volumes"] if "configMap" in v]
+            assert bool(path) == bool(mounted)
+            if path:
+                said = yaml.safe_load(named(manifests, "ConfigMap", mounted[0])["data"][Path(path).name])
+                read = {"descheduler-policy.yaml": policies.read, "volcano-scheduler.conf": conf.read}.get(Path(path).name)
+                assert said
+                assert read is None or read(said)
+
+    def test_a_service_is_started_and_configured(self, way):
+        broker = named(made(way), "StatefulSet", "restow-nats") if of_kind(made(way), "StatefulSet") else None
+        for service in SERVICES:
+            (container,) = containers(named(made(way), "Deployment", f"restow-{service}"))
+            given = env(container)
+            user = service.replace("-", "_")
+            assert container["command"] == [f"restow-{service}"]
+            assert {p["name"]: p["containerPort"] for p in container["ports"]} == {"http": 8080}
+            assert (container["livenessProbe"]["httpGet"]["path"], container["readinessProbe"]["httpGet"]["path"]) == ("/livez", "/readyz")
+            assert {name for name in given if name.startswith("RESTOW_")} <= known_env()
+            assert given["RESTOW_NATS_USER"] == user
+            assert user in users()
+            assert given["RESTOW_NATS_PASSWORD"]["secretKeyRef"]["key"] == user
+            if broker is not None:
+                assert env(containers(broker)[0])[f"RESTOW_NATS_{user.upper()}_PASSWORD"] == given["RESTOW_NATS_PASSWORD"]
+
+    def test_the_cluster_is_the_one_that_the_broker_permits(self, way):
+        if of_kind(made(way), "StatefulSet"):
+            subjects = set(re.findall(r'"restow\.(\w+)\.', named(made(way), "ConfigMap", "restow-nats")["data"]["permissions.conf"]))
+            assert {env(containers(named(made(way), "Deployment", f"restow-{s}"))[0])["RESTOW_CLUSTER"] for s in SERVICES} == subjects
+
+    def test_a_stolen_account_is_guarded(self, way):
+        """Whoever may patch other people's pods may change its own keys only."""
+        assert [one["spec"]["validationActions"] for one in of_kind(made(way), "ValidatingAdmissionPolicyBinding") if one["metadata"]["name"] == "restow-guard"] == [["Deny"]]
+
+    def test_leaders_have_a_standby_and_a_disruption_budget(self, way):
+        for service in set(SERVICES) - {"garbage-collector"}:
+            workload = named(made(way), "Deployment", f"restow-{service}")
+            if workload["spec"]["replicas"] > 1:
+                budget = named(made(way), "PodDisruptionBudget", f"restow-{service}")["spec"]
+                assert budget["maxUnavailable"] == 1
+                assert budget["selector"] == workload["spec"]["selector"]
+
+    def test_the_archive_is_written_by_one(self, way):
+        collector = named(made(way), "Deployment", "restow-garbage-collector")
+        assert collector["spec"]["replicas"] == 1
+        assert collector["spec"]["strategy"] == {"type": "Recreate"}
+        mounts = {m["mountPath"] for m in containers(collector)[0]["volumeMounts"]}
+        assert env(containers(collector)[0])["RESTOW_DATA"] in mounts
+
+    def test_the_broker_has_its_files_its_volume_and_every_password(self, way):
+        if not of_kind(made(way), "StatefulSet"):
+            pytest.skip("these values have a broker of their own")
+        broker = named(made(way), "StatefulSet", "restow-nats")
+        (container,) = containers(broker)
+        (volume,) = [v for v in broker["spec"]["template"]["spec"]["volumes"] if v["name"] == "config"]
+        files = named(made(way), "ConfigMap", volume["configMap"]["name"])["data"]
+        assert set(files) == {"nats.conf", "permissions.conf"}
+        assert set(env(container)) == {name for text in files.values() for name in re.findall(r":\s*\$(RESTOW_\w+)", text)}
+        assert {value["secretKeyRef"]["key"] for name, value in env(container).items() if name.endswith("_PASSWORD")} == users()
+        store = re.search(r'store_dir: "(.+?)"', files["nats.conf"])
+        assert store
+        assert store[1] in {m["mountPath"] for m in container["volumeMounts"]}
+
+    def test_the_broker_is_reached_by_the_services_alone(self, way):
+        policies_ = {m["metadata"]["name"]: m["spec"] for m in of_kind(made(way), "NetworkPolicy")}
+        if "restow-log" not in policies_:
+            return
+        (rule,) = policies_["restow-log"]["ingress"]
+        (peer,) = rule["from"]
+        for service in SERVICES:
+            pods = named(made(way), "Deployment", f"restow-{service}")["spec"]["template"]["metadata"]["labels"]
+            assert peer["podSelector"]["matchLabels"].items() <= pods.items()
+            assert policies_["restow-services"]["podSelector"]["matchLabels"].items() <= pods.items()
+        for name in ("restow-log", "restow-services"):
+            assert policies_[name]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def references(workload: dict) -> set[tuple[str, str]]:
+    """Every ConfigMap, Secret, claim and ServiceAccount that the workload names."""
+    spec = workload["spec"]["template"]["spec"]
+    found = {("ServiceAccount", spec["serviceAccountName"])}
+    for volume in spec.get("volumes", []):
+        found |= {("ConfigMap", volume["configMap"]["name"])} if "configMap" in volume else set()
+        found |= {("Secret", volume["secret"]["secretName"])} if "secret" in volume else set()
+        if "persistentVolumeClaim" in volume:
+            found.add(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
+    for container in containers(workload):
+        for value in env(container).values():
+            if isinstance(value, dict) and "secretKeyRef" in value:
+                found.add(("Secret", value["secretKeyRef"]["name"]))
+    return found
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+
+
+def refusals(values: dict) -> list[str]:
+    return [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(values)]
+
+
+def merged(base: dict, more: dict) -> dict:
+    """As Helm merges values."""
+    return base | {key: merged(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value for key, value in more.items()}
+
+
+@pytest.mark.parametrize("path", [None, *sorted(CASES.glob("*.yaml"))], ids=lambda path: path.stem if path else "default")
+def test_values_are_what_the_schema_says(path):
+    assert refusals(merged(VALUES, yaml.safe_load(path.read_text()) if path else {})) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 3}, {"image": {"digest": "abc"}}, {"defaults": {"replicas": 0}}, {"garbageCollector": {"replicas": 2}}, {"cluster": "Main"},
+        {"nats": {"enabled": False}}, {"nats": {"url": "http://broker"}}, {"nats": {"url": "nats://user:password@broker"}}, {"beside": {"gate": "none"}},
+        {"networkPolicy": {"apiServerPorts": []}}, {"descheduler": {"resources": {"requests": {"cpu": "much"}}}}, {"logLevel": "trace"},
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_values_that_mean_nothing_are_refused(wrong):
+    assert refusals(merged(VALUES, wrong))
+
+
+def test_every_value_is_in_the_schema_and_every_one_of_the_schema_has_a_default_or_is_one_of_every_service():
+    def keys(schema: dict, values: dict, path: str = "") -> set[str]:
+        assert set(values) <= set(schema["properties"]), path
+        more = set(schema["properties"]) - set(values)
+        return more | {key for name, one in values.items() if isinstance(one, dict) and "properties" in schema["properties"][name] for key in keys(schema["properties"][name], one, f"{path}.{name}")}
+
+    assert keys(SCHEMA, VALUES) <= set(VALUES["defaults"]) | {"global"}
+
+
+def test_the_chart_is_the_releases():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert chart["version"] == chart["appVersion"] == version[1]
+
+
+def test_restow_yaml_is_the_charts_default():
+    rendered()
+    assert runpy.run_path(str(DEPLOY / "render.py"))["whole"]() == (DEPLOY / "restow.yaml").read_text(), "run `make manifests`"
+
+
+def test_restow_yaml_has_no_secret_and_a_namespace_that_is_restricted():
+    assert of_kind(whole(), "Secret") == []
+    labels = named(whole(), "Namespace", "restow-system")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert not re.search("helm.sh|managed-by: Helm", (DEPLOY / "restow.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", sorted(p for p in FILES.rglob("*.yaml") if "config" not in p.parts), ids=lambda p: str(p.relative_to(FILES)))
+def test_every_file_is_yaml_with_kind_and_name(path: Path):
+    for manifest in yaml.safe_load_all(path.read_text()):
+        assert manifest["apiVersion"]
+        assert manifest["kind"]
+        assert manifest["kind"] == "Kustomization" or manifest["metadata"]["name"]
+
+
+# -- what values do ------------------------------------------------------------------------------------------------------
+
+
+def test_a_password_and_a_token_are_made_for_whom_the_values_give_none():
+    first, second = (rendered(*more) for more in ((), ("--set", "logLevel=info")))
+    secret = named(first, "Secret", "restow-nats")["data"]
+    assert set(secret) == users()
+    assert len(set(secret.values())) == len(users())
+    assert secret != named(second, "Secret", "restow-nats")["data"]
+    token = named(first, "Secret", "restow-descheduler-api")["data"]["token"]
+    assert len(token) >= 48
+
+
+def test_the_deschedulers_api_has_its_token_from_a_secret_that_may_come_later():
+    deployment = named(whole(), "Deployment", "restow-descheduler")
+    (container,) = containers(deployment)
+    file = Path(env(container)["RESTOW_API_TOKEN_FILE"])
+    (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == str(file.parent)]
+    (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == mount["name"]]
+    assert volume["secret"]["optional"] is True
+    page = (ROOT / "docs" / "descheduling.md").read_text()
+    assert f"--from-literal={file.name}=" in page
+    assert volume["secret"]["secretName"] in page
+
+
+def test_what_every_service_has_is_overridden_by_what_one_has():
+    manifests = made("everything")
+    session = named(manifests, "Deployment", "restow-scheduler-session")["spec"]["template"]
+    watcher = named(manifests, "Deployment", "restow-cluster-watcher")["spec"]["template"]
+    assert (session["spec"]["priorityClassName"], watcher["spec"]["priorityClassName"]) == ("mine", "system-cluster-critical")
+    for template in (session, watcher):
+        assert template["spec"]["nodeSelector"] == {"pool": "system"}
+        assert template["metadata"]["annotations"]["example.com/team"] == "batch"
+        assert env(template["spec"]["containers"][0])["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+    assert session["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
+
+
+def test_production_is_critical_and_never_schedules_itself():
+    for workload in of_kind(whole(), *WORKLOADS):
+        spec = workload["spec"]["template"]["spec"]
+        assert spec["priorityClassName"] == "system-cluster-critical"
+        assert spec["schedulerName"] == "default-scheduler"
+
+
+def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_have():
+    """What both would have under one name is the same."""
+    everything = [*("--set", "beside.enabled=true,beside.hostPorts=true,autoscalers.enabled=true")]
+    first, second = rendered(*everything), rendered(*everything, "--set", "shared=false", namespace="restow-second")
+    keys = [{(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests} for manifests in (first, second)]
+    assert keys[0] & keys[1] == set()
+    common = {"Namespace", "ClusterRole", "CustomResourceDefinition"}
+    assert [m["metadata"]["name"] for m in second if m["kind"] in common or "admissionregistration" in m["apiVersion"]] == []
+    roles = {(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in of_kind(first, "Role", "ClusterRole")}
+    for binding in of_kind(second, "ClusterRoleBinding", "RoleBinding"):
+        assert {s["namespace"] for s in binding["subjects"]} == {"restow-second"}
+        where = binding["metadata"].get("namespace")
+        role = (binding["roleRef"]["kind"], where, binding["roleRef"]["name"])
+        assert role in roles or where == "restow-second"
+    assert len(of_kind(first, "ClusterRoleBinding", "RoleBinding")) == len(of_kind(second, "ClusterRoleBinding", "RoleBinding"))
+    assert "restow-system" not in yaml.safe_dump_all(second)
+
+
+def test_the_webhook_takes_the_policys_place_and_everything_else_is_the_same():
+    policy, hook = (rendered("--set", f"beside.enabled=true,beside.gate={gate}") for gate in ("policy", "webhook"))
+    keys = [{(m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]) for m in manifests} for manifests in (policy, hook)]
+    assert keys[0] - keys[1] == {(kind, "", "restow-landing") for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")}
+    assert {kind for kind, _, name in keys[1] - keys[0] if name == "restow-landing"} == {"MutatingWebhookConfiguration"}
+    assert {name for _, _, name in keys[1] - keys[0]} == {"restow-landing", "restow-webhook", "restow-webhook-tls"}
+    asked = named(policy, "MutatingAdmissionPolicy", "restow-landing")["spec"]["matchConstraints"]
+    (said,) = named(hook, "MutatingWebhookConfiguration", "restow-landing")["webhooks"]
+    assert (said["failurePolicy"], said["timeoutSeconds"], said["sideEffects"], said["reinvocationPolicy"]) == ("Ignore", 1, "None", "Never")
+    assert (said["rules"], said["namespaceSelector"]) == (asked["resourceRules"], asked["namespaceSelector"])
+    assert said["clientConfig"]["caBundle"] == named(hook, "Secret", "restow-webhook-tls")["data"]["tls.crt"]
+    assert named(hook, "ClusterRole", "restow-webhook")["rules"] == [{"apiGroups": ["restow.dev"], "resources": ["landings"], "verbs": ["list", "watch"]}]
+
+
+def test_cert_managers_certificate_is_for_its_service_and_in_the_secret_that_it_reads():
+    manifests = rendered("--set", "beside.enabled=true,beside.gate=webhook,beside.webhook.certificate=cert-manager")
+    certificate, service = named(manifests, "Certificate", "restow-webhook"), named(manifests, "Service", "restow-webhook")
+    meta, workload = service["metadata"], named(manifests, "Deployment", "restow-webhook")
+    assert certificate["spec"]["dnsNames"] == [f"{meta['name']}.{meta['namespace']}.svc"]
+    (volume,) = workload["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    annotations = named(manifests, "MutatingWebhookConfiguration", "restow-landing")["metadata"]["annotations"]
+    assert annotations == {"cert-manager.io/inject-ca-from": f"{meta['namespace']}/{certificate['metadata']['name']}"}
+
+
+def test_definitions_stay_when_the_chart_goes_and_are_those_of_deploy_crds():
+    manifests = rendered("--set", "crds.koordinatorReservations=true,crds.volcanoGroups=true")
+    definitions = of_kind(manifests, "CustomResourceDefinition")
+    assert {d["metadata"]["name"] for d in definitions} == {path.stem for path in (FILES / "crds").glob("*.*.yaml")}
+    for one in definitions:
+        assert one["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert one["spec"] == yaml.safe_load((FILES / "crds" / f"{one['metadata']['name']}.yaml").read_text())["spec"]
+
+
+def test_the_way_out_to_hooks_is_the_deschedulers_and_leads_to_pods():
+    spec = named(rendered("--set", "networkPolicy.hooks=true"), "NetworkPolicy", "restow-hooks")["spec"]
+    for service in SERVICES:
+        pods = named(whole(), "Deployment", f"restow-{service}")["spec"]["template"]["metadata"]["labels"]
+        assert (spec["podSelector"]["matchLabels"].items() <= pods.items()) == (service == "descheduler")
+    (rule,) = spec["egress"]
+    assert rule["to"] == [{"namespaceSelector": {}}]
+
+
+def test_alerts_ask_for_metrics_that_there_are():
+    (group,) = named(made("everything"), "PrometheusRule", "restow")["spec"]["groups"]
+    asked = {name for rule in group["rules"] for name in re.findall(r"restow_\w+", rule["expr"])}
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    assert asked
+    assert {name for name in asked if f"`{name}`" not in pages} == set()
+
+
+# -- configuration -------------------------------------------------------------------------------------------------------
+
+
+def test_entry_points_exist():
+    scripts = (ROOT / "pyproject.toml").read_text()
+    for service in SERVICES:
+        assert f"restow-{service} = " in scripts
+
+
+def test_the_descheduler_takes_its_policy():
+    policy = yaml.safe_load((FILES / "config" / "descheduler-policy.yaml").read_text())
+    (profile,) = policy["profiles"]
+    (plugin,) = profile["pluginConfig"]
+    assert set(plugin["args"]) == {
+        "ResourceType",
+        "protectionThresholds",
+        "defragmentThresholds",
+        "lowThresholds",
+        "numberOfNodes",
+        "evictableNamespaces",
+        "coolDownTime",
+    }
+    config = policies.read(policy)
+    args = config.defragmentation
+    assert args.resourceType == "nvidia.com/gpu"
+    low, defragment, protection = (
+        t[args.resourceType] for t in (args.lowThresholds, args.defragmentThresholds, args.protectionThresholds)
+    )
+    assert 0 < low < defragment < protection <= 100
+    assert {"kube-system", "restow-system"} <= set(args.evictableNamespaces.exclude)
+    assert config.interval == 600_000
+
+
+def test_the_session_takes_its_configuration():
+    for path in SCHEDULERS:
+        config = conf.read(yaml.safe_load(path.read_text()))
+        plugins = {plugin.name: plugin for tier in config.tiers for plugin in tier}
+        assert plugins["binpack"].arguments["binpack.weight"] == 10
+        assert plugins["nodeorder"].arguments["leastrequested.weight"] == 0
+        wanted = ("restow",) if path.is_relative_to(FILES) else ("restow", "volcano", "koord-scheduler")
+        assert config.scheduler_names == wanted

@@ -1,0 +1,162 @@
+"""The chart on a real control plane: the API server takes every object; Helm installs it, the services work with the accounts and rights that it gives,
+also through a failure and an upgrade; and Helm and `restow uninstall` leave nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from e2e.stack import Running
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.left import nothing_is_left
+from kubernetes.services import DESCHEDULER, SESSION, ended, kill, known, migrate, services
+from kubernetes.test_beside_guard import META, SPEC, STATUS, refused
+from kubernetes.test_uninstall import settled, uninstall
+from kubernetes.world import World, pod_spec
+from kubesim.conformance.harness import Api
+
+CASES = Path(__file__).parents[1] / "deploy" / "values"
+OPERATORS = ("ServiceMonitor", "PrometheusRule", "Issuer", "Certificate")
+"""Kinds of others, whose schemas are not here."""
+SYSTEM = "restow-system"
+
+
+ASIDE = ("--set", "defaults.nodeSelector.nobody=here", "--set", "nats.nodeSelector.nobody=here")
+"""No kubelet here runs an image: the services are processes with the accounts of the chart, and its pods wait."""
+
+
+@pytest.fixture(scope="module", name="cluster")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with own(tmp_path_factory, "chart") as one:
+        if not (one.assets / "helm").exists():
+            pytest.skip("KUBEBUILDER_ASSETS lacks helm: HELM=1 tests/kubernetes/build.sh builds it")
+        yield one
+
+
+def helm(lab: Lab, *arguments: str) -> str:
+    done = subprocess.run([str(lab.assets / "helm"), "--kubeconfig", str(lab.work / "kubeconfig"), "-n", SYSTEM, *arguments], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("way", ["restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.yaml")))])
+def test_the_api_servers_schemas_take_every_object(cluster: Lab, way: str) -> None:
+    """By a dry run on the server, which also knows what it does not know: no field is dropped in silence."""
+    values = [] if way == "default" else ["--values", str(CASES / f"{way}.yaml")]
+    text = (DEPLOY / "restow.yaml").read_text() if way == "restow.yaml" else helm(cluster, "template", "restow", str(DEPLOY / "chart"), *values)
+    objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] not in OPERATORS]
+    there = cluster.kubectl("get", "namespaces", "-o", "name").split()
+    for name in {SYSTEM, *(one["metadata"]["name"] for one in objects if one["kind"] == "Namespace")}:
+        if f"namespace/{name}" not in there:
+            cluster.kubectl("create", "namespace", name)
+    (path := cluster.work / f"{way}.yaml").write_text(yaml.safe_dump_all(objects))
+    said = cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(path)) if way != "restow.yaml" else cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path))
+    assert said.count("(server dry run)") == len(objects)
+
+
+@pytest.fixture(scope="module", name="lab")
+def bare_lab(cluster: Lab) -> Lab:
+    return cluster
+
+
+@pytest.fixture(scope="module", name="before")
+def empty(cluster: Lab) -> set[str]:
+    """What is there without Restow."""
+    for name in ("restow-system", "restow-holds", "restow-holds-ports"):
+        cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=60s")
+    return settled(cluster)
+
+
+@pytest.fixture(scope="module", name="installed")
+def by_helm(cluster: Lab, before: set[str]) -> None:
+    helm(cluster, "install", "restow", str(DEPLOY / "chart"), "--create-namespace", "--set", "beside.enabled=true,beside.hostPorts=true,autoscalers.enabled=true", *ASIDE)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev", "crd/reservations.batch.volcano.sh")
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(cluster: Lab, installed: None, kubelets: Kubelets) -> Iterator[Running]:
+    with services(cluster) as running:
+        yield running
+
+
+def passwords(lab: Lab) -> Any:
+    return [json.loads(lab.kubectl("-n", SYSTEM, "get", "secret", name, "-o", "json"))["data"] for name in ("restow-nats", "restow-descheduler-api")]
+
+
+async def place(world: World, name: str) -> None:
+    await world.pod(name, pod_spec(0, schedulerName="restow"), annotations={"kubelets/term": "0"})
+
+
+async def test_it_is_installed_works_fails_over_and_is_upgraded_under_load(stack: Running, world: World, lab: Lab) -> None:
+    for name in ("a", "b"):
+        await world.node(name)
+    # Its own pods, and those of the stock scheduler.
+    await place(world, "first")
+    await world.running("first")
+    await world.workload("deployments", "web", 2, pod_spec(), 0.3)
+    pods = await world.running("web", 2)
+    await known(stack, pods)
+    moved = pods[0]
+    target = {"a": "b", "b": "a"}[moved["spec"]["nodeName"]]
+    one = await ended(stack, await migrate(stack, moved, target))
+    assert one["step"] == "landed", one
+
+    for service in (SESSION, DESCHEDULER, "cluster_watcher"):
+        kill(stack, service)
+    await place(world, "after-a-failure")
+    await world.running("after-a-failure")
+
+    had, made, done = passwords(lab), 0, asyncio.Event()
+
+    async def load() -> None:
+        nonlocal made
+        while not done.is_set():
+            await place(world, f"load-{made}")
+            made += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 0.1)
+
+    task = asyncio.create_task(load())
+    await asyncio.to_thread(helm, lab, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "logLevel=debug,image.tag=next")
+    done.set()
+    await task
+    for i in range(made):
+        await world.running(f"load-{i}")
+    assert passwords(lab) == had
+    assert "RESTOW_LOG_LEVEL" in lab.kubectl("-n", SYSTEM, "get", "deployment", "restow-descheduler", "-o", "jsonpath={..env[?(@.value=='debug')].name}")
+    again = await world.running("web", 2)
+    await known(stack, again)
+    target = {"a": "b", "b": "a"}[again[0]["spec"]["nodeName"]]
+    assert (await ended(stack, await migrate(stack, again[0], target)))["step"] == "landed"
+    await nothing_is_left(world)
+    assert world.kubelets.rejected == []
+    print(f"{made} pods were created and bound while Helm upgraded")
+
+
+@pytest.mark.parametrize("service", ["scheduler-session", "descheduler"])
+async def test_a_stolen_token_changes_nothing_of_other_peoples_pods(installed: None, world: World, lab: Lab, service: str) -> None:
+    """Although RBAC gives both of them `pods: patch`."""
+    there = await world.pod("theirs", pod_spec(schedulingGates=[{"name": "theirs"}]), annotations={"kubelets/term": "0"})
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+        thief = Api(lab.account(service), session)
+        await refused(thief, there, META | SPEC, "")
+        if service == "scheduler-session":
+            await refused(thief, there, STATUS, "/status")
+
+
+def test_helm_and_restow_uninstall_leave_nothing(installed: None, cluster: Lab, before: set[str]) -> None:
+    helm(cluster, "uninstall", "restow", "--wait")
+    uninstall(cluster, "--yes")
+    cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=60s")
+    after = settled(cluster)
+    known_to_tests = {line for line in after - before if " PriorityClass " in line or "Namespace /work" in line or " Node " in line or "/work" in line}
+    assert after - before - known_to_tests == set()
