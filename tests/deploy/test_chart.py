@@ -1,8 +1,11 @@
 """The chart: what it makes of its values holds together, and its default is deploy/restow.yaml. Without Helm that file is checked, and the values."""
 
+import base64
+import contextlib
 import json
 import re
 import runpy
+import ssl
 from pathlib import Path
 
 import jsonschema
@@ -173,9 +176,12 @@ class TestEveryWay:
         (container,) = containers(broker)
         (volume,) = [v for v in broker["spec"]["template"]["spec"]["volumes"] if v["name"] == "config"]
         files = named(made(way), "ConfigMap", volume["configMap"]["name"])["data"]
-        assert set(files) == {"nats.conf", "permissions.conf"}
+        started = Path(container["command"][2]).name
+        included = {name for text in files.values() for name in re.findall(r"^include \./(\S+)", text, re.MULTILINE)}
+        assert set(files) == {started} | included
         assert set(env(container)) == {name for text in files.values() for name in re.findall(r":\s*\$(RESTOW_\w+)", text)}
-        assert {value["secretKeyRef"]["key"] for name, value in env(container).items() if name.endswith("_PASSWORD")} == users()
+        keys = {value["secretKeyRef"]["key"] for name, value in env(container).items() if name.endswith("_PASSWORD")}
+        assert keys == users() | ({"route"} if broker["spec"]["replicas"] > 1 else set())
         store = re.search(r'store_dir: "(.+?)"', files["nats.conf"])
         assert store
         assert store[1] in {m["mountPath"] for m in container["volumeMounts"]}
@@ -184,7 +190,7 @@ class TestEveryWay:
         policies_ = {m["metadata"]["name"]: m["spec"] for m in of_kind(made(way), "NetworkPolicy")}
         if "restow-log" not in policies_:
             return
-        (rule,) = policies_["restow-log"]["ingress"]
+        rule, *_ = policies_["restow-log"]["ingress"]
         (peer,) = rule["from"]
         for service in SERVICES:
             pods = named(made(way), "Deployment", f"restow-{service}")["spec"]["template"]["metadata"]["labels"]
@@ -282,8 +288,8 @@ def test_every_file_is_yaml_with_kind_and_name(path: Path):
 def test_a_password_and_a_token_are_made_for_whom_the_values_give_none():
     first, second = (rendered(*more) for more in ((), ("--set", "logLevel=info")))
     secret = named(first, "Secret", "restow-nats")["data"]
-    assert set(secret) == users()
-    assert len(set(secret.values())) == len(users())
+    assert set(secret) == users() | {"route"}
+    assert len(set(secret.values())) == len(users()) + 1
     assert secret != named(second, "Secret", "restow-nats")["data"]
     token = named(first, "Secret", "restow-descheduler-api")["data"]["token"]
     assert len(token) >= 48
@@ -361,6 +367,57 @@ def test_cert_managers_certificate_is_for_its_service_and_in_the_secret_that_it_
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     annotations = named(manifests, "MutatingWebhookConfiguration", "restow-landing")["metadata"]["annotations"]
     assert annotations == {"cert-manager.io/inject-ca-from": f"{meta['namespace']}/{certificate['metadata']['name']}"}
+
+
+def test_three_brokers_know_each_other_and_the_services_know_all_three_by_the_names_of_their_certificate():
+    manifests = made("three")
+    broker = named(manifests, "StatefulSet", "restow-nats")
+    (container,) = containers(broker)
+    routes = re.findall(r"@([\w.-]+):6222", env(container)["RESTOW_NATS_ROUTES"])
+    assert len(routes) == broker["spec"]["replicas"] == 3
+    assert named(manifests, "Service", "restow-nats")["spec"]["publishNotReadyAddresses"] is True
+    for service in SERVICES:
+        (one,) = containers(named(manifests, "Deployment", f"restow-{service}"))
+        given = env(one)
+        assert [url.removeprefix("nats://").removesuffix(":4222") for url in given["RESTOW_NATS_URL"].split(",")] == routes
+        assert given["RESTOW_NATS_REPLICAS"] == "3"
+        folder = {m["mountPath"] for m in one["volumeMounts"]}
+        assert {str(Path(given[f"RESTOW_NATS_{name}"]).parent) for name in ("CA", "CERTIFICATE", "KEY")} <= folder
+    secret = named(manifests, "Secret", "restow-nats-tls")["data"]
+    assert set(secret) == {"ca.crt", "tls.crt", "tls.key"}
+    assert named(manifests, "PodDisruptionBudget", "restow-nats")["spec"]["maxUnavailable"] == 1
+    (clients, brokers) = named(manifests, "NetworkPolicy", "restow-log")["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in (clients, brokers)] == [4222, 6222]
+    assert brokers["from"][0]["podSelector"]["matchLabels"].items() <= broker["spec"]["template"]["metadata"]["labels"].items()
+    assert not named(manifests, "ConfigMap", "restow-nats")["data"].get("nats-three.conf")
+
+
+def test_the_certificate_that_the_chart_makes_is_of_its_authority_and_names_every_broker(tmp_path):
+    manifests = made("three")
+    secret = {name: base64.b64decode(text) for name, text in named(manifests, "Secret", "restow-nats-tls")["data"].items()}
+    for name, text in secret.items():
+        (tmp_path / name).write_bytes(text)
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    for context in (server, client):
+        context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    server.load_verify_locations(tmp_path / "ca.crt")
+    server.verify_mode = ssl.CERT_REQUIRED
+    for i in range(3):
+        shake(server, client, f"restow-nats-{i}.restow-nats.restow-system.svc")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server, client, "somebody.else.svc")
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """A whole handshake in memory, both sides verified."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True))
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    for end in ends:
+        end.do_handshake()
 
 
 def test_definitions_stay_when_the_chart_goes_and_are_those_of_deploy_crds():

@@ -31,6 +31,40 @@ garbageCollector: garbage-collector
 {{ .Values.nats.existingSecret | default "restow-nats" }}
 {{- end }}
 
+{{/* Host names of the brokers, as their certificate has them, separated by blanks. */}}
+{{- define "restow.brokers" -}}
+{{- range $i := until (int .Values.nats.replicas) }} restow-nats-{{ $i }}.restow-nats.{{ $.Release.Namespace }}.svc{{ end }}
+{{- end }}
+
+{{- define "restow.brokerTLS" -}}
+{{ .Values.nats.tls.existingSecret | default "restow-nats-tls" }}
+{{- end }}
+
+{{/* How a user of the broker reaches it. root; user. */}}
+{{- define "restow.natsEnv" -}}
+{{- $nats := .root.Values.nats }}
+- {name: RESTOW_CLUSTER, value: {{ .root.Values.cluster | quote }}}
+{{- if $nats.enabled }}
+{{- $urls := list }}
+{{- range include "restow.brokers" .root | trim | splitList " " }}{{ $urls = append $urls (printf "nats://%s:4222" .) }}{{ end }}
+- {name: RESTOW_NATS_URL, value: {{ join "," $urls | quote }}}
+{{- else }}
+- {name: RESTOW_NATS_URL, value: {{ $nats.url | quote }}}
+{{- end }}
+{{- if and (gt (int $nats.replicas) 1) (ne .user "cli") }}
+- {name: RESTOW_NATS_REPLICAS, value: {{ $nats.replicas | quote }}}
+{{- end }}
+- {name: RESTOW_NATS_USER, value: {{ .user }}}
+- name: RESTOW_NATS_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ include "restow.passwords" .root }}, key: {{ .user }}}
+{{- if $nats.tls.enabled }}
+- {name: RESTOW_NATS_CA, value: /tls/ca.crt}
+- {name: RESTOW_NATS_CERTIFICATE, value: /tls/tls.crt}
+- {name: RESTOW_NATS_KEY, value: /tls/tls.key}
+{{- end }}
+{{- end }}
+
 {{- define "restow.apiSecret" -}}
 {{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
 {{- end }}
