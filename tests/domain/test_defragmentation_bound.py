@@ -183,6 +183,17 @@ def test_a_plan_is_told_with_its_bound_and_its_gap():
     assert 900_000 <= said.net <= 900_000 * (1 + lp.CLOSE)
 
 
+def test_shares_of_devices_count_as_they_fit_where_nodes_are_wanted():
+    """Both nodes have two GPUs; three pods have 0.6 of one each. 0.8 are free on b, and none of its GPUs has 0.6."""
+    state = given(
+        node("a", gpus=2), node("b", gpus=2), shape("p6", gpu=(1, 600)),
+        *(pod(name, "p6", on, owner=replica_of("rs"), devices=(DeviceShare(d, 600),)) for name, on, d in (("p", "a", 0), ("q", "b", 0), ("r", "b", 1))),
+    )  # fmt: skip
+    made = defragmentation.plan(state, args := _args("nodes"), NOW, PlanId("p"))
+    assert made.moves == ()
+    assert judged(_task(state, args), made, "LP").most == 0
+
+
 def _devices(*indices: int):
     return tuple(DeviceShare(d, 500) for d in indices)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from restow.contracts.events import Planned
 from restow.domain.defragmentation.bound import lp, volume
-from restow.domain.defragmentation.bound.problem import ONE, Problem, problem
+from restow.domain.defragmentation.bound.problem import ONE, Problem, problems
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Task
@@ -49,16 +49,15 @@ def _best() -> Kind:
 
 
 def _bound(world: World, task: Task, kind: Kind) -> int:
-    of = problem(world, max(least(task.args), 1))
     limit = min(task.max_moves, len(task.state.pods))
     if not limit:
         return 0
-    steps = min(STEPS[kind], max(WORK // _work(of), 10))
-    return max((lp.solved if kind == "LP" else volume.descended)(of, limit, steps), 0)
+    solve = lp.solved if kind == "LP" else volume.descended
+    return max(min(solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10))) for of in problems(world, max(least(task.args), 1))), 0)
 
 
 def _work(of: Problem) -> int:
-    return (int((of.kind >= 0).sum()) + len(of.many)) * (int(of.capacity.max(initial=0)) + 1) + 1
+    return (int((of.bins.kind >= 0).sum()) + len(of.bins.many)) * (int(of.bins.capacity.max(initial=0)) + 1) + 1
 
 
 def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:

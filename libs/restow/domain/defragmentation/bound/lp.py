@@ -16,8 +16,6 @@ from restow.domain.defragmentation.bound.volume import first
 if TYPE_CHECKING:
     import highspy
 
-LUMPS = 100
-"""Bins are added up in so many: a larger program would say the same."""
 CLOSE = 0.003
 """The two values meet where they differ by less than this part."""
 MISSING = -50.0
@@ -68,9 +66,7 @@ class Program:
 
         self._of, self._infinite = of, highspy.kHighsInf
         self._classes, (self._groups, self._others) = len(of.size), (len(of.admits), of.rest.shape[1])
-        lumps = min(len(of.many), LUMPS)
-        self._lump = np.empty(len(of.many), np.int64)
-        self._lump[np.lexsort((of.capacity, of.group))] = np.arange(len(of.many)) * lumps // max(len(of.many), 1)
+        lumps = int(of.nodes.lump.max(initial=-1)) + 1
         self._moves = self._classes + self._groups * self._others
         self._width = self._moves + 1 + lumps
         self._duals: np.ndarray | None = None
@@ -108,15 +104,13 @@ class Program:
 
     def add(self, answer: Answer) -> int:
         """How many columns that are better than what the program has."""
-        of, many = self._of, self._of.many
-        lumps = self._width - self._moves - 1
+        lumps = len(answer.worth)
         matrix = np.zeros((lumps, self._width))
-        np.add.at(matrix[:, : self._classes], self._lump, answer.inside * many[:, None])
-        for r in range(self._others):
-            np.add.at(matrix, (self._lump, self._classes + of.group * self._others + r), answer.spare[:, r] * many)
-        matrix[:, self._moves] = np.bincount(self._lump, answer.moves * many, lumps)
+        matrix[:, : self._classes] = answer.inside
+        matrix[:, self._classes : self._moves] = answer.spare.reshape(lumps, self._groups * self._others)
+        matrix[:, self._moves] = answer.moves
         matrix[np.arange(lumps), self._moves + 1 + np.arange(lumps)] = 1
-        worth = np.bincount(self._lump, answer.worth * many, lumps) / ONE
+        worth = answer.worth / ONE
         if self._duals is not None:
             better = worth - matrix @ self._duals > 1e-7
             worth, matrix = worth[better], matrix[better]

@@ -1,7 +1,7 @@
-"""What a plan may do, without what makes it hard: bins with capacity, and pods (or their shares of devices), each of them in one bin.
+"""What a plan may do, without what makes it hard: nodes with bins, and pods (or their shares of devices), each of them in one bin.
 
-A bin is a node, or one device of a node. Whoever may move is at home in one bin, and stays there or goes to any bin of a node that may take it. Bins that
-hold the same are one, with how many there are of it. Everything here is a relaxation: each plan that may be made is possible here, gains at least as much and
+A bin is a device of a node, or the whole node where devices are not what is used most. Whoever may move is at home in one bin, and stays there or goes to any bin of
+a node that may take it. Bins and nodes that hold the same are one, with how many there are of it. Everything here is a relaxation: each plan that may be made is possible here, gains at least as much and
 costs at most as much. So rules about what else runs, ports, volumes, budgets, limits of a policy and the order of moves are left out; sizes are rounded down.
 """
 
@@ -30,6 +30,10 @@ REST = 1024
 """The largest node has so many units of every other resource."""
 CLASSES, GROUPS = 400, 48
 """At most about so many: beyond, those that are nearly the same are taken for the same."""
+OTHERS = 2
+"""Resources that have a price, beside the one that is packed: those that are used most."""
+LUMPS = 100
+"""Nodes are added up in so many: a larger program would say the same."""
 
 
 class Item(NamedTuple):
@@ -44,75 +48,109 @@ class Item(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """A bin as it is found. `worth` with nothing in it, beside what `Problem.slot` says."""
+    """A node as it is found: `bins` with their capacity and who is at home in each, `loose` who is on the node and in none of them, what it has of other
+    resources. `worth` with nothing on it, beside what `Problem.slot` says."""
 
     row: int
-    capacity: int
     rest: tuple[int, ...]
-    items: list[Item]
+    bins: list[tuple[int, list[Item]]]
+    loose: list[Item]
     empty: int
 
 
-class Problem(NamedTuple):
-    """Arrays over classes (K), groups of bins (G), bins (B) and at most L pods at home in one; R resources beside the one that is packed.
+class Bins(NamedTuple):
+    """B bins, the longest lists first: `group`, `many`, `capacity` `(B,)`, and of at most L who are at home in one `kind` (class, -1 for nobody), `takes` and
+    `cost` `(B, L)`."""
 
-    `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `admits` `(G, K) bool`. Of bins: `group`, `many`, `capacity`, `empty` `(B,)`,
-    `offers` `(B, R)`, the longest lists first; of who is at home `kind` (class, -1 for nobody), `takes` and `cost` `(B, L)`. `slot`: the size of one of the objective
-    beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now. `parts` `(K,)`: of how many a pod consists."""
+    group: np.ndarray
+    many: np.ndarray
+    capacity: np.ndarray
+    kind: np.ndarray
+    takes: np.ndarray
+    cost: np.ndarray
+
+
+class Nodes(NamedTuple):
+    """N nodes: `group`, `many`, `lump` (nodes of one lump are added up), `empty` `(N,)`, `offers` `(N, R)`. What is on them, of one node so `often`: bins (`of`, `bin`),
+    and who is in none of its bins (`loose_of`, `loose`, a class, and its `loose_cost`)."""
+
+    group: np.ndarray
+    many: np.ndarray
+    lump: np.ndarray
+    empty: np.ndarray
+    offers: np.ndarray
+    of: np.ndarray
+    bin: np.ndarray
+    often: np.ndarray
+    loose_of: np.ndarray
+    loose: np.ndarray
+    loose_cost: np.ndarray
+    loose_often: np.ndarray
+
+
+class Problem(NamedTuple):
+    """Arrays over classes (K) and groups of nodes (G); R resources beside the one that is packed.
+
+    `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `parts` `(K,)`: of how many a pod consists; `admits` `(G, K) bool`. `slot`: the size of one of the
+    objective beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now."""
 
     size: np.ndarray
     rest: np.ndarray
     number: np.ndarray
     parts: np.ndarray
     admits: np.ndarray
-    group: np.ndarray
-    many: np.ndarray
-    capacity: np.ndarray
-    offers: np.ndarray
-    empty: np.ndarray
-    kind: np.ndarray
-    takes: np.ndarray
-    cost: np.ndarray
+    bins: Bins
+    nodes: Nodes
     slot: int
     slot_rest: np.ndarray
     slot_worth: int
     before: int
 
+    @property
+    def full(self) -> int:
+        """The size of what is wanted of a bin."""
+        return self.slot or int(self.bins.capacity.max(initial=1)) or 1
 
-def problem(world: World, least: int) -> Problem:
-    """Of the world as it is, before anybody has moved. `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
-    value = world.value
-    wanted = value.capacity
-    by_device = value.objective == "devices" or (wanted is not None and wanted.devices is not None and wanted.devices.count == 1)
+    @property
+    def bins_each(self) -> int:
+        """Of a node that is wanted as a whole; otherwise 1."""
+        return max(int((self.nodes.often * self.nodes.many[self.nodes.of]).sum()) // max(int(self.nodes.many.sum()), 1), 1) if self.nodes.empty.any() else 1
+
+
+def problems(world: World, least: int) -> Iterator[Problem]:
+    """Of the world as it is, before anybody has moved. Each is a relaxation of its own: where whole nodes are wanted, one packs devices, and one what else is used
+    most. `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
+    wanted, objective = world.value.capacity, world.value.objective
+    gpu, columns = world.state.table.columns.get(GPU_MILLI, -1), _columns(world)
+    asked = dict(wanted.items) if wanted is not None else {}
+    single = wanted.devices if wanted is not None and wanted.devices is not None and wanted.devices.count == 1 else None
+    by_device = objective == "devices" or single is not None or (objective == "nodes" and gpu in columns)
     if by_device:
-        raws = list(_devices(world, least))
-        return _problem(world, raws, WHOLE if wanted is None or wanted.devices is None else wanted.devices.milli, (), [])
-    columns = _columns(world)
-    key = columns[0] if columns else -1
-    slot, slot_rest = 0, tuple(0 for _ in columns[1:])
-    if wanted is not None:
-        asked = dict(wanted.items)
-        slot, slot_rest = asked.get(key, 0), tuple(asked.get(c, 0) for c in columns[1:])
-    raws = list(_nodes(world, least, columns))
-    return _problem(world, raws, slot, slot_rest, columns[1:])
+        others = [c for c in columns if c != gpu][:OTHERS]
+        raws, slot = list(_by_device(world, least, others)), 0 if objective == "nodes" else single.milli if single is not None else WHOLE
+        yield _problem(world, raws, slot, tuple(asked.get(c, 0) for c in others), others)
+    if not by_device or (objective == "nodes" and columns[0] != gpu):
+        raws, others = list(_by_node(world, least, columns[: OTHERS + 1])), columns[1 : OTHERS + 1]
+        yield _problem(world, raws, asked.get(columns[0], 0) if columns else 0, tuple(asked.get(c, 0) for c in others), others)
 
 
 def _columns(world: World) -> list[int]:
-    """The resource that is packed exactly, and up to two others: those that are used most, of what the capacity asks for first."""
+    """The resources by how much of them is used, those first that the capacity asks for."""
     table, rows = world.state.table, world.counted & (world.open | world.sources)
     total = np.maximum(table.allocatable[rows].sum(axis=0), 1).astype(float)
     used = (table.allocatable[rows] - table.free[rows]).sum(axis=0) / total
     needs = {c for c, _ in world.value.capacity.items} if world.value.capacity is not None else set()
     order = sorted(range(len(used)), key=lambda c: (c not in needs, -used[c], c))
-    return [c for c in order if used[c] > 0 or c in needs][:3] or order[:1]
+    return [c for c in order if used[c] > 0 or c in needs] or order[:1]
 
 
-def _cost(world: World, uid: PodUid, least: int) -> int:
-    return least * world.cost(uid)
+def _empty(world: World, row: int, there: list[PodUid]) -> int:
+    return ONE if world.value.objective == "nodes" and int(world.loads[row]) <= len(there) else 0
 
 
-def _nodes(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
-    state, nodes, gpu = world.state, world.value.objective == "nodes", world.state.table.columns.get(GPU_MILLI, -1)
+def _by_node(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
+    """A node is one bin, packed in the first of the columns."""
+    state, gpu = world.state, world.state.table.columns.get(GPU_MILLI, -1)
     for row in np.flatnonzero(world.counted & (world.open | world.sources)).tolist():
         there = [uid for uid in world.pods(row) if world.movable(uid)]
         free, items = [world.free(row)[0][c] for c in columns], []
@@ -124,30 +162,35 @@ def _nodes(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
             amounts = [asked.get(c, 0) for c in columns]
             free = [f + a for f, a in zip(free, amounts, strict=True)]
             like = alike(state, state.pods[uid].fact.shape)
-            items.append(Item(amounts[0], amounts[0], tuple(amounts[1:]), like, _cost(world, uid, least), 1))
-        empty = ONE if nodes and int(world.loads[row]) <= len(there) else 0
-        yield Raw(row, free[0], tuple(free[1:]), items, empty)
+            items.append(Item(amounts[0], amounts[0], tuple(amounts[1:]), like, least * world.cost(uid), 1))
+        yield Raw(row, tuple(free[1:]), [(free[0], items)], [], _empty(world, row, there))
 
 
-def _devices(world: World, least: int) -> Iterator[Raw]:
-    """Whose leaving frees no device that is known stays for the bound as well: it could gain nothing."""
+def _by_device(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
+    """A device is one bin; who asks for none is on the node only. Whose leaving frees no device that is known stays for the bound as well: it could gain
+    nothing."""
     state = world.state
     for row in np.flatnonzero(world.counted & (world.open | world.sources)).tolist():
         shares = world.free(row)[1]
         items: list[list[Item]] = [[] for _ in shares]
-        free = shares[:]
-        for uid in world.pods(row):
-            request = world.vector(uid).devices
-            if request is None or not world.movable(uid):
+        loose: list[Item] = []
+        free, rest = shares[:], [world.free(row)[0][c] for c in columns]
+        there = [uid for uid in world.pods(row) if world.movable(uid)]
+        for uid in there:
+            v, like, cost = world.vector(uid), alike(state, state.pods[uid].fact.shape), least * world.cost(uid)
+            asked = dict(v.items)
+            amounts = [asked.get(c, 0) for c in columns]
+            rest = [f + a for f, a in zip(rest, amounts, strict=True)]
+            if v.devices is None:
+                loose.append(Item(0, 0, tuple(amounts), like, cost, 1))
                 continue
-            had = [d for d in world.spot(uid).devices if d.index < len(shares)]
-            like, cost = alike(state, state.pods[uid].fact.shape), _cost(world, uid, least)
+            had, parts = [d for d in world.spot(uid).devices if d.index < len(shares)], v.devices.count
+            each = tuple(a // parts for a in amounts)
             for d in had:
                 free[d.index] += d.milli
-                items[d.index].append(Item(d.milli, request.milli, (), like, cost // request.count, request.count))
-        for share, there in zip(free, items, strict=True):
-            if share > NO_DEVICE // 2:
-                yield Raw(row, share, (), there, 0)
+                items[d.index].append(Item(d.milli, v.devices.milli, each, like, cost // parts, parts))
+        bins = [(share, some) for share, some in zip(free, items, strict=True) if share > NO_DEVICE // 2]
+        yield Raw(row, tuple(rest), bins, loose, _empty(world, row, there))
 
 
 # -- as arrays -----------------------------------------------------------------------------------------------------------
@@ -155,8 +198,8 @@ def _devices(world: World, least: int) -> Iterator[Raw]:
 
 def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...], others: list[int]) -> Problem:
     state, table = world.state, world.state.table
-    items = [item for raw in raws for item in raw.items]
-    unit = _unit(Counter(item.size for item in items), slot, max((raw.capacity for raw in raws), default=1))
+    items = [item for raw in raws for some in (*(some for _, some in raw.bins), raw.loose) for item in some]
+    unit = _unit(Counter(item.size for item in items if item.size), slot, max((capacity for raw in raws for capacity, _ in raw.bins), default=1))
     largest = [max(int(table.allocatable[:, c].max(initial=1)), 1) for c in others]
     likes = sorted({item.like for item in items})
     masks = {like: static_mask(state, like) & world.open for like in likes}
@@ -174,33 +217,51 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
     admits, group_of = _groups(world, [masks[one[2]] for one in classes], others)
     count = np.zeros(len(classes), np.int64)
     bins: Counter[tuple] = Counter()
+    nodes: Counter[tuple] = Counter()
     for raw in raws:
-        stay = []
-        for item in raw.items:
-            k = classes[key(item)]
-            count[k] += 1
-            stay.append((k, item.size // unit, item.cost))
-        stay.sort()
-        offers = tuple(max(a, 0) * REST // most for a, most in zip(raw.rest, largest, strict=True))
+        group, held = int(group_of[raw.row]), []
+        for capacity, some in raw.bins:
+            stay = tuple(sorted((classes[key(item)], item.size // unit, item.cost) for item in some))
+            held.append((group, max(capacity // unit, sum(takes for _, takes, _ in stay), 0), stay))
+        loose = tuple(sorted((classes[key(item)], item.cost) for item in raw.loose))
+        there = [k for *_, stay in held for k, _, _ in stay] + [k for k, _ in loose]
+        np.add.at(count, there, 1)
         # Who is there may stay, however little there is.
-        offers = tuple(max(a, sum(int(rest[k, r]) for k, _, _ in stay)) for r, a in enumerate(offers))
-        capacity = max(raw.capacity // unit, sum(takes for _, takes, _ in stay), 0)
-        bins[int(group_of[raw.row]), capacity, offers, tuple(stay), raw.empty] += 1
-    order = sorted(bins, key=lambda one: (-len(one[3]), one))
-    longest = max((len(one[3]) for one in order), default=0)
-    home = np.full((len(order), longest, 3), -1, np.int64)
-    for b, one in enumerate(order):
-        if one[3]:
-            home[b, : len(one[3])] = one[3]
+        offers = tuple(
+            max(max(a, 0) * REST // most, int(rest[there, r].sum())) for r, (a, most) in enumerate(zip(raw.rest, largest, strict=True))
+        )
+        bins.update(held)
+        nodes[group, offers, tuple(sorted(held)), loose, raw.empty] += 1
     # Where a unit is worth several, what is left of one is, too.
     each = -(-unit // slot) if 0 < slot < unit else 1 if slot else 0
-    before = ONE * (sum(world.worth[row] for row in {raw.row for raw in raws}) - (each * len(raws) if each > 1 else 0))
-    column = lambda at: np.array([one[at] for one in order], np.int64)  # noqa: E731
+    before = ONE * (sum(world.worth[raw.row] for raw in raws) - (each * bins.total() if each > 1 else 0))
+    numbered = {one: b for b, one in enumerate(sorted(bins, key=lambda one: (-len(one[2]), one)))}
     return Problem(
-        size, rest, count, np.array([one[3] for one in classes], np.int64), admits, column(0), np.array([bins[one] for one in order], np.int64), column(1),
-        np.array([one[2] for one in order], np.int64).reshape(len(order), len(others)), column(4), home[:, :, 0], home[:, :, 1], home[:, :, 2],
+        size, rest, count, np.array([one[3] for one in classes], np.int64), admits, _bins(numbered, bins), _nodes(nodes, numbered, len(others)),
         max(slot // unit, 1) if slot else 0, np.array([0 if each > 1 else a * REST // most for a, most in zip(slot_rest, largest, strict=True)], np.int64),
         ONE * each, before,
+    )  # fmt: skip
+
+
+def _bins(numbered: dict[tuple, int], many: Counter[tuple]) -> Bins:
+    longest = max((len(stay) for *_, stay in numbered), default=0)
+    home = np.full((len(numbered), longest, 3), -1, np.int64)
+    for b, (_, _, stay) in enumerate(numbered):
+        if stay:
+            home[b, : len(stay)] = stay
+    group, number, capacity = np.array([(one[0], many[one], one[1]) for one in numbered], np.int64).reshape(-1, 3).T
+    return Bins(group, number, capacity, home[:, :, 0], home[:, :, 1], home[:, :, 2])
+
+
+def _nodes(nodes: Counter[tuple], numbered: dict[tuple, int], others: int) -> Nodes:
+    order = sorted(nodes)
+    held = [(n, numbered[one], often) for n, (_, _, bins, _, _) in enumerate(order) for one, often in Counter(bins).items()]
+    loose = [(n, k, cost, often) for n, (_, _, _, some, _) in enumerate(order) for (k, cost), often in Counter(some).items()]
+    whose, who = np.array(held, np.int64).reshape(-1, 3).T, np.array(loose, np.int64).reshape(-1, 4).T
+    lump = np.arange(len(order)) * min(len(order), LUMPS) // max(len(order), 1)
+    return Nodes(
+        np.array([one[0] for one in order], np.int64), np.array([nodes[one] for one in order], np.int64), lump, np.array([one[4] for one in order], np.int64),
+        np.array([one[1] for one in order], np.int64).reshape(len(order), others), *whose, *who,
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ class Prices(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """`value`: no plan gains more beyond its cost, in millionths. What fills the bins at these prices, `(B, …)`: `worth` less the cost of who has left, in millionths;
-    `inside` `(K)`, how many there are of each class; `spare` `(R)`, what is left of other resources, in parts of the largest node; `moves`."""
+    """`value`: no plan gains more beyond its cost, in millionths. What fills the nodes at these prices, by lump (P): `worth` less the cost of who has left, in
+    millionths `(P,)`; `inside` `(P, K)`, how many there are of each class; `spare` `(P, G, R)`, what is left of other resources, in parts of the largest node; `moves` `(P,)`."""
 
     value: int
     worth: np.ndarray
@@ -35,28 +35,64 @@ class Answer(NamedTuple):
 
 def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     """With at most `limit` moves."""
-    width = int(of.capacity.max(initial=0)) + 1
+    bins, nodes = of.bins, of.nodes
+    width = int(bins.capacity.max(initial=0)) + 1
     pays = prices.pods[None] - _charge(prices.rest, of.rest)
     slot_pays = of.slot_worth - _charge(prices.rest, of.slot_rest[None])[:, 0]
     table, counts, filler = _arrivals(of, np.where(of.admits, pays, 0), slot_pays, width)
-    there = of.kind >= 0
-    leaving = np.where(there, of.cost + (prices.move // of.parts)[of.kind], 0) if len(of.size) else of.cost
-    to_stay = np.where(there, pays[of.group[:, None], of.kind] + leaving, 0) if len(of.size) else of.cost
+    there = bins.kind >= 0
+    leaving = np.where(there, bins.cost + (prices.move // of.parts)[bins.kind], 0) if len(of.size) else bins.cost
+    to_stay = np.where(there, pays[bins.group[:, None], bins.kind] + leaving, 0) if len(of.size) else bins.cost
     packed, stays, left = _with_home(of, table, to_stay, width)
     all_leave = leaving.sum(axis=1)
-    held = packed + ((prices.rest[of.group] * of.offers) // REST).sum(axis=1) - all_leave
-    alone = np.where(of.empty > 0, of.empty - all_leave, NEVER)
-    emptied = alone > held
+    # Of nodes: what leaves with everybody, and what stays.
+    loose_leave = nodes.loose_cost + prices.move
+    loose_stay = pays[nodes.group[nodes.loose_of], nodes.loose] + loose_leave
+    gone = _sums(nodes.of, all_leave[nodes.bin] * nodes.often, len(nodes.many)) + _sums(nodes.loose_of, loose_leave * nodes.loose_often, len(nodes.many))
+    held = _sums(nodes.of, packed[nodes.bin] * nodes.often, len(nodes.many)) - gone
+    held += _sums(nodes.loose_of, np.maximum(loose_stay, 0) * nodes.loose_often, len(nodes.many)) + ((prices.rest[nodes.group] * nodes.offers) // REST).sum(axis=1)
+    alone = np.where(nodes.empty > 0, nodes.empty - gone, NEVER)
     # Who has no size after rounding is paid for as often as there is one.
     free = np.where(of.admits & (of.size == 0)[None], pays, 0).max(axis=0, initial=0)
-    value = int((np.maximum(alone, held) * of.many).sum()) + prices.move * limit - int(((prices.pods - free) * of.number).sum()) - of.before
-    stays &= ~emptied[:, None]
-    inside, slots = _inside(of, counts[of.group, left] * ~emptied[:, None], filler[of.group], stays)
-    gone = there & ~stays
-    worth = np.where(emptied, of.empty, slots * of.slot_worth) - (of.cost * gone).sum(axis=1)
-    spare = of.offers * ~emptied[:, None] - inside @ of.rest - slots[:, None] * of.slot_rest[None]
-    moves = (gone / of.parts[of.kind]).sum(axis=1) if len(of.size) else np.zeros(len(gone))
-    return Answer(value, worth, inside, spare / REST, moves)
+    value = int((np.maximum(alone, held) * nodes.many).sum()) + prices.move * limit - int(((prices.pods - free) * of.number).sum()) - of.before
+    inside, slots = _inside(of, counts[bins.group, left], filler[bins.group], stays)
+    return _by_lump(of, value, alone > held, inside, slots, there & ~stays, loose_stay > 0)
+
+
+def _sums(at: np.ndarray, amounts: np.ndarray, length: int) -> np.ndarray:
+    """`(length,) int64`: the amounts added up where they are; in integers."""
+    found = np.zeros(length, np.int64)
+    np.add.at(found, at, amounts)
+    return found
+
+
+def _by_lump(of: Problem, value: int, emptied: np.ndarray, inside: np.ndarray, slots: np.ndarray, gone: np.ndarray, loose_stays: np.ndarray) -> Answer:
+    """Of bins that are not of `emptied` nodes what is in them; of the others all are gone."""
+    bins, nodes, classes = of.bins, of.nodes, len(of.size)
+    lumps, groups, width = int(nodes.lump.max(initial=-1)) + 1, len(of.admits), len(bins.many)
+    each, held = nodes.often * nodes.many[nodes.of], ~emptied[nodes.of]
+    at = nodes.lump[nodes.of] * width + nodes.bin
+    all_of, kept = (np.bincount(at, each * some, lumps * width).reshape(lumps, width) for some in (np.ones(len(at)), held))
+    cost = (bins.cost * gone).sum(axis=1)
+    cost_of_all = np.where(bins.kind >= 0, bins.cost, 0).sum(axis=1)
+    moves = (gone / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
+    moves_of_all = ((bins.kind >= 0) / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
+    emptied_bins = all_of - kept
+    found = kept @ inside
+    worth = kept @ (slots * of.slot_worth - cost) - emptied_bins @ cost_of_all + np.bincount(nodes.lump, nodes.many * nodes.empty * emptied, lumps)
+    left = kept @ moves + emptied_bins @ moves_of_all
+    # Who is in no bin.
+    stays = loose_stays & ~emptied[nodes.loose_of]
+    whose, loose = nodes.lump[nodes.loose_of], nodes.loose_often * nodes.many[nodes.loose_of]
+    np.add.at(found, (whose, nodes.loose), loose * stays)
+    worth -= np.bincount(whose, loose * ~stays * nodes.loose_cost, lumps)
+    left += np.bincount(whose, loose * ~stays, lumps)
+    spare = np.zeros((lumps, groups, of.rest.shape[1]))
+    np.add.at(spare, (nodes.lump, nodes.group), nodes.offers * (nodes.many * ~emptied)[:, None])
+    used = inside @ of.rest + slots[:, None] * of.slot_rest[None]
+    np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * (each * held)[:, None])
+    np.add.at(spare, (whose, nodes.group[nodes.loose_of]), -of.rest[nodes.loose] * (loose * stays)[:, None])
+    return Answer(value, worth, found, spare / REST, left)
 
 
 def _charge(rest: np.ndarray, amounts: np.ndarray) -> np.ndarray:
@@ -94,24 +130,24 @@ def _arrivals(of: Problem, pays: np.ndarray, slot_pays: np.ndarray, width: int) 
 
 def _with_home(of: Problem, table: np.ndarray, pays: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`(B,)` what each bin is paid with who had better stay; `(B, L) bool` who does; `(B,)` the units left to arrivals and slots."""
-    bins, longest = of.kind.shape
-    pad = int(of.takes.max(initial=0))
+    bins, longest = of.bins.kind.shape
+    pad = int(of.bins.takes.max(initial=0))
     value = np.full((bins, pad + width), NEVER, np.int64)
-    value[:, pad:] = table[of.group]
+    value[:, pad:] = table[of.bins.group]
     units, chosen = np.arange(pad, pad + width)[None], []
     for at in range(longest):
-        some = int((of.kind[:, at] >= 0).sum())
-        with_one = np.take_along_axis(value[:some], units - of.takes[:some, at, None], axis=1) + pays[:some, at, None]
+        some = int((of.bins.kind[:, at] >= 0).sum())
+        with_one = np.take_along_axis(value[:some], units - of.bins.takes[:some, at, None], axis=1) + pays[:some, at, None]
         better = with_one > value[:some, pad:]
         np.copyto(value[:some, pad:], with_one, where=better)
         chosen.append(better)
-    left, every = of.capacity.copy(), np.arange(bins)
+    left, every = of.bins.capacity.copy(), np.arange(bins)
     stays = np.zeros((bins, longest), bool)
     for at in reversed(range(longest)):
         some = len(chosen[at])
         stays[:some, at] = chosen[at][every[:some], left[:some]]
-        left[:some] -= of.takes[:some, at] * stays[:some, at]
-    return value[every, pad + of.capacity], stays, left
+        left[:some] -= of.bins.takes[:some, at] * stays[:some, at]
+    return value[every, pad + of.bins.capacity], stays, left
 
 
 def _inside(of: Problem, arrived: np.ndarray, filler: np.ndarray, stays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,5 +155,5 @@ def _inside(of: Problem, arrived: np.ndarray, filler: np.ndarray, stays: np.ndar
     inside = np.zeros((len(stays), len(of.size) + 2))
     np.add.at(inside, (np.arange(len(stays))[:, None], filler), arrived)
     at = np.nonzero(stays)
-    np.add.at(inside, (at[0], of.kind[at]), 1)
+    np.add.at(inside, (at[0], of.bins.kind[at]), 1)
     return inside[:, :-2], inside[:, -2]

@@ -23,12 +23,11 @@ PATIENCE, MEMORY = 5, 0.3
 def first(of: Problem) -> Iterator[Prices]:
     """Some prices that may do."""
     groups, others = len(of.admits), of.rest.shape[1]
-    full = of.slot or int(of.capacity.max(initial=1)) or 1
     for packed, rest in SHARES if others else SHARES[:1]:
         for scale, move in SCALES:
-            unit = ONE * scale // 10
+            unit = ONE * scale // 10 // of.bins_each
             share = unit * rest // 10 // max(others, 1)
-            pods = unit * packed // 10 * of.size // full + share * of.rest.sum(axis=1) // REST
+            pods = unit * packed // 10 * of.size // of.full + share * of.rest.sum(axis=1) // REST
             yield Prices(pods, np.full((groups, others), share, np.int64), ONE * move // 10)
 
 
@@ -56,11 +55,11 @@ def descended(of: Problem, limit: int, steps: int) -> int:
 
 def _ways(of: Problem, limit: int) -> np.ndarray:
     """By price, how far it may go: more, the fewer there are of what it is for."""
-    full = of.slot or int(of.capacity.max(initial=1)) or 1
-    sizes = np.maximum(ONE * of.size / full, ONE * of.rest.sum(axis=1) / REST / 3)
-    nodes = np.bincount(of.group, of.many, len(of.admits))
+    one = ONE / of.bins_each
+    sizes = np.maximum(one * of.size / of.full, one * of.rest.sum(axis=1) / REST / 3)
+    nodes = np.bincount(of.nodes.group, of.nodes.many, len(of.admits))
     rest = np.repeat(ONE / 10 / np.maximum(nodes, 1), of.rest.shape[1])
-    return np.concatenate([np.maximum(sizes, ONE / full) / np.maximum(of.number, 1), rest, [ONE / 10 / max(limit, 1)]])
+    return np.concatenate([np.maximum(sizes, one / of.full) / np.maximum(of.number, 1), rest, [ONE / 10 / max(limit, 1)]])
 
 
 def _flat(prices: Prices) -> np.ndarray:
@@ -73,7 +72,5 @@ def _prices(of: Problem, flat: np.ndarray) -> Prices:
 
 
 def _slope(of: Problem, answer: Answer, limit: int) -> np.ndarray:
-    pods = of.many @ answer.inside - of.number
-    rest = np.zeros((len(of.admits), of.rest.shape[1]))
-    np.add.at(rest, of.group, answer.spare * of.many[:, None])
-    return np.concatenate([pods, rest.ravel(), [limit - of.many @ answer.moves]])
+    pods = answer.inside.sum(axis=0) - of.number
+    return np.concatenate([pods, answer.spare.sum(axis=0).ravel(), [limit - answer.moves.sum()]])
