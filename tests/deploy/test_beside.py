@@ -7,6 +7,7 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind
 
+from restow.domain.landing_gate import LEFT_OUT
 from restow.kube.beside import LANDING
 from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS
 
@@ -84,3 +85,9 @@ def test_every_guard_binds_the_accounts_of_each_installation():
             if "serviceaccount" in condition["expression"]:
                 assert "serviceaccount:[^:]+:restow-" in condition["expression"], policy["metadata"]["name"]
         assert "restow-system" not in str(policy["spec"]["validations"])
+
+
+def test_namespaces_that_the_gate_leaves_out_are_those_whose_pods_stay():
+    policy = named(BOTH, "MutatingAdmissionPolicy", "restow-landing")["spec"]["matchConstraints"]
+    left_out = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(LEFT_OUT)}
+    assert policy["namespaceSelector"] == {"matchExpressions": [left_out]}

@@ -10,6 +10,7 @@ from restow.contracts.times import rfc3339
 from restow.contracts.values import OwnerRef
 from restow.domain import beside, config, gated, hooks, session, snapshot
 from restow.domain import reservation as reservations
+from restow.domain.decider import Rejected
 from restow.domain.effects import (
     CloseLanding,
     CreatePlaceholder,
@@ -20,8 +21,10 @@ from restow.domain.effects import (
     LetGo,
     OpenLanding,
 )
+from restow.domain.landing_gate import LEFT_OUT, RENEWED, STRETCH
 from restow.domain.migration import gating
 from restow.domain.records import SlotPhase, Step
+from restow.kube.placeholder import of_slot
 from restow.replay.moves import beside_lines, stranger_lines
 
 STOCK = "default-scheduler"
@@ -476,6 +479,48 @@ def test_a_gang_of_another_scheduler_leaves_when_all_of_its_placeholders_stand_a
     assert evicts(advance(state)) == ["x-1", "x-2"]
 
 
+# -- how long a placeholder lives ------------------------------------------------------------------------------------------
+
+
+def lives(*more: e.Event, whole: bool = False) -> int:
+    """Seconds after which its kubelet ends the placeholder of a move that has just begun."""
+    state = world(*more)
+    then(state, plan("x", move("x-1"), whole=whole))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    (name,) = state.slots["hold-x-1"]
+    made = of_slot(state, ("hold-x-1", name), NOW)
+    assert made is not None
+    assert made.spec.active_deadline_seconds is not None
+    return made.spec.active_deadline_seconds
+
+
+def test_a_placeholder_lives_for_as_long_as_its_workload_may_think_and_a_whole_nodes_for_a_day_more():
+    """Otherwise its kubelet would end it first: a hold that was stolen, as far as anybody can see."""
+    asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "12h"}
+    usual = lives()
+    assert lives(pod("p", node="a", owner=OWNER, annotations=asks)) == usual + 12 * 3600
+    assert lives(whole=True) == usual + 24 * 3600
+
+
+def test_no_placeholder_says_that_it_lives_for_longer_than_the_api_takes():
+    assert lives(configured("migration", config.MigrationConfig(max_unavailable=0, beside=(STOCK,), land_deadline=config.LONGEST))) == 2**31 - 1
+
+
+# -- namespaces that the gate leaves out -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("namespace", sorted(LEFT_OUT))
+def test_where_nobody_is_gated_no_pod_of_another_scheduler_moves(namespace):
+    """The dry run before the eviction would not tell: it is made where placeholders are."""
+    state = then(world(), e.PodGone("p"), pod("p", node="a", owner=OWNER, namespace=namespace))
+    with pytest.raises(Rejected, match=f"new pods of namespace {namespace} are never gated"):
+        run(state, decider, c.MovePod(NOW, "x", "p"))
+    then(state, plan("x", move("x-1")))
+    assert failed(advance(state)) == {"x-1": "NotGated"}
+
+
 # -- roles -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -524,8 +569,9 @@ def test_it_is_said_what_was_waited_for_also_where_an_eviction_has_little_time()
 # -- a workload that is asked first ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_has_agreed_and_its_successor_is_gated_for_as_long():
-    """Longer than the entry in the Landing was made for: it is made anew while the word is waited for, and only then may the pod go."""
+def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_has_agreed_and_its_successor_is_gated_again():
+    """Longer than the entry in the Landing was made for: it is renewed while the word is waited for, ten minutes at a time, for whoever is gated while Restow is away
+    waits for it to come back. Only when the word has come it is made for as long as the eviction may take."""
     asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "1h"}
     state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
     opened(state)
@@ -534,9 +580,15 @@ def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_
     assert [event.deadline for event in events if isinstance(event, e.ConsentAsked)] == [NOW + 3_600_000]
     assert failed(events) == {}
     (longer,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
-    assert longer.until > NOW + 3_600_000
+    assert longer.until == state.landings["x-1"].until + STRETCH
+    for _ in range(2):
+        opened(state)
+        (again,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
+        assert (again.until, gating.renewed_at(state, state.migrations["x-1"])) == (longer.until + STRETCH, longer.until - RENEWED)
+        longer = again
     then(state, pod("p", node="a", owner=OWNER, annotations=asks | {hooks.ACKNOWLEDGED: "x-1"}))
     early = advance(state, 1_800_000)
+    assert gating.renewed_at(state, state.migrations["x-1"]) == 0
     assert (evicts(early), failed(early)) == ([], {}), "nobody goes before the API gates its successor for long enough"
     opened(state)
     then(state, changed("h", node="b", phase="Running", ready=True))

@@ -12,6 +12,13 @@ from typing import NamedTuple
 GATE = "restow.dev/landing"
 """The scheduling gate; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
 
+LEFT_OUT = frozenset({"kube-system", "restow-system"})
+"""Namespaces in which nobody is gated: what the cluster, and Restow itself, live on (the policy's, and the webhook's, `namespaceSelector`)."""
+
+STRETCH, RENEWED = 600_000, 300_000
+"""Milliseconds for which an entry is made whose end is not near, and before its end when it is renewed: so what is gated while no session is there to let it go was made
+in this time."""
+
 
 class NewPod(NamedTuple):
     """What counts of a pod that is being made. `controllers`: uids of the owners that control it. `at`: the times of its managedFields, the one clock that

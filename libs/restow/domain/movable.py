@@ -9,6 +9,8 @@ from restow.contracts.ids import PodUid
 from restow.domain import kueue
 from restow.domain.groups import group_of
 from restow.domain.hooks import objection
+from restow.domain.landing_gate import LEFT_OUT
+from restow.domain.other_schedulers import is_beside
 from restow.domain.pod_controllers import (
     GANG,
     MOVABLE,
@@ -27,6 +29,7 @@ from restow.domain.verdicts import (
     DISTURBED,
     DO_NOT_DISRUPT,
     KUEUE,
+    NOT_GATED,
     NOT_MOVABLE,
     OTHER_TEMPLATE,
     OWNER_BUSY,
@@ -45,7 +48,7 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
     """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay.
     `as_gang`: it would go together with all others of its gang."""
     pod = state.pods[uid].fact
-    if stay := protected(state, uid) or _of_group(state, pod, as_gang):
+    if stay := protected(state, uid) or _of_gate(state, pod) or _of_group(state, pod, as_gang):
         return stay
     if state.disturbed and (state.lineage(pod), EVERYWHERE) in state.left_alone:
         return f"{DISTURBED}: {SENTENCES[DISTURBED]}"
@@ -85,6 +88,14 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
             return "" if pod.labels.get(RAY_TYPE) == "worker" and RAY_REPLICA not in pod.labels else _asked(known, pod)
         case "asked":
             return _asked(known, pod)
+
+
+def _of_gate(state: ClusterState, pod: PodObserved) -> str:
+    """Whether nobody would gate its successor. The dry run before the eviction (`restow.kube.beside.Beside.gated`) asks where placeholders are, for Restow may make
+    pods nowhere else, so that it does not tell."""
+    if pod.namespace not in LEFT_OUT or not is_beside(state, pod.shape):
+        return ""
+    return f"{NOT_GATED}: new pods of namespace {pod.namespace} are never gated"
 
 
 def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:

@@ -67,6 +67,7 @@ _OF_MOVES = {
     MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
     GANG_MINIMUM: "too few other members of its PodGroup are ready",
     HOLDS_STOLEN: "another scheduler places it, and holds beside that were stolen again and again: such moves rest for ten minutes",
+    NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it: apply deploy/beside (before Kubernetes 1.36 with the chart's webhook), and wait a minute",
     NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
 }
 """Asked before a move is planned, before it begins and before its pod is evicted."""
@@ -125,7 +126,6 @@ ENDED = _OF_MOVES | {
     "RateLimit": "as many pods as may be were evicted within a minute",
     BUDGET: "a disruption budget did not allow the eviction",
     REFUSED: "the API refused the eviction",
-    NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it: apply deploy/beside (before Kubernetes 1.36 with the chart's webhook), and wait a minute",
     "EvictTimeout": "the API did not accept the eviction in time",
     "NotMarked": "the pod could not be marked, so that a late eviction is not ruled out",
     "PodGone": "the pod ended before it was evicted",

@@ -51,7 +51,7 @@ MOST_PRIORITY = 10**9
 LEFT_OVER = 3_600_000
 """Milliseconds after which a placeholder ends by itself whose move should be over: nobody of ours is there to delete it."""
 LONGEST = 2**31 - 1
-"""Seconds for which a pod may say that it lives: one without an end would be nobody's after a day (`restow.domain.leftovers`)."""
+"""Seconds for which a pod may say that it lives (the API refuses more): one without an end would be nobody's after a day (`restow.domain.leftovers`)."""
 _NOTES = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _MANAGED = {"app.kubernetes.io/managed-by": "restow"}
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -185,7 +185,11 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | Non
 
 def _lifetime(state: ClusterState, migration: Migration, now: Millis) -> int:
     """Seconds: a while longer than its successor may take."""
-    return max(gating.needed_until(state, migration) + LEFT_OVER - now, LEFT_OVER) // 1000
+    return _seconds(gating.needed_at_longest(state, migration), now)
+
+
+def _seconds(needed: Millis, now: Millis) -> int:
+    return min(max(needed + LEFT_OVER - now, LEFT_OVER) // 1000, LONGEST)
 
 
 def _guard(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
@@ -208,7 +212,7 @@ def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Milli
     task = next((one for one in record.spec.tasks if one.name == slot.task), None) if record.spec is not None else None
     if task is None:
         return None
-    lifetime = min(max(record.expires + LEFT_OVER - now, LEFT_OVER) // 1000, LONGEST) if record.expires else LONGEST
+    lifetime = _seconds(record.expires, now) if record.expires else LONGEST
     shape = msgspec.structs.replace(state.shapes[slot.shape], priority=priority_of(state, key))
     return placeholder(shape, Hold(state.log, "/".join(key), slot.node, task.namespace, task.labels, lifetime=lifetime))
 

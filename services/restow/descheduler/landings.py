@@ -8,6 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.effects import CloseLanding, OpenLanding
+from restow.domain.landing_gate import STRETCH
 from restow.domain.migration import gating
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
@@ -39,9 +40,16 @@ class Landings:
 
     async def open(self, effect: OpenLanding, state: ClusterState) -> Answer:
         migration, controller = state.migrations[effect.migration], effect.controller
+        renewed = gating.renewed_at(state, migration)
+        if (early := renewed - self._now()) > 0:
+            return Wait(early / 1000)
         async with self._lock:
             listed, since = self._listed.get(controller, (0, 0.0))
-            until = Millis(max(effect.until, listed, gating.open_until(state, controller)))
+            had = max(listed, gating.open_until(state, controller))
+            # Who was away for long makes it as long as anybody does.
+            until = Millis(max(self._now() + STRETCH if renewed else effect.until, had))
+            # Of one that was over, nobody has heard that it counts again.
+            since = since if had > self._now() else 0.0
             outcome = await self._kube.landing(state.log, {controller: until})
             if isinstance(outcome, k.Done):
                 outcome = await self._by_name(migration, state.log, until)

@@ -16,8 +16,9 @@ from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain import beside, config, gated, session
+from restow.domain import beside, config, gated, hooks, session
 from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, LetGo, ListOwners, OpenLanding
+from restow.domain.landing_gate import RENEWED, STRETCH
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
@@ -77,6 +78,49 @@ async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypa
     run(state, decider, c.ReportEviction(api.now, "x-1", "Aborted"))
     assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "NotGated")
     assert api.evicted == []
+
+
+async def test_while_its_workload_is_asked_an_entry_is_renewed_before_it_ends_and_made_anew_by_who_was_away(monkeypatch):
+    asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "24h"}
+    state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
+    opened(state)
+    stands(state)
+    advance(state)
+    api, first = Api(monkeypatch), state.landings["x-1"].until
+    execute = api.executors(state)[OpenLanding].execute
+    (effect,) = [one for one in decider.pending(state, None) if isinstance(one, OpenLanding)]
+    early = await execute(effect, state)
+    assert isinstance(early, Wait)
+    assert early.after == (first - RENEWED - NOW) / 1000
+    assert api.entries == []
+    api.now = first + 3 * STRETCH
+    said = await execute(effect, state)
+    assert isinstance(said, Report)
+    assert said.command == c.ReportLanding(api.now, "x-1", effect.controller, api.now + STRETCH)
+    assert api.entries == [{effect.controller: api.now + STRETCH}]
+
+
+async def test_an_entry_that_was_over_is_heard_of_anew(monkeypatch):
+    """One of a pod that has waited for others of its node, say: the API server that is asked gates again, others may not yet."""
+    state = holding(world())
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    api = Api(monkeypatch)
+
+    async def gated(_, controller):
+        return Gated()
+
+    monkeypatch.setattr(Beside, "gated", gated)
+    does, controller = api.executors(state), state.landings["x-1"].controller
+    await does[OpenLanding].execute(OpenLanding("x-1", controller, state.landings["x-1"].until), state)
+    api.steady += subject.HEARD
+    with suppress(AttributeError):  # it tells nobody
+        await does[Evict].execute(Evict("x-1"), state)
+    assert len(api.evicted) == 1
+    api.now = state.landings["x-1"].until
+    await does[OpenLanding].execute(OpenLanding("x-1", controller, api.now + STRETCH), state)
+    assert await does[Evict].execute(Evict("x-1"), state) == Wait(subject.HEARD)
 
 
 async def test_an_entry_that_another_leader_has_made_a_moment_ago_is_waited_for_by_a_standby_that_is_up_for_hours(monkeypatch):

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.times import bounded
 from restow.domain.beside import is_beside
 from restow.domain.effects import CloseLanding, Effect, OpenLanding
+from restow.domain.hooks import LONGEST
+from restow.domain.landing_gate import RENEWED, STRETCH
+from restow.domain.migration import consents
 from restow.domain.migration.deadlines import deadline
+from restow.domain.migration.whole_nodes import Whole
 from restow.domain.pod_controllers import FAMILY
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState
@@ -30,9 +35,23 @@ def is_wanted(state: ClusterState, migration: Migration) -> bool:
 
 
 def needed_until(state: ClusterState, migration: Migration) -> Millis:
-    """Until when its successor may come, as far as is known now."""
+    """Until when its successor may come, as far as is known now. Of one whose workload is asked that is known when the word has come: meanwhile its entry is renewed
+    (`pending`)."""
+    if consents.is_waited_for(state, migration):
+        return Millis(0)
     config, until = state.migration_config, deadline(state, migration)
     return until if migration.step is Step.EVICTED else Millis(until + config.evicts_for + config.land_deadline)
+
+
+def needed_at_longest(state: ClusterState, migration: Migration) -> Millis:
+    """Until when its successor may come whatever is waited for before its pod may go: its workload's word; where its node is emptied wholly, or its gang
+    moved as one, the others' words and turns."""
+    until = needed_until(state, migration)
+    if migration.step not in (Step.HOLDING, Step.HELD):
+        return until
+    hook = consents.hook_of(state, migration)
+    waits = LONGEST if Whole(state).binds(migration) else hook.deadline if hook is not None else 0
+    return bounded(max(until, state.time) + waits)
 
 
 def is_gated(state: ClusterState, migration: Migration) -> bool:
@@ -81,10 +100,20 @@ def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         if migration.id in state.landings:
             yield CloseLanding(migration.id)
         return
+    if (known := state.landings.get(migration.id)) is not None and consents.is_waited_for(state, migration):
+        yield OpenLanding(migration.id, known.controller, bounded(known.until + STRETCH))
+        return
     if is_gated(state, migration):
         return
     if controller := controller_of(state, migration):
         yield OpenLanding(migration.id, controller, Millis(needed_until(state, migration) + SPARE))
+
+
+def renewed_at(state: ClusterState, migration: Migration) -> Millis:
+    """From when on the entry of one whose workload is asked is to be renewed; 0 where that is not so. Nothing says that it is so late: it is owed before, and waits
+    for the clock."""
+    known = state.landings.get(migration.id)
+    return Millis(known.until - RENEWED) if known is not None and consents.is_waited_for(state, migration) else Millis(0)
 
 
 def reported(state: ClusterState, said: c.ReportLanding) -> tuple[e.Event, ...]:

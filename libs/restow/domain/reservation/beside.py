@@ -8,19 +8,19 @@ is known before: the API gates pods by their labels. An entry ends by itself, an
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
 from restow.contracts.values import OwnerRule, ReservationSpec
+from restow.domain.landing_gate import LEFT_OUT, RENEWED, STRETCH
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import held_for
 from restow.domain.records import ON_NODE, Reservation
 from restow.domain.reservation.owner_matching import owned
 from restow.domain.state import ClusterState
 
-FOR, RENEWED = 600_000, 300_000
-"""Milliseconds for which an entry is made, and before its end when it is renewed."""
 
-
-def problem(state: ClusterState, scheduler: str, spec: ReservationSpec, before: ReservationSpec | None) -> str:
+def problem(state: ClusterState, scheduler: str, namespace: str, spec: ReservationSpec, before: ReservationSpec | None) -> str:
     """Path, value and what is allowed where placeholders cannot hold it; empty where they can."""
     whose = f"for pods of scheduler {scheduler}"
+    if namespace in LEFT_OUT:
+        return f"metadata.namespace: {namespace}; allowed {whose}: any but {', '.join(sorted(LEFT_OUT))} (where new pods are never gated)"
     if not spec.allocate_once:
         return f"spec.allocateOnce: false; allowed {whose}: true (a placeholder is handed over as a whole)"
     if spec.pre_allocation:
@@ -72,7 +72,7 @@ def gates(state: ClusterState, now: Millis) -> list[e.OwnersGated]:
         until = state.owner_gates.get(uid, Millis(0))
         if is_holding(state, uid):
             if until - now < RENEWED:
-                found.append(e.OwnersGated(uid, Millis(now + FOR)))
+                found.append(e.OwnersGated(uid, Millis(now + STRETCH)))
         elif until:
             found.append(e.OwnersGated(uid, Millis(0)))
     return found

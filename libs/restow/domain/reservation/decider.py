@@ -18,7 +18,7 @@ AT_ONCE = 200
 
 class ReservationDecider:
     family: Family = "reservation"
-    logic = "reservation@3"
+    logic = "reservation@4"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -63,7 +63,7 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     if wrong is not None:
         return e.ReservationRefused(uid, fact.generation, *wrong, record.revision)
     scheduler = held_for(state, record)
-    if scheduler and (said := beside.problem(state, scheduler, fact.spec, record.spec if record.alive else None)):
+    if scheduler and (said := beside.problem(state, scheduler, fact.namespace, fact.spec, record.spec if record.alive else None)):
         return e.ReservationRefused(uid, fact.generation, "InvalidSpec", said, record.revision)
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
     slots = sum(task.replicas for task in fact.spec.tasks)
