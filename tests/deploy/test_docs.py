@@ -47,6 +47,7 @@ def test_every_metric_is_described():
     from types import SimpleNamespace
 
     from restow.contracts.ids import FAMILIES
+    from restow.descheduler.auto_pause import Watch
     from restow.descheduler.metrics import DeschedulerMetrics
     from restow.descheduler.sampler import Sampler
     from restow.domain.state import ClusterState
@@ -60,7 +61,7 @@ def test_every_metric_is_described():
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=ClusterState(), health=SimpleNamespace(notes=[]))
-    sources = (*sources, *NominationChecks(session)._gauges())
+    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._answers())
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed
