@@ -252,19 +252,7 @@ def _exports(account: str, what: str, subjects: list[str], stream: str) -> str:
 
 def _user(user: User, keys: bool) -> str:
     known = f"nkey: $RESTOW_NATS_{user.name.upper()}_NKEY" if keys else f"user: {user.name}\n        password: $RESTOW_NATS_{user.name.upper()}_PASSWORD"
-    api = [
-        *([CREATE] if user.appends else []),
-        *READ_LOG,
-        *READ_SNAPSHOTS,
-        *([TRUNCATE, *STORE] if user.collects else []),
-        *(CHANGE if user.operates else []),
-    ]
-    subjects = [
-        *([user.appends] if user.appends else []),
-        *(f"JS.LOG.API.{verb}" for verb in api),
-        *(CHUNKS if user.collects else []),
-    ]
-    allowed = ",\n".join(f'            "{subject}"' for subject in subjects)
+    subjects = ",\n".join(f'            "{subject}"' for subject in allowed(user))
     return f"""  # {user.does}
   {user.name} {{
     imports: ${user.kind}
@@ -273,7 +261,7 @@ def _user(user: User, keys: bool) -> str:
         {known}
         permissions: {{
           publish: {{ allow: [
-{allowed}
+{subjects}
           ] }}
           subscribe: {{ allow: ["_INBOX_{user.name}.>"] }}
         }}
@@ -281,6 +269,85 @@ def _user(user: User, keys: bool) -> str:
     ]
   }}
 """
+
+
+# -- what of it nobody has ------------------------------------------------------------------------------------------------
+
+OF_A_STREAM = (
+    *(f"STREAM.{verb}.{{stream}}" for verb in (
+        "CREATE", "UPDATE", "INFO", "DELETE", "PURGE", "SNAPSHOT", "RESTORE", "MSG.GET", "MSG.DELETE", "PEER.REMOVE", "PEER.EVACUATE", "CANCEL_MOVE", "LEADER.STEPDOWN",
+    )),
+    "DIRECT.GET.{stream}", "DIRECT.GET.{stream}.{subject}",
+    "CONSUMER.CREATE.{stream}", "CONSUMER.CREATE.{stream}.{consumer}", "CONSUMER.CREATE.{stream}.{consumer}.{subject}",
+    "CONSUMER.DURABLE.CREATE.{stream}.{consumer}", "CONSUMER.NAMES.{stream}", "CONSUMER.LIST.{stream}",
+    *(f"CONSUMER.{verb}.{{stream}}.{{consumer}}" for verb in (
+        "INFO", "DELETE", "PAUSE", "RESET", "UNPIN", "MSG.NEXT", "LEADER.STEPDOWN", "PEER.REMOVE", "PEER.EVACUATE",
+    )),
+)  # fmt: skip
+OF_THE_BROKER = (
+    "INFO", "STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE", "SERVER.EVACUATE", "ACCOUNT.PURGE.LOG",
+    f"ACCOUNT.STREAM.MOVE.LOG.{LOG}", f"ACCOUNT.STREAM.CANCEL_MOVE.LOG.{LOG}",
+)  # fmt: skip
+"""Every call of JetStream's API, as nats-server 2.15 has them (server/jetstream_api.go), behind its prefix."""
+SUBJECT = {LOG: f"restow.{CLUSTER}.session", SNAPSHOTS: f"$O.{LOG}.C.x"}
+"""One that messages of the stream have."""
+
+
+def calls() -> list[str]:
+    """Every call of JetStream's API, for the log and for the snapshots."""
+    return [*OF_THE_BROKER, *(call.format(stream=stream, consumer="c", subject=SUBJECT[stream]) for stream in SUBJECT for call in OF_A_STREAM)]
+
+
+def publishes() -> list[str]:
+    """Subjects of messages: every family's, one of none, chunk and description of a snapshot."""
+    return [*(f"restow.{CLUSTER}.{family}" for family in WRITERS), f"restow.{CLUSTER}.other", f"$O.{LOG}.C.x", f"$O.{LOG}.M.x"]
+
+
+def allowed(user: User) -> list[str]:
+    """The subjects that it may publish to, as the broker has them: with wildcards."""
+    api = [*([CREATE] if user.appends else []), *READ_LOG, *READ_SNAPSHOTS, *([TRUNCATE, *STORE] if user.collects else []), *(CHANGE if user.operates else [])]
+    return [*([user.appends] if user.appends else []), *(f"JS.LOG.API.{verb}" for verb in api), *(CHUNKS if user.collects else [])]
+
+
+def may(user: User, subject: str) -> bool:
+    """Whether it may publish there."""
+    return any(_covers(pattern.split("."), subject.split(".")) for pattern in allowed(user))
+
+
+def _covers(pattern: list[str], subject: list[str]) -> bool:
+    return len(pattern) == len(subject) and all(ours in ("*", theirs) for ours, theirs in zip(pattern, subject, strict=True))
+
+
+def page() -> str:
+    """`docs/rights.md`."""
+    lines = ["| | " + " | ".join(user.name for user in USERS) + " |", "|---|" + "---|" * len(USERS)]
+    nobodys = []
+    for subject, shown in [*((subject, subject) for subject in publishes()), *((f"JS.LOG.API.{call}", call) for call in calls())]:
+        who = [may(user, subject) for user in USERS]
+        if any(who):
+            lines.append(f"| `{shown}` | " + " | ".join("yes" if one else "" for one in who) + " |")
+        else:
+            nobodys.append(f"`{shown}`")
+    return PAGE.format(table="\n".join(lines), nobodys=",\n".join(nobodys))
+
+
+PAGE = """<!-- Written by `make rights` from deploy/rights.py; change it there. -->
+
+# Rights at the broker
+
+What the credential of each user can do with the log of cluster `main`, and with its snapshots (`OBJ_restow-main`). `c` stands for any consumer, `x` for any chunk or object.
+`tests/integration/eventlog/test_rights.py` asks a real nats-server for each of these as each user, and for what follows below. [Install](install.md#permissions) says how they are kept.
+
+{table}
+
+Calls of the API are behind `JS.LOG.API`. Behind `$JS.API`, where a broker without accounts has them, nobody may call anything. `operator` is nobody's credential but a person's.
+
+Each user listens on `_INBOX_<user>.>` and on nothing else. Whatever reply subject it names, the answer stays in its account: it reaches neither stream and no other user.
+
+Nobody may call or publish to:
+{nobodys}.
+"""
+RIGHTS_PAGE = Path(__file__).resolve().parent.parent / "docs" / "rights.md"
 
 
 if __name__ == "__main__":
@@ -291,3 +358,4 @@ if __name__ == "__main__":
     AUTOSCALERS.write_text(autoscalers())
     PERMISSIONS.write_text(permissions())
     NKEYS.write_text(permissions(keys=True))
+    RIGHTS_PAGE.write_text(page())

@@ -15,7 +15,7 @@ import msgspec
 
 from .table import Machine, Meter, Result, Row, Size, machine, progress, render
 
-NAMES = ("latency", "burst", "reservation", "migration", "migrations", "append", "replay", "session", "backlog", "holds", "quality", "plan", "plan_quality", "plan_gaps", "cold_start")
+NAMES = ("latency", "burst", "reservation", "migration", "migrations", "append", "replay", "session", "backlog", "holds", "quality", "plan", "plan_quality", "plan_gaps", "cold_start", "failover")
 """Each is a module with TITLE, BASELINE and `async def measure(size) -> list[Row]`."""
 
 

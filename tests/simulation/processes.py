@@ -68,6 +68,8 @@ class Unit:
         given = Settings(
             cluster="sim", kube=world.kube_url, http="127.0.0.1:0", identity=f"{self.name}-{self.number}",
             config=world.configs.get(self.name, ""), api_token=TOKEN, lease=world.plan.lease,
+            # Not the default's two: every look at a Lease costs processor time, and what is looked for is the same.
+            lease_duration=10,
         )  # fmt: skip
         self.service = ServiceProcess(
             SERVICES[self.name](), given, log=SimLog(world.broker), snapshots=SimSnapshots(world.broker),

@@ -3,6 +3,9 @@
 The protocol is client-go's: a lease that another holds may be taken when its record has not changed for its duration, by
 our own monotonic clock (clocks of machines are never compared); every write carries the resourceVersion that was read
 or that our last write was answered with: a leader that renews need not read first.
+
+Two things are not client-go's, because here the log decides, and both let the duration be short. A leader whom the API does not answer goes on: whoever takes
+the lease meanwhile says so in the log. And time in which the API did not answer counts for nobody: the leader could not renew, either.
 """
 
 import asyncio
@@ -21,13 +24,17 @@ _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class LeaseConfig(msgspec.Struct, frozen=True):
-    """Seconds. A leader that cannot renew for `renew_deadline` stops before others may take over, after `duration`. It renews every `renew`,
-    and tries again after `retry` where that failed, as those do who wait for the Lease."""
+    """Seconds. Others may take the lease when it was not renewed for `duration`. The leader renews it every `renew`, and tries again after `retry` where that
+    failed; so often those look who wait for it."""
 
-    duration: int = 15
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-    renew: float = 2.0
+    duration: int = 2
+    retry: float = 0.25
+    renew: float = 0.6
+
+    @classmethod
+    def of(cls, duration: int) -> "LeaseConfig":
+        """With three renewals in the duration, and eight looks."""
+        return cls(duration, retry=duration / 8, renew=0.3 * duration)
 
 
 class _Spec(msgspec.Struct, omit_defaults=True):
@@ -82,6 +89,7 @@ class Elector:
             lease: _Lease = answered(_lease, await self._client.get(f"{self._path}/{self._name}"))
         except ApiStatus as status:
             if status.code != 404:
+                self._seen = None
                 raise
             return await self._write(_Lease({"name": self._name, "namespace": self._namespace}, self._claim(None)), new=True)
         if lease.spec != self._seen:
@@ -147,16 +155,16 @@ async def leading(
     share: Callable[[], float] = machine.share,
 ) -> AsyncIterator[Leadership]:
     """Waits until the Lease is ours, renews it in the background, releases it at the end. `on_lost` is called once, when
-    the Lease went to another or could not be renewed in time; `on_wait` at each failed attempt, with the
+    the Lease went to another; `on_wait` at each failed attempt, with the
     error where the API did not answer, with None where another holds the Lease."""
-    asked = await _acquire(elector, on_wait, sleep, share)
+    await _acquire(elector, on_wait, sleep, share)
     leadership = Leadership()
 
     def lost() -> None:
         leadership.lost.set()
         on_lost()
 
-    renewing = asyncio.create_task(_renew(elector, asked, lost, sleep, share), name=f"lease {elector.identity}")
+    renewing = asyncio.create_task(_renew(elector, lost, sleep, share), name=f"lease {elector.identity}")
     try:
         yield leadership
     finally:
@@ -168,13 +176,11 @@ async def leading(
 
 async def _acquire(
     elector: Elector, on_wait: Callable[[ApiStatus | None], Any], sleep: Sleep, share: Callable[[], float]
-) -> float:
-    """When it was asked for, with success."""
+) -> None:
     while True:
-        asked = elector._clock()
         try:
             if await elector.acquire_or_renew():
-                return asked
+                return
             on_wait(None)
         except ApiStatus as status:
             on_wait(status)
@@ -182,27 +188,20 @@ async def _acquire(
 
 
 async def _renew(
-    elector: Elector, asked: float, lost: Callable[[], None], sleep: Sleep, share: Callable[[], float]
+    elector: Elector, lost: Callable[[], None], sleep: Sleep, share: Callable[[], float]
 ) -> None:
-    """Any failure of this task counts as a loss: a leader that does not renew must not go on. Time counts from when the API was `asked`: for others
-    the Lease is as old as the write, however late its answer comes."""
+    """Until another has it. A failure of this task counts as a loss, too: a leader that no more tries to renew must not go on."""
     try:
         mine: bool | None = True
         config = elector.config
-        until = asked + config.renew_deadline
-        while True:
+        while mine is not False:
             await sleep((config.renew if mine else config.retry) * (1 - 0.2 * share()))
-            asked = elector._clock()
             try:
-                async with asyncio.timeout(max(0.0, until - asked)):
+                async with asyncio.timeout(config.duration):
                     # A conflict can be our own late write: look once more before giving up.
                     mine = await elector.acquire_or_renew() or await elector.acquire_or_renew()
             except (ApiStatus, TimeoutError):
                 mine = None
-            if mine:
-                until = asked + config.renew_deadline
-            elif mine is False or elector._clock() >= until:
-                break
     except asyncio.CancelledError:
         raise
     except Exception:

@@ -42,9 +42,6 @@ from restow.runtime.telemetry import Metrics, Tracer
 
 T = TypeVar("T")
 
-LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0, renew=2.0)
-
-
 class _NoLeases(Exception):
     """Nobody can hold one here."""
 
@@ -158,6 +155,7 @@ class Process:
     ) -> None:
         self.service, self.settings = service, given
         self.logger = logger or logs.get(service=service.name)
+        self._lease = LeaseConfig.of(given.lease_duration)
         self.health = Health()
         self.metrics = Metrics(service.family)
         self.stopping = asyncio.Event()
@@ -370,7 +368,7 @@ class Process:
             leadership.claim()
             await self.stopping.wait()
             return
-        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, LEASE)
+        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, self._lease)
         if not await self._until_asked(elector):
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
@@ -401,7 +399,7 @@ class Process:
                 self.logger.info("there are leases by now")
             except ApiStatus as error:
                 self._waiting_for_lease(error)
-                if await self._stops_within(LEASE.retry):
+                if await self._stops_within(self._lease.retry):
                     return False
                 continue
             return True
@@ -436,7 +434,7 @@ class Process:
         Deposed where another process has the lease by then."""
         assert self.context is not None
         while True:
-            if await self._stops_within(LEASE.duration):
+            if await self._stops_within(self._lease.duration):
                 return False
             try:
                 if await self._ask_for_lease(elector):

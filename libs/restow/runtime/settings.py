@@ -37,7 +37,7 @@ class BadSetting(ValueError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
     that HTTP listens on (for port 0). `api_token`, or a file with it, opens what changes something over HTTP. `lease`: off lets the
-    process lead at once. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
+    process lead at once; `lease_duration`: seconds. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
 
     cluster: str = "default"
     nats_url: str = "nats://127.0.0.1:4222"
@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "json"
     identity: str = ""
     lease: str = "on"
+    lease_duration: int = 2
     namespace: str = "restow-system"
     drain: float = 10.0
 
@@ -105,6 +106,7 @@ _HELP = {
     "log_format": "one of " + ", ".join(FORMATS),
     "identity": "who this process is, in leases and in the log",
     "lease": "on, or off to lead without a Kubernetes Lease",
+    "lease_duration": "seconds without a renewal after which another process may take the Lease",
     "namespace": "namespace of the lease",
     "drain": "seconds that a stop may take to finish what is in flight",
 }
@@ -152,6 +154,9 @@ def check(given: Mapping[str, str]) -> Settings:
     _one_of(given, "log_level", LEVELS)
     _one_of(given, "log_format", FORMATS)
     _one_of(given, "lease", ("on", "off"))
+    if "lease_duration" in given:
+        _match(given, "lease_duration", r"[1-9]\d?", "seconds, 1 to 99")
+        values["lease_duration"] = int(given["lease_duration"])
     if "http" in given and int(given["http"].rpartition(":")[2]) > 65535:
         raise BadSetting(_variable("http"), given["http"], "a port up to 65535")
     kube = given.get("kube", "")

@@ -16,7 +16,6 @@ from restow.eventlog.jetstream import connect
 from restow.eventlog.port import Unavailable
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
-from restow.kube.lease import LeaseConfig
 from restow.kubesim.testing import kubesim
 from restow.runtime import service as runtime
 from restow.runtime.leadership import Deposed
@@ -244,13 +243,12 @@ async def test_a_standby_is_ready_and_takes_over_when_the_leader_stops(broker, c
                 assert await two.stop() == 0
 
 
-async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, cluster, monkeypatch):
+async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, cluster):
     """A certificate that is not trusted, a network policy: without a word, every service stood by for ever, and was ready."""
-    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(retry=0.02))
     async with kubesim() as kube:
         await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
-        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
             await one.until(lambda _: one.process._no_lease)
             async with asyncio.timeout(SOON):
                 while (found := await one.get("/readyz"))[1]["reasons"][0].startswith("starting"):
@@ -264,14 +262,13 @@ async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, clu
 
 
 @pytest.mark.parametrize("code", [403, 404])
-async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is_ready(broker, cluster, monkeypatch, code):
+async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is_ready(broker, cluster, code):
     """The API's first answer was 503: whoever came later led at once, and this one stood by for ever."""
-    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
     async with kubesim() as kube:
         if code == 403:
             await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
-        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
             await one.until(lambda _: one.process._no_lease)
             kube.cluster.faults.clear()
             if code == 403:
@@ -282,14 +279,13 @@ async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is
             assert await one.stop() == 0
 
 
-async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster, monkeypatch):
+async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster):
     """A pod may be there before its rights are: it leads at once, and neither it nor a second one goes without for ever."""
-    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
     async with kubesim() as kube:
         await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
         path = "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases/restow-session"
         kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
-        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
             await one.leading()
             assert await _status(kube, path) == 403
             kube.cluster.faults.clear()
@@ -301,8 +297,7 @@ async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster
             assert await one.stop() == 0
 
 
-async def test_who_led_without_a_lease_gives_way_to_who_has_it(broker, cluster, monkeypatch):
-    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
+async def test_who_led_without_a_lease_gives_way_to_who_has_it(broker, cluster):
     async with kubesim() as kube:
         await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -311,7 +306,7 @@ async def test_who_led_without_a_lease_gives_way_to_who_has_it(broker, cluster, 
         await _post(kube, "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases", lease)
         kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
         process = Process(scheduler_session(), Settings(
-            cluster=cluster, nats_url=broker.url, kube=kube.url, http="127.0.0.1:0", lease="on", identity="one"
+            cluster=cluster, nats_url=broker.url, kube=kube.url, http="127.0.0.1:0", lease="on", lease_duration=1, identity="one"
         ))  # fmt: skip
         life = asyncio.create_task(process.life())
         async with asyncio.timeout(SOON):

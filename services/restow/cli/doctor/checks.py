@@ -217,7 +217,7 @@ def _leaders(one: Installation) -> Iterator[Finding]:
     for name, lease in sorted(one.leases.items()):
         if lease.age < -MOST_SKEW:
             yield Finding("leaders", "warning", f"{one.namespace}: {name} was renewed {-lease.age:.0f} s in the API server's future", f"the clock of {lease.holder}'s node is wrong: set it by NTP")
-        if not lease.holder or lease.age > lease.lasts:
+        if not lease.holder or lease.age > lease.lasts + MOST_SKEW:
             yield Finding("leaders", "bad", f"{one.namespace}: nobody leads {name}" + (f" since {lease.age:.0f} s" if lease.holder else ""), "see what its services say above: a standby takes over within seconds if it is ready")
         else:
             led.append(f"{name.removeprefix('restow-')} {lease.holder.partition('/')[0]}")
