@@ -552,9 +552,17 @@ def test_a_policy_that_the_api_does_not_count_yet_is_waited_for_and_one_that_is_
     opened(state)
     stands(state)
     assert evicts(advance(state)) == ["x-1"]
-    for after in (1, 30_000, gating.COUNTS_WITHIN - 1):
+    for after in (1, 30_000, 54_999):
         assert run(state, decider, c.ReportEviction(NOW + after, "x-1", "NotGated")) == []
-    assert run(state, decider, c.ReportEviction(NOW + gating.COUNTS_WITHIN, "x-1", "NotGated"))[0] == e.Aborting("x-1", "NotGated", "")
+    assert run(state, decider, c.ReportEviction(NOW + 55_000, "x-1", "NotGated"))[0] == e.Aborting("x-1", "NotGated", "")
+
+
+def test_one_that_a_budget_has_kept_for_long_waits_for_the_gate_like_any_other():
+    state = holding(world(configured("migration", config.MigrationConfig(budget_patience=3_600_000, beside=(STOCK,)))))
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    assert run(state, decider, c.ReportEviction(NOW + 3_000_000, "x-1", "NotGated")) == []
 
 
 def test_it_is_said_what_was_waited_for_also_where_an_eviction_has_little_time():

@@ -6,7 +6,7 @@ import asyncio
 
 from kubernetes.world import Obj, World, gated
 
-LONG = 30.0
+LONG = 60.0
 """Seconds in which it goes."""
 
 

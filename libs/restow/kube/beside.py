@@ -5,9 +5,11 @@
     occupy     makes a placeholder                           vacate     removes it
     guard      makes a virtual one, which is never bound
     land       nominates, removes the placeholder, removes the gate: in this order no moment is unguarded
+    land_free  the same for a pod that came without the gate: its scheduler looks at it meanwhile
     let_go     removes the gate                              touch      makes the scheduler read a nomination again
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +23,7 @@ from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import TOUCHED
-from restow.kube.client import ApiStatus, answered, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
 from restow.kube.placeholder import (
     NAMESPACE,
@@ -32,10 +34,14 @@ from restow.kube.placeholder import (
     restricted,
 )
 from restow.kube.reservation_objects import Created, CreateOutcome, DeleteOutcome
+from restow.kube.retry import Backoff, Sleep
 
 SETTLED = 0.05
 """Seconds between a placeholder's end and the end of the gate. kube-scheduler hears of both by ways of its own: where it looked at the pod first, that did
 not fit, and its nomination was gone (2 of about 220 on a busy machine without a pause, none of 100 with 20 ms)."""
+LOOKS, QUIET = 200, 10
+"""So many times at most, `SETTLED` apart, it is looked at a pod that its scheduler looks at, too. For so many in a row its nomination must have stayed: a look of
+the scheduler's that began before would have taken it away by then (with one, 5 of 8 went to each other's nodes on a busy machine)."""
 LANDINGS = "/apis/restow.dev/v1/landings"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
@@ -56,6 +62,10 @@ GatedOutcome = Gated | NotGated | Refused | Failed
 
 class Beside(Effects):
     """Through one client."""
+
+    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep) -> None:
+        super().__init__(client, backoff, sleep)
+        self._free = asyncio.Lock()
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +207,7 @@ class Beside(Effects):
         there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
             return there
-        where = there.spec.node_name if there.spec else None
+        where = _node(there)
         if placeholder is not None:
             vacated = await self.vacate(placeholder)
             if not isinstance(vacated, Done):
@@ -207,6 +217,48 @@ class Beside(Effects):
         if where:
             return Bound() if where == node else Taken(where)
         return await self.let_go(pod)
+
+    async def land_free(self, pod: PodRef, node: str, placeholder: PodRef) -> LandOutcome:
+        """Of a pod that came without the gate, since an API server that has just started did not count the policy. Whenever its scheduler looks at it and it does
+        not fit, as beside its placeholder, the nomination is taken away (kube-scheduler, handleSchedulingFailure). So the placeholder goes only when the
+        pod was looked at and the nomination has stayed, and that is made again until the pod is bound. One after the other on all nodes, for what
+        becomes free for one makes the scheduler look at all of them."""
+        async with self._free:
+            stayed = 0
+            for _ in range(LOOKS):
+                there = await self._there(pod)
+                stayed = stayed + 1 if isinstance(there, wire.Pod) and _looked_at(there) and _nomination(there) == node else 0
+                if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
+                    there = await self._nominated(pod, node)
+                if not isinstance(there, wire.Pod):
+                    return there
+                if _node(there) or stayed > QUIET:
+                    break
+                await self._sleep(SETTLED)
+            vacated = await self.vacate(placeholder)
+            if not isinstance(vacated, Done):
+                return vacated
+            for _ in range(LOOKS):
+                there = await self._there(pod)
+                if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
+                    there = await self._nominated(pod, node)
+                if not isinstance(there, wire.Pod):
+                    return there
+                if where := _node(there):
+                    return Bound() if where == node else Taken(where)
+                await self._sleep(SETTLED)
+        return Done()
+
+    async def _there(self, pod: PodRef) -> wire.Pod | Gone | Refused | Failed:
+        async def attempt() -> Any:
+            return await self._read(pod) or Gone()
+
+        return await self._bounded(attempt)
+
+    @property
+    def is_landing_free(self) -> bool:
+        """Whether the next one has to wait."""
+        return self._free.locked()
 
     async def _nominated(self, pod: PodRef, node: str) -> wire.Pod | Gone | Refused | Failed:
         return await self._patched(pod, {"status": {"nominatedNodeName": node}}, "status")
@@ -262,6 +314,19 @@ def waits(pod: wire.Pod) -> bool:
     """Whether our gate holds it back."""
     gates = pod.spec.scheduling_gates if pod.spec else None
     return any(gate.name == LANDING for gate in gates or ())
+
+
+def _node(pod: wire.Pod) -> str:
+    return (pod.spec.node_name if pod.spec else None) or ""
+
+
+def _nomination(pod: wire.Pod) -> str:
+    return pod.status.nominated_node_name if pod.status else ""
+
+
+def _looked_at(pod: wire.Pod) -> bool:
+    """Whether its scheduler has said something of it."""
+    return any(one.type == "PodScheduled" for one in (pod.status.conditions if pod.status else None) or ())
 
 
 def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:

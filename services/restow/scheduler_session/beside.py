@@ -16,7 +16,7 @@ from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
 
 LOOK = 0.25
-"""Seconds until it is asked again whether a guard is to step aside: mostly its pod's successor is bound by then."""
+"""Seconds until it is asked again whether a guard is to step aside, or a successor that came without the gate may land: mostly the one before it is bound by then."""
 
 LONGEST = 10.0
 """Seconds between two looks at the clock for a pod that another installation has gated: its annotation may say an earlier end by then."""
@@ -59,8 +59,15 @@ class BesideEffects:
 
     async def land(self, effect: Land, state: ClusterState) -> Answer:
         """That it is bound, here or elsewhere, or gone, is a fact that follows by itself."""
-        pod, placeholder = state.pods[effect.pod].fact, placeholder_of(state, effect.pod)
-        outcome = await self._kube.land(_ref(pod), effect.node, _ref(state.pods[placeholder].fact) if placeholder is not None else None)
+        pod, body = state.pods[effect.pod].fact, placeholder_of(state, effect.pod)
+        placeholder = _ref(state.pods[body].fact) if body is not None else None
+        if pod.landing or placeholder is None:
+            outcome = await self._kube.land(_ref(pod), effect.node, placeholder)
+        elif self._kube.is_landing_free:
+            # Those that have the gate are not to wait for these.
+            return Wait(LOOK)
+        else:
+            outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder)
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
         if isinstance(outcome, k.Done):

@@ -46,17 +46,19 @@ class Nominations:
         # That it may not be read is said once, where each scheduler is asked (`nomination_checks`).
         leader = said if isinstance(said, str) else ""
         changed, self._leader = bool(self._leader) and leader not in ("", self._leader), leader or self._leader
-        self._touched = {pod: self._touched.get(pod, now) for pod in guards}
+        self._touched = {pod: now - EVERY if changed else self._touched.get(pod, now) for pod in guards}
         for pod, at in list(self._touched.items()):
-            if changed or now >= at + EVERY:
-                await self._touch(pod, now)
+            if now >= at + EVERY and not await self._touch(pod, now):
+                return
 
-    async def _touch(self, pod: PodUid, now: float) -> None:
+    async def _touch(self, pod: PodUid, now: float) -> bool:
+        """Whether the API answers."""
         fact = self._context.state.fact_of(pod)
         if fact is None:
-            return
+            return True
         outcome = await self._kube.touch(k.PodRef(fact.namespace, fact.name, pod), str(self._context.clock.now()))
         if isinstance(outcome, k.Done):
             self._touched[pod] = now
         elif not isinstance(outcome, k.Gone):
             logs.get(family="session").warning("a guard cannot be touched", pod=f"{fact.namespace}/{fact.name}", reason=outcome.message)
+        return not isinstance(outcome, k.Failed)

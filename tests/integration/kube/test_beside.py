@@ -1,6 +1,7 @@
 """Gate, nominate, swap: each effect is safe to repeat and safe to be late. Against kubesim, with its scripted faults; what a real scheduler makes of
 them is in tests/kubernetes."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain.leftovers import Remove
+from restow.kube import beside as subject
 from restow.kube import leftovers
 from restow.kube.beside import LANDING, Beside, NotGated, timestamp
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
@@ -158,6 +160,63 @@ async def test_a_pod_that_has_gone_leaves_the_placeholder_to_whom_it_may_concern
     assert await beside.land(PodRef("default", "nobody", STRANGER), "t", held) == Gone()
     assert "nominatedNodeName" not in (await api.read_pod(pod))["status"]
     assert await there(api, held)
+
+
+class Scheduler:
+    """Stands for one that looks at a pod without the gate: what it does at each pause of ours."""
+
+    def __init__(self, api, pod, *does):
+        self.api, self.pod, self.does, self.there = api, pod, list(does), []
+
+    async def __call__(self, seconds):
+        await (self.does.pop(0)(self) if self.does else asyncio.sleep(0))
+
+    async def refuse(self):
+        """As one does to whom it does not fit: the nomination goes."""
+        self.there.append(len(await there(self.api, self.held)))
+        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        await self.api.patch_pod(self.pod, {"status": {"conditions": [said], "nominatedNodeName": None}}, "/status")
+
+    async def wait(self):
+        """It does not look."""
+
+    async def bind(self):
+        self.nominated = (await self.api.read_pod(self.pod))["status"].get("nominatedNodeName")
+        await Beside(self.api.client, FAST).bind(self.pod, "t")
+
+
+QUIET = [Scheduler.wait] * subject.QUIET
+
+
+async def test_a_pod_without_the_gate_keeps_its_placeholder_until_its_scheduler_has_looked_at_it_and_left_it_the_nomination(api, beside):
+    held, pod = await occupied(beside), await api.pod()
+    scheduler = Scheduler(api, pod, Scheduler.wait, Scheduler.refuse, *QUIET[1:], Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.bind)
+    scheduler.held = held
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held) == Bound()
+    assert scheduler.there == [1, 1]
+    assert scheduler.nominated == "t"
+    assert await there(api, held) == []
+
+
+async def test_one_that_loses_the_nomination_after_all_is_nominated_again_until_it_is_bound(api, beside):
+    held, pod = await occupied(beside), await api.pod()
+    scheduler = Scheduler(api, pod, Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.refuse, Scheduler.wait, Scheduler.bind)
+    scheduler.held = held
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held) == Bound()
+    assert scheduler.there == [1, 0]
+    assert scheduler.nominated == "t"
+
+
+async def test_without_the_gate_one_lands_after_the_other_and_nobody_waits_for_ever(api, beside):
+    held, pod = await occupied(beside), await api.pod()
+    quick = Beside(api.client, FAST, Scheduler(api, pod))
+    landing = asyncio.create_task(quick.land_free(pod, "t", held))
+    await asyncio.sleep(0)
+    assert quick.is_landing_free
+    assert await landing == Done(), "nobody has looked at it"
+    assert not quick.is_landing_free
+    assert (await api.read_pod(pod))["status"]["nominatedNodeName"] == "t"
+    assert await quick.land_free(PodRef("default", "nobody", STRANGER), "t", held) == Gone()
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut"])

@@ -22,9 +22,8 @@ from restow.domain.state import ClusterState
 
 SPARE = 120_000
 """Milliseconds for which an entry is made beyond what is needed now, so that it is not renewed at each step."""
-COUNTS_WITHIN = 45_000
-"""Milliseconds after the decision to evict, after which a pod whose successor the API would not gate is left alone. An API server that has just started
-counts the policy once it has found the kind of its parameters, for which it looks every 30 s (kubernetes, discoveryRESTMapper)."""
+LAST_WORD = 5_000
+"""Milliseconds before the time to be evicted is up (at most a quarter of it), when it is said that it was the gate that was waited for."""
 
 
 def is_wanted(state: ClusterState, migration: Migration) -> bool:
@@ -63,8 +62,9 @@ def is_gated(state: ClusterState, migration: Migration) -> bool:
 
 
 def waits_until(migration: Migration) -> Millis:
-    """Until when an eviction that was decided waits for the API to gate the successor: well before its own time is up, so that it is said what it waited for."""
-    return Millis(migration.evicting + min(COUNTS_WITHIN, (migration.deadline - migration.evicting) * 3 // 4))
+    """Until when an eviction that was decided waits for the API to gate the successor: as long as for a budget. An API server that has just started counts the
+    policy once it has found the kind of its parameters, for which it looks every 30 s (kubernetes, discoveryRESTMapper), and that may be at any time."""
+    return Millis(migration.deadline - min(LAST_WORD, (migration.deadline - migration.evicting) // 4))
 
 
 def open_until(state: ClusterState, controller: str) -> Millis:
