@@ -22,6 +22,7 @@ from domain.saga import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.contracts.values import OwnerRef
 from restow.domain import config, hooks, snapshot
 from restow.domain.config import HookConfig, Selector
 from restow.domain.defragmentation.costs import MOVE, Costs
@@ -105,6 +106,17 @@ def test_the_policy_asks_for_whom_its_entry_selects_and_the_first_entry_counts()
     assert hooks.before(state, pod("q", owner=OWNER, labels={"app": "trainer"}, annotations=BY_HTTP)) == hooks.Hook(":8080/checkpoint")
 
 
+def test_each_hook_is_the_pods_own_or_its_controllers_or_that_of_who_controls_that():
+    rs = e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", OwnerRef("Deployment", "d", "uid-d", "apps/v1"))
+    deployment = e.WorkloadObserved("uid-d", "Deployment", "default", "d", hooks={hooks.BEFORE: ":1/a", hooks.DEADLINE: "10m"})
+    state = given(configured("migration", config.MigrationConfig()), shape("s"), rs, deployment)
+    told_only = pod("p", owner=OWNER, annotations={hooks.AFTER: "annotation"})
+    assert hooks.before(state, told_only) == hooks.Hook(":1/a", "", 600_000)
+    assert hooks.after(state, told_only).way == "annotation"
+    then(state, e.WorkloadGone("uid-d"))
+    assert hooks.before(state, told_only) is None
+
+
 def test_a_pod_has_the_hook_of_its_controller_where_it_has_none_of_its_own():
     job = e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", hooks={hooks.BEFORE: ":1/a", hooks.DEADLINE: "10m"})
     state = given(configured("migration", config.MigrationConfig()), shape("s"), job)
@@ -185,8 +197,22 @@ def test_a_silent_workload_keeps_its_pod():
 
 def test_a_silent_workload_is_evicted_where_its_hook_takes_silence_for_assent():
     state = asked(BY_ANNOTATION | {hooks.ON_SILENCE: "evict"})
+    says(state, move_requested=M)
     events = advance(state, 5 * MINUTE)
     assert events == [e.ConsentGiven(M, True), e.Evicting(M, NOW + 6 * MINUTE)]
+
+
+@pytest.mark.parametrize("how", [BY_ANNOTATION, BY_HTTP])
+def test_a_workload_that_nobody_has_asked_is_not_silent(how):
+    """Restow was away until its time was up. Of an HTTP request only the process that has sent it says that there was no answer."""
+    state = asked(how | {hooks.ON_SILENCE: "evict"})
+    assert failed(advance(state, 5 * MINUTE + LAST_ANSWER)) == {M: "NoWord"}
+    assert "was to be asked" in state.migrations[M].message
+
+
+def test_who_has_asked_by_http_says_that_there_was_no_answer_and_that_is_assent():
+    state = asked(BY_HTTP | {hooks.ON_SILENCE: "evict"})
+    assert [type(event) for event in answers(state, "silent", 5 * MINUTE)] == [e.ConsentGiven, e.Evicting]
 
 
 def test_who_asks_by_http_says_at_the_deadline_what_was_answered_instead():
@@ -285,6 +311,24 @@ def test_who_has_agreed_is_evicted_also_where_another_hook_is_declared_meanwhile
     assert step(state, M) is Step.EVICTING
     says(state, before_move=":8080/checkpoint")
     assert Evict(M) in owed(state)
+
+
+def test_a_word_may_be_taken_back_while_the_move_waits_for_its_turn():
+    state = asked(evictions_per_minute=1)
+    state.evictions["other"] = NOW
+    assert says(state, move_acknowledged=M) == [e.ConsentGiven(M)]
+    events = says(state, move_refused=f"{M} retry-after=30m the epoch ends soon")
+    assert failed(events) == {M: "WorkloadRefused"}
+    assert e.ConsentRefused(M, "the epoch ends soon", NOW + 30 * MINUTE) in events
+
+
+def test_a_word_may_be_taken_back_as_long_as_the_api_has_not_evicted_the_pod():
+    state = asked()
+    says(state, move_acknowledged=M)
+    assert Evict(M) in owed(state)
+    says(state, move_refused=M)
+    assert Evict(M) not in owed(state)
+    assert (step(state, M), state.migrations[M].reason) == (Step.ABORTING, "WorkloadRefused")
 
 
 def test_a_pod_that_nobody_makes_again_is_not_evicted_where_it_is_to_be_asked():

@@ -18,6 +18,7 @@ from domain.saga import (
     through,
     world,
 )
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -44,6 +45,19 @@ def told(state) -> list:
 
 
 # -- migrationInfo and migrationState --------------------------------------------------------------------------------
+
+
+def test_a_group_that_was_made_anew_is_told_nothing_of_the_moves_of_the_one_before():
+    other = replace(pod_group("g", need=1), uid="other")
+    for seen in ((e.PodGroupGone("default", "g"), other), (other,)):
+        state = gang(move("x-1", "m1"))
+        advance(state)
+        hold(state, "x-1")
+        land(state, "x-1", "n1", annotations={"scheduling.k8s.io/group-name": "g"})
+        assert phase(state) == "Succeeded"
+        then(state, *seen)
+        assert phase(state) == ""
+        assert told(state) == []
 
 
 def test_a_group_is_told_when_the_place_is_held_when_it_moves_and_how_it_ended():

@@ -40,6 +40,7 @@ from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.domain import config, migration
 from restow.domain.decider import Rejected
+from restow.domain.disruption import Spare
 from restow.domain.effects import AbortEviction, DeleteReservation, Evict
 from restow.domain.records import Step
 
@@ -420,3 +421,39 @@ def test_max_unavailable_is_a_number_or_a_share(said):
         migration.check(config.MigrationConfig(max_unavailable=said))
     for good in (0, 3, "1%", "100%"):
         migration.check(config.MigrationConfig(max_unavailable=good))
+
+
+# -- StatefulSets that make their pods in order ------------------------------------------------------------------------------
+
+DB = OwnerRef("StatefulSet", "db", "uid-db", "apps/v1")
+PARALLEL = e.WorkloadObserved("uid-db", "StatefulSet", "default", "db", parallel=True)
+
+
+def ordered(*more: e.Event, **conf):
+    return world(*[pod(f"db-{i}", node="a", owner=DB) for i in range(3)], *more, **conf)
+
+
+@pytest.mark.parametrize("most", [0, "100%"])
+def test_a_pod_of_a_set_made_in_order_stays_while_another_one_is_not_ready(most):
+    """Its controller makes none while one before it is not ready: it would be evicted, and not made again."""
+    state = ordered(changed("db-0", node="a", phase="Running", ready=False), plan("x", move("x-1", "db-2")), max_unavailable=most)
+    assert Spare.planning(state).why_not("db-2").startswith("MaxUnavailable: 1 other pods of its workload are not ready; allowed: 1 in all, with those that move: its StatefulSet")
+    assert failed(advance(state)) == {"x-1": "MaxUnavailable"}
+
+
+def test_pods_of_a_set_made_in_order_are_moved_one_at_a_time():
+    state = ordered(plan("x", *[move(f"x-{i}", f"db-{i}") for i in range(3)]))
+    assert begun(advance(state)) == ["x-0"]
+    hold(state, "x-0")
+    then(state, changed("db-0", node="a", phase="Running", deleting=NOW))
+    advance(state)
+    then(state, e.PodGone("db-0"), pod("db-0", uid="again", owner=DB))
+    session_answers(state)
+    assert begun(advance(state)) == []
+    then(state, changed("again", node="b", phase="Running", ready=True))
+    assert begun(advance(state)) == ["x-1"]
+
+
+def test_pods_of_a_set_that_makes_them_at_once_are_moved_by_the_policys_word():
+    state = ordered(PARALLEL, changed("db-0", node="a", phase="Running", ready=False), plan("x", move("x-1", "db-1"), move("x-2", "db-2")))
+    assert begun(advance(state)) == ["x-1", "x-2"]

@@ -34,6 +34,15 @@ def gpus(owner: OwnerRef, **more):
     return state
 
 
+def test_a_hold_is_not_for_a_pod_of_another_namespace_that_names_the_same_owner():
+    """The API takes any uid for an owner's."""
+    state = gpus(OWNER)
+    then(state, pod("thief", "g", namespace="elsewhere", owner=OWNER), pod("w1", "g", owner=OWNER))
+    session_answers(state)
+    assert state.migrations[M].successor == "w1"
+    assert "thief" not in state.placed
+
+
 @pytest.mark.parametrize("owner", [RAY, TORCH, VCJOB, OWNER])
 @pytest.mark.parametrize("other", ["tiny", "half", "more"])
 def test_a_pod_of_the_same_owner_that_asks_for_something_else_leaves_the_hold_to_its_successor(owner, other):

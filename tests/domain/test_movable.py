@@ -215,6 +215,30 @@ def test_a_pod_of_a_job_that_ends_while_it_is_about_to_be_evicted_is_left_alone(
     assert step(state, M) is (Step.ABORTING if phase == "Succeeded" else Step.EVICTED)
 
 
+@pytest.mark.parametrize("evicted", ["ignored", "counted"])
+def test_a_job_whose_pods_end_with_success_when_they_are_told_to_go_keeps_the_others(evicted):
+    """It counts such a pod as done, and makes no other: what it was to do would be left undone."""
+    state = world(job_of("j", evicted, 5), pod("j1", node="a", owner=JOB), pod("j2", node="a", owner=JOB), plan("x", move(M, "j1")))
+    advance(state)
+    assert evicts(hold(state, M)) == [M]
+    then(state, changed("j1", node="a", phase="Running", deleting=NOW))
+    advance(state)
+    assert word(state, "j2") == ""
+    then(state, changed("j1", node="a", phase="Succeeded", deleting=NOW))
+    assert word(state, "j2") == word(load(dump(state)), "j2") == "Retries"
+    then(state, pod("j2", node="a", owner=JOB, annotations=YES))
+    assert word(state, "j2") == ""
+    then(state, e.WorkloadGone("uid-j"))
+    assert not state.ended_well
+
+
+def test_a_pod_of_a_job_that_succeeds_by_itself_says_nothing_of_the_others():
+    state = world(job_of("j", "ignored"), pod("j1", node="a", owner=JOB), pod("j2", node="a", owner=JOB), plan("x", move(M, "j1")))
+    advance(state)
+    then(state, changed("j1", node="a", phase="Succeeded"))
+    assert not state.ended_well
+
+
 def test_a_move_by_hand_is_refused_with_what_would_allow_it():
     with pytest.raises(Rejected, match=r'allowed: restow.dev/movable: "true" on the pod, or PyTorchJob.kubeflow.org in movableOwners'):
         run(of("PyTorchJob", "kubeflow.org/v1"), decider, c.MovePod(NOW, "m", "p"))
@@ -259,6 +283,28 @@ def test_a_deployment_that_is_being_rolled_out_keeps_the_pods_of_its_replicasets
     state = then(of("ReplicaSet", "apps/v1"), replicaset(), deployment("rollout"))
     assert unmovable(state, "p") == "OwnerBusy: Deployment web is being rolled out: who follows may be another one, or nobody"
     assert word(load(dump(state))) == "OwnerBusy"
+    then(state, e.WorkloadGone("uid-d"))
+    assert word(state) == ""
+
+
+def test_a_pod_that_a_statefulset_updated_by_deletions_would_make_otherwise_stays_and_one_that_is_updated_moves():
+    db = OwnerRef("StatefulSet", "o", "uid-o", "apps/v1")
+    state = of("StatefulSet", "apps/v1", labels={"controller-revision-hash": "o-1"})
+    then(state, pod("o-1", node="b", owner=db, labels={"controller-revision-hash": "o-2"}))
+    then(state, e.WorkloadObserved("uid-o", "StatefulSet", "default", "o", revision="o-2"))
+    assert unmovable(state, "p") == "OwnerBusy: StatefulSet o is updated by deletions (OnDelete), and would make it anew by its revision o-2"
+    assert word(state, "o-1") == ""
+
+
+def test_nothing_moves_a_pod_whose_group_is_not_to_be_moved():
+    group = e.PodGroupObserved("default", "g", "uid-g", NOW, annotations=NO)
+    state = then(of("ReplicaSet", "apps/v1", annotations=YES | {"scheduling.k8s.io/group-name": "g"}), group)
+    assert unmovable(state, "p") == "NotMovable: restow.dev/movable: false is said of its PodGroup default/g"
+
+
+def test_a_deployment_speaks_for_the_pods_of_its_replicasets():
+    state = then(of("ReplicaSet", "apps/v1"), replicaset(), e.WorkloadObserved("uid-d", "Deployment", "default", "web", movable="false"))
+    assert word(state) == "NotMovable"
     then(state, e.WorkloadGone("uid-d"))
     assert word(state) == ""
 

@@ -40,6 +40,7 @@ EXIT = {"operator": "In", "values": [42]}
         ({"backoffLimit": 0}, {}, "counted", 0),
         ({"backoffLimit": 3}, {"failed": 2}, "counted", 1),
         ({"backoffLimit": 1}, {"failed": 4}, "counted", 0),
+        ({"backoffLimit": 5}, {"failed": 1, "uncountedTerminatedPods": {"failed": ["x", "y"]}}, "counted", 2),
         ({"backoffLimitPerIndex": 1}, {}, "unknown", 0),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "unknown", 0),
         (rules({"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
@@ -60,6 +61,20 @@ def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries)
 def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
     meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations={"restow.dev/movable": "false", "other": "x"})
     assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false")
+
+
+SAID = {"restow.dev/movable": "false", "restow.dev/before-move": ":8080/ask", "other": "x"}
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("Deployment", False), ("Rollout", True)])
+def test_what_is_said_of_a_replicasets_pods_is_for_its_deployment_to_say(kind, counts):
+    """The Deployment's controller copies annotations to the ReplicaSet, and never takes one away that was taken off the Deployment."""
+    meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations=SAID)
+    meta.owner_references = [wire.Owner(kind, "web", "d", "apps/v1" if kind == "Deployment" else "argoproj.io/v1alpha1", True)]
+    fact = workload_fact(wire.ReplicaSet(meta), d.REPLICASETS)
+    assert (fact.movable == "false", fact.hooks == {"restow.dev/before-move": ":8080/ask"}) == (counts, counts)
+    deployment = workload_fact(wire.Deployment(wire.Meta(name="web", namespace="shop", uid="d", annotations=SAID)), d.DEPLOYMENTS)
+    assert deployment == e.WorkloadObserved("d", "Deployment", "shop", "web", movable="false", hooks={"restow.dev/before-move": ":8080/ask"})
 
 
 def busy(collection, spec, status, **meta):
@@ -106,13 +121,31 @@ OTHER = SAME | {"updateRevision": "b"}
         ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER, "rollout"),
         ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER | {"currentReplicas": 2}, ""),
         ({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}, OTHER | {"currentReplicas": 2, "replicas": 2}, ""),
-        ({"updateStrategy": {"type": "OnDelete"}}, OTHER | {"currentReplicas": 0}, "rollout"),
+        ({}, OTHER | {"currentReplicas": 0, "updatedReplicas": 1}, "rollout"),  # two are of a revision between both
+        ({"updateStrategy": {"type": "OnDelete"}}, OTHER | {"currentReplicas": 0}, ""),
         ({"updateStrategy": {"type": "OnDelete"}}, SAME, ""),
         ({"replicas": 2}, SAME, "scaling_down"),
     ],
 )
 def test_a_statefulset_says_whether_it_is_being_updated(spec, status, expected):
     assert busy(d.STATEFULSETS, THREE | spec, status | {"observedGeneration": 1}, generation=1) == expected
+
+
+def stateful_set(spec, status=SAME):
+    body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w"}, "spec": THREE | spec, "status": status}
+    return workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS)
+
+
+def test_a_statefulset_that_is_updated_by_deletions_says_by_what_its_pods_are_made():
+    """Its controller never makes the two revisions one again, however long ago the last pod was updated."""
+    assert stateful_set({"updateStrategy": {"type": "OnDelete"}}, OTHER).revision == "b"
+    assert stateful_set({"updateStrategy": {"type": "OnDelete"}}) is None
+    assert stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}}, OTHER) is None
+
+
+def test_a_statefulset_whose_pods_do_not_wait_for_each_other_says_so():
+    assert stateful_set({"podManagementPolicy": "Parallel"}).parallel
+    assert stateful_set({"podManagementPolicy": "OrderedReady"}) is None
 
 
 def test_what_a_statefulset_is_to_be_and_has_not_looked_at_yet_is_a_rollout():
@@ -161,8 +194,9 @@ EVICTED = {"event": "PodEvicted", "action": "RestartJob"}
         ({"policies": [EVICTED]}, "fatal"),
         ({"policies": [{"events": ["PodFailed", "PodEvicted"], "action": "AbortJob"}]}, "fatal"),
         ({"policies": [{"event": "*", "action": "RestartJob"}]}, "fatal"),
-        ({"policies": [{"event": "PodEvicted", "action": "RestartPod"}]}, "ignored"),
-        ({"policies": [EVICTED], "tasks": [{"name": "w", "policies": [{"event": "PodEvicted", "action": "RestartPod"}]}]}, "ignored"),
+        # Three of these, and Volcano fails the Job (`maxRetry`).
+        ({"policies": [{"event": "PodEvicted", "action": "RestartPod"}]}, "fatal"),
+        ({"policies": [EVICTED], "tasks": [{"name": "w", "policies": [{"event": "PodEvicted", "action": "SyncJob"}]}]}, "ignored"),
         ({"tasks": [{"name": "w"}, {"name": "ps", "policies": [EVICTED]}]}, "fatal"),
     ],
 )

@@ -237,8 +237,8 @@ PLANTED = (
     ),
     Planted(
         "all-at-once", "saga", "spreads", "migration/limits.py",
-        "            if why := spare.too_many(missing, size, self._workloads[who] + more):\n",
-        "            if why := spare.too_many(missing, size, self._workloads[who] + more - 9):\n",
+        "        if why := spare.too_many(who, uid, self._workloads[who] + more):\n",
+        "        if why := spare.too_many(who, uid, self._workloads[who] + more - 9):\n",
         "All pods of a workload are moved at once.",
     ),
     Planted(

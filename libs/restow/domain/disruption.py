@@ -10,6 +10,7 @@ from functools import cached_property
 
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, is_upstream, task_of
+from restow.domain.pod_controllers import known_owner
 from restow.domain.protection import Budgets
 from restow.domain.resource_quotas import over_quota
 from restow.domain.session.successor_refusals import turned_away
@@ -65,11 +66,8 @@ class Spare:
             return ""
         if why := not_admitted(state, uid) or self.remembered(uid):
             return why
-        who = state.lineage(pod).partition("/")[0]
-        if who and state.migration_config.max_unavailable:
-            missing, size = self.unready(who, uid)
-            if why := self.too_many(missing, size, 1):
-                return f"{MAX_UNAVAILABLE}: {why}"
+        if why := self.too_many(state.lineage(pod).partition("/")[0], uid, 1):
+            return f"{MAX_UNAVAILABLE}: {why}"
         group = group_of(pod)
         if group is not None and (why := self.too_few(group, uid)):
             return f"{GANG_MINIMUM}: {why}"
@@ -85,12 +83,26 @@ class Spare:
 
     # -- one rule each -----------------------------------------------------------------------------------------------
 
-    def too_many(self, missing: int, size: int, more: int) -> str:
-        """Whether a workload of so many pods would miss too many with `more` that move."""
-        most = self._state.migration_config.unavailable_of(size)
+    def too_many(self, who: str, uid: PodUid, more: int) -> str:
+        """Whether the pod's workload would miss too many with `more` that move, this one among them. A StatefulSet that makes its pods in order makes none
+        while one before it is not ready, so that the next one would not come again: of that, one at a time, whatever the policy says."""
+        config, ordered = self._state.migration_config, self._is_made_in_order(uid)
+        if not who or not (config.max_unavailable or ordered):
+            return ""
+        missing, size = self.unready(who, uid)
+        most = 1 if ordered else config.unavailable_of(size)
         if missing + more <= most:
             return ""
-        return f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
+        rule = ": its StatefulSet makes its pods in order (podManagementPolicy OrderedReady)" if ordered else ""
+        return f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move{rule}"
+
+    def _is_made_in_order(self, uid: PodUid) -> bool:
+        pod = self._state.fact_of(uid)
+        owner = known_owner(pod) if pod is not None else None
+        if pod is None or pod.owner is None or owner is None or owner.again != "name":
+            return False
+        known = self._state.workloads.get(pod.owner.uid)
+        return known is None or not known.parallel
 
     def too_few(self, group: Group, victim: PodUid) -> str:
         """Whether the gang would be less than it needs, in all or of the victim's task."""

@@ -96,7 +96,7 @@ def objection(state: ClusterState, pod: PodObserved) -> str:
 
 
 def _declared(state: ClusterState, pod: PodObserved, key: str) -> Hook | None:
-    said = annotated(state, pod)
+    said = annotated(state, pod, key)
     if way := said.get(key, "").strip():
         if way != ANNOTATION:
             own_way(key, way)
@@ -107,12 +107,12 @@ def _declared(state: ClusterState, pod: PodObserved, key: str) -> Hook | None:
     return None
 
 
-def annotated(state: ClusterState, pod: PodObserved) -> dict[str, str]:
-    """What is declared on the pod; where it says nothing of hooks, on its controller."""
-    if pod.owner is None or BEFORE in pod.annotations or AFTER in pod.annotations:
+def annotated(state: ClusterState, pod: PodObserved, key: str) -> dict[str, str]:
+    """What is declared on the pod; where it says nothing of this hook, on its controller."""
+    if pod.owner is None or key in pod.annotations:
         return pod.annotations
-    known = state.workloads.get(pod.owner.uid)
-    return pod.annotations if known is None or not known.hooks else {**known.hooks, **pod.annotations}
+    declared = (known.hooks for known in state.controllers(pod.owner.uid) if key in known.hooks)
+    return {**next(declared, {}), **pod.annotations}
 
 
 def _is_about(one: HookConfig, pod: PodObserved) -> bool:

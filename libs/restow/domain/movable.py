@@ -16,6 +16,7 @@ from restow.domain.pod_controllers import (
     MOVABLE,
     RAY_REPLICA,
     RAY_TYPE,
+    REVISION,
     Owner,
     asks_same,
     group_of_version,
@@ -23,6 +24,7 @@ from restow.domain.pod_controllers import (
 )
 from restow.domain.protection import asks_to_stay
 from restow.domain.records import EVERYWHERE
+from restow.domain.siblings import latest_as_made, place_in_line
 from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
 from restow.domain.verdicts import (
@@ -105,6 +107,8 @@ def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:
     known = state.pod_groups.get(group) if group is not None else None
     if known is None:
         return ""
+    if known.annotations.get(MOVABLE) == "false":
+        return f"{NOT_MOVABLE}: {MOVABLE}: false is said of its PodGroup {'/'.join((known.namespace, known.name))}"
     if known.together and not as_gang:
         return f"{TOGETHER}: PodGroup {'/'.join((known.namespace, known.name))} is disrupted as a whole or not at all (disruptionMode)"
     near = "another scheduler keeps its pods near to each other in the network" if known.topology is not None and known.topology.mode == "hard" else ""
@@ -140,15 +144,17 @@ def _busy(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     if pod.owner is None or state.pods[uid].live.phase in OVER:
         return ""
     known = busy(state, pod.owner.uid)
-    return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}" if known is not None else ""
+    if known is not None:
+        return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}"
+    known = state.workloads.get(pod.owner.uid)
+    if known is not None and known.revision and pod.labels.get(REVISION) != known.revision:
+        return f"{OWNER_BUSY}: {known.kind} {known.name} is updated by deletions (OnDelete), and would make it anew by its revision {known.revision}"
+    return ""
 
 
 def busy(state: ClusterState, owner: str) -> WorkloadObserved | None:
     """The controller with this uid, or who controls that, where it is at work on its pods."""
-    known = state.workloads.get(owner)
-    if known is not None and not known.busy and known.owner is not None:
-        known = state.workloads.get(known.owner.uid)
-    return known if known is not None and known.busy else None
+    return next((known for known in state.controllers(owner) if known.busy), None)
 
 
 def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:
@@ -158,8 +164,7 @@ def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: O
         return f"{OTHER_TEMPLATE}: it was resized in place, and {pod.owner.kind} {pod.owner.name} makes pods by its template"
     if known.again != "name":
         return ""
-    others = (one for one in state.owned[pod.owner.uid] if one not in state.resized)
-    latest = max(others, key=state.order_of, default=uid)
+    latest = latest_as_made(state, pod.owner.uid) or uid
     if state.pods[latest].order < state.pods[uid].order or asks_same(state.shapes[state.pods[latest].fact.shape], state.shapes[pod.shape]):
         return ""
     return f"{OTHER_TEMPLATE}: {pod.owner.kind} {pod.owner.name} has made {state.pods[latest].fact.name} since, which asks for something else"
@@ -172,12 +177,11 @@ def protected(state: ClusterState, uid: PodUid) -> str:
 
 
 def movable(state: ClusterState, pod: PodObserved) -> str:
-    """What is said of it: by itself, or by its ReplicaSet (which has the Deployment's annotations) or Job."""
+    """What is said of it: by itself, or by its controller, or who controls that (a ReplicaSet's Deployment)."""
     said = pod.annotations.get(MOVABLE) or pod.labels.get(MOVABLE)
     if said or pod.owner is None:
         return said or ""
-    known = state.workloads.get(pod.owner.uid)
-    return "" if known is None else known.movable
+    return next((known.movable for known in state.controllers(pod.owner.uid) if known.movable), "")
 
 
 def starts_again(state: ClusterState, pod: PodObserved) -> bool:
@@ -214,6 +218,8 @@ def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     name = f"Job {pod.owner.name}"
     if job is None or job.evicted in ("", "unknown"):
         return f"{UNKNOWN_OWNER}: what {name} makes of an evicted pod is not known; {_hint(pod)}"
+    if pod.owner.uid in state.ended_well:
+        return f"{RETRIES}: a pod of {name} ended with success when it was moved, which counts as done: nobody made it again, and so it would be with this one; {_hint(pod)}"
     if job.evicted == "ignored":
         return ""
     if job.evicted == "fatal":
@@ -221,10 +227,6 @@ def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     if state.pods[uid].live.phase in OVER:
         # It has ended by itself: its eviction is no failure of the Job.
         return ""
-    line = sorted(
-        (one for one in state.owned.get(pod.owner.uid, ()) if state.pods[one].live.phase not in OVER),
-        key=lambda one: (not (one in state.victims or state.pods[one].live.deleting), state.pods[one].order),
-    )
-    if line.index(uid) < job.retries - OWN_RETRIES:
+    if place_in_line(state, pod.owner.uid, uid) < job.retries - OWN_RETRIES:
         return ""
     return f"{RETRIES}: {name} fails when {job.retries + 1} more pods do, and an eviction counts as a failure: the last retry is its own"

@@ -14,9 +14,11 @@ Again = Literal["always", "name", "retries", "told", "worker", "asked", "never"]
 moved only where somebody has said that it may be. `never`: it belongs to its node."""
 
 MOVABLE = "restow.dev/movable"
-"""On a pod (annotation or label), its ReplicaSet or Job: "true" where evicting it is all right though nobody knows its controller, "false" where
-nothing is to move it. "gang", also on a PodGroup: where evicting all of the gang together is all right."""
+"""On a pod (annotation or label), or its controller: "true" where evicting it is all right though nobody knows its controller, "false", also on a
+PodGroup, where nothing is to move it. "gang", also on a PodGroup: where evicting all of the gang together is all right."""
 GANG = "gang"
+REVISION = "controller-revision-hash"
+"""Label of a StatefulSet's pod: the ControllerRevision that it was made by."""
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 REPLICA_TYPE, REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 RAY_TYPE, RAY_GROUP = "ray.io/node-type", "ray.io/group"
@@ -60,7 +62,7 @@ OWNERS: tuple[Owner, ...] = (
     ),
     Owner(
         "Job", "batch.volcano.sh", "told",
-        "another pod is made, unless a policy answers `PodEvicted` or `*` with anything but SyncJob or RestartPod, such as RestartJob",
+        "another pod is made, unless a policy answers `PodEvicted` or `*` with anything but SyncJob: RestartJob restarts all, RestartPod uses up one of `maxRetry`",
         (TASK_ANNOTATION, TASK_INDEX),
     ),
     *KUBEFLOW,

@@ -7,7 +7,7 @@ holds the rules of the fold.
 
 from collections.abc import Iterator
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import PodObserved, WorkloadObserved
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
@@ -224,6 +224,15 @@ class ClusterState(Charges):
         """What controls this controller, as far as it is known."""
         known = self.workloads.get(owner.uid)
         return None if known is None else known.owner
+
+    def controllers(self, uid: str) -> Iterator[WorkloadObserved]:
+        """The controller with this uid, and who controls that, as far as anything is known of them."""
+        known = self.workloads.get(uid)
+        if known is not None:
+            yield known
+            above = self.workloads.get(known.owner.uid) if known.owner is not None else None
+            if above is not None:
+                yield above
 
     def alive_under(self, top: str) -> Iterator[PodUid]:
         """Pods of this top controller, and of those that it controls, that neither terminate nor have ended. O(workloads)."""

@@ -295,6 +295,8 @@ class Maps:
     """Pods that were to be moved, and whose eviction or hold the API refused."""
     resized: dict[PodUid, ShapeId] = stored(dict)
     """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
+    ended_well: dict[str, None] = stored(dict)
+    """Jobs, by uid, of which a pod ended with success when it was moved: it counts as done, and nobody makes it again."""
     owned: dict[str, dict[PodUid, None]] = stored(dict, Image(dict[str, list[int]], _dump_owned, _load_owned))
     """Controller's uid → its pods."""
     left: dict[str, tuple[Left, ...]] = stored(dict)

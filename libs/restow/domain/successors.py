@@ -8,8 +8,9 @@ from restow.domain.state_maps import Maps
 
 def may_follow(state: Maps, pod: PodObserved, migration: Migration) -> bool:
     """Whether the migration's hold is for this pod, once its victim has ended: it came later, is of the same lineage and asks for the
-    same. Someone smaller gets nothing of it, for what he left would be nobody's, and the move would land by him (RULES G-12)."""
-    if state.pods[pod.pod].order <= migration.came_before or not migration.lineage:
+    same. Someone smaller gets nothing of it, for what he left would be nobody's, and the move would land by him (RULES G-12). Nor does someone of another
+    namespace: the API takes any uid for an owner's, so that whoever makes pods could take what is held for others'."""
+    if state.pods[pod.pod].order <= migration.came_before or not migration.lineage or pod.namespace != migration.move.namespace:
         return False
     if pod.shape != migration.shape and not asks_same(state.shapes[pod.shape], state.shapes[migration.shape]):
         return False

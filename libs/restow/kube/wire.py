@@ -324,6 +324,7 @@ class UpdateStrategy(Wire):
 class StatefulSetSpec(Wire):
     replicas: Int | None = None
     update_strategy: UpdateStrategy | None = None
+    pod_management_policy: str = ""
 
 
 class StatefulSetStatus(Wire):
@@ -363,8 +364,13 @@ class JobSpec(Wire):
     parallelism: Int | None = None
 
 
+class Uncounted(Wire):
+    failed: list[str] | None = None
+
+
 class JobStatus(Wire):
     failed: Int | None = None
+    uncounted_terminated_pods: Uncounted | None = None
     active: Int | None = None
     succeeded: Int | None = None
     conditions: list[Condition] | None = None

@@ -9,11 +9,12 @@ from typing import Literal
 from restow.contracts import events as e
 from restow.contracts import values as v
 from restow.domain.hooks import DECLARED
-from restow.domain.pod_controllers import MOVABLE
+from restow.domain.pod_controllers import MOVABLE, group_of_version
 from restow.kube import wire
 from restow.kube.decode import WORKLOADS, Collection
 from restow.kube.describe import controller, has_condition
 
+ROLLING_UPDATE = "RollingUpdate"
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that is evicted."""
 OWN_CONTROLLER = "kubernetes.io/job-controller"
@@ -23,8 +24,10 @@ ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 """Conditions of a Job that makes no more pods; the last two come first, while its pods terminate."""
 VOLCANO_EVICTED = ("PodEvicted", "*")
 """Events of a Volcano Job's policies that an eviction is: Volcano looks at the deletion of a pod, not at the phase that it ends with."""
-VOLCANO_GOES_ON = ("SyncJob", "RestartPod")
-"""Actions after which the pod is made again, and nothing else happens."""
+VOLCANO_GOES_ON = "SyncJob"
+"""The action after which the pod is made again, and nothing else happens. RestartPod uses up one of the Job's `maxRetry`, three where none is set, as RestartJob does."""
+PARALLEL = "Parallel"
+"""The podManagementPolicy of a StatefulSet whose pods do not wait for each other."""
 VOLCANO_RUNS = ("", "Pending", "Inqueue", "Running")
 """Phases of a Volcano Job in which it makes pods."""
 
@@ -32,24 +35,26 @@ VOLCANO_RUNS = ("", "Pending", "Inqueue", "Running")
 def workload_fact(workload: wire.Workload, collection: Collection) -> e.WorkloadObserved | None:
     """None where there is nothing to be known of it: then it is its pods' real owner, and at rest. Lists leave `kind` out of their items."""
     meta, (kind, group) = workload.metadata, WORKLOADS[collection.name]
-    owner = movable = None
-    hooks: dict[str, str] = {}
-    if not isinstance(workload, wire.Deployment):
-        # A Deployment's annotations are its ReplicaSets', too.
-        movable = (meta.annotations or {}).get(MOVABLE)
-        hooks = {key: said for key in DECLARED if (said := (meta.annotations or {}).get(key))}
+    owner = None
+    if not isinstance(workload, wire.Deployment | wire.StatefulSet):
+        owner = controller(meta)
+    # A ReplicaSet has its Deployment's annotations, and those that were taken off that, for they are copied and never taken away.
+    is_deployments = owner is not None and owner.kind == "Deployment" and group_of_version(owner.api_version) == "apps"
+    said = {} if is_deployments else meta.annotations or {}
+    movable, hooks = said.get(MOVABLE, ""), {key: text for key in DECLARED if (text := said.get(key))}
     evicted: v.Evicted = ""
-    retries = 0
+    retries, parallel, revision = 0, False, ""
     if isinstance(workload, wire.Job):
         evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
     elif isinstance(workload, wire.VolcanoJob):
         evicted = _of_policies(workload.spec or wire.VolcanoJobSpec())
-    if not isinstance(workload, wire.Deployment | wire.StatefulSet):
-        owner = controller(meta)
+    elif isinstance(workload, wire.StatefulSet):
+        parallel = (workload.spec or wire.StatefulSetSpec()).pod_management_policy == PARALLEL
+        revision = _made_by(workload.spec or wire.StatefulSetSpec(), workload.status or wire.StatefulSetStatus())
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
-    if owner is None and not (movable or evicted or busy or hooks):
+    if owner is None and not (movable or evicted or busy or hooks or parallel or revision):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable or "", evicted, retries, busy, group, hooks)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, revision)
 
 
 def _busy(workload: wire.Workload) -> v.Busy:
@@ -83,16 +88,22 @@ def _of_deployment(meta: wire.Meta, spec: wire.ScaledSpec, status: wire.ScaledSt
 
 
 def _of_stateful_set(meta: wire.Meta, spec: wire.StatefulSetSpec, status: wire.StatefulSetStatus) -> v.Busy:
-    """Beyond its partition all are to be of the newest revision; below it they are made again as they are. With OnDelete an eviction would be
-    the update."""
+    """Beyond its partition all are to be of the newest revision; below it they are made again as they are. Without a partition an update goes on until its
+    controller says that it is complete: pods may be of a revision between the two. With OnDelete nothing goes on by itself."""
     if status.observed_generation < meta.generation:
         return "rollout"
-    if status.current_revision != status.update_revision:
-        strategy = spec.update_strategy or wire.UpdateStrategy()
+    strategy = spec.update_strategy or wire.UpdateStrategy()
+    if status.current_revision != status.update_revision and strategy.type == ROLLING_UPDATE:
         keep = (strategy.rolling_update or wire.RollingUpdate()).partition or 0
-        if strategy.type != "RollingUpdate" or status.current_replicas > keep:
+        if not keep or status.current_replicas > keep:
             return "rollout"
     return _of_scale(spec.replicas, status.replicas)
+
+
+def _made_by(spec: wire.StatefulSetSpec, status: wire.StatefulSetStatus) -> str:
+    """With OnDelete, the revision that its pods are made by, where some may be of another one. (Its `currentRevision` stays for ever what it was first.)"""
+    strategy = spec.update_strategy or wire.UpdateStrategy()
+    return "" if strategy.type == ROLLING_UPDATE or status.current_revision == status.update_revision else status.update_revision
 
 
 def _of_job(spec: wire.JobSpec, status: wire.JobStatus) -> v.Busy:
@@ -111,12 +122,12 @@ def _of_policies(spec: wire.VolcanoJobSpec) -> v.Evicted:
     would take the whole job along, all of its pods are asked about."""
     tasks = spec.tasks or [wire.VolcanoTask()]
     said = {_answer([*(task.policies or ()), *(spec.policies or ())]) for task in tasks}
-    return "ignored" if said <= set(VOLCANO_GOES_ON) else "fatal"
+    return "ignored" if said == {VOLCANO_GOES_ON} else "fatal"
 
 
 def _answer(policies: list[wire.VolcanoPolicy]) -> str:
     about = (policy.action for policy in policies if any(event in VOLCANO_EVICTED for event in (policy.event, *(policy.events or ()))))
-    return next(about, "SyncJob")
+    return next(about, VOLCANO_GOES_ON)
 
 
 def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted, int]:
@@ -140,4 +151,6 @@ def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted,
     if spec.backoff_limit_per_index is not None:
         return "unknown", 0
     limit = JOB_RETRIES if spec.backoff_limit is None else spec.backoff_limit
-    return "counted", max(limit - (status.failed or 0), 0)
+    # Those are counted in a moment.
+    uncounted = len((status.uncounted_terminated_pods or wire.Uncounted()).failed or ())
+    return "counted", max(limit - (status.failed or 0) - uncounted, 0)

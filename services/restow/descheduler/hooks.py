@@ -59,7 +59,8 @@ class Hooks:
             outcome = await self._pods.request(pod, id, consent.deadline)
             return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
         if self._left(consent.deadline) <= 0:
-            return self._silent(id)
+            # Another process may have asked; of this one nobody knows that it was silent.
+            return self._silent(id) if id in self._heard else Done()
         content = _content("before-move", migration, pod, tries) | {"deadline": rfc3339(consent.deadline)}
         heard = await self._call(state, consent.way, consent.hook, pod, content, self._left(consent.deadline))
         return self._answer(id, consent, heard, tries)

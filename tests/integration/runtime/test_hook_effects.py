@@ -26,7 +26,7 @@ from restow.domain.effects import AskConsent, TellWorkload
 from restow.domain.hooks import LONGEST, LONGEST_SAID
 from restow.domain.records import Telling
 from restow.kube.hooks import is_pod_address
-from restow.runtime.effector import Report, Retry, Wait
+from restow.runtime.effector import Done, Report, Retry, Wait
 
 GATE = "gate"
 TOKEN = "s3cr3t-t0ken"
@@ -152,6 +152,13 @@ async def test_what_is_no_answer_is_asked_again_and_at_the_deadline_it_is_said_w
     one.now = one.state.consents[M].deadline
     assert await one.ask() == Report(c.ReportConsent(one.now, M, "silent", said.reason))
     assert len(workload.asked) == 1
+
+
+async def test_a_process_that_comes_when_the_time_is_up_says_nothing_of_a_workload_that_it_has_not_asked(workload):
+    one = world(workload.url)
+    one.now = one.state.consents[M].deadline
+    assert await one.ask() == Done()
+    assert workload.asked == []
 
 
 async def test_a_server_that_hangs_costs_no_more_than_the_workloads_time(workload):

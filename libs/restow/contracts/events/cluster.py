@@ -172,7 +172,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     the Job does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
     evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
     ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
-    pods are moved, and told after it."""
+    pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
+    `revision` is what they are made by if it is updated by deletions, and some may be of another one."""
 
     uid: str
     kind: str
@@ -185,6 +186,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     busy: Busy = ""
     group: str = ""
     hooks: dict[str, str] = msgspec.field(default_factory=dict)
+    parallel: bool = False
+    revision: str = ""
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):

@@ -14,7 +14,7 @@ from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, 
 from restow.domain.evolve.rules import Rules
 from restow.domain.hooks import REQUESTED
 from restow.domain.other_schedulers import other_log
-from restow.domain.pod_controllers import asks_same
+from restow.domain.pod_controllers import asks_same, known_owner
 from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
@@ -134,6 +134,8 @@ def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) 
     if live.deleting or live.phase in OVER:
         state.drop(state.victims_of, uid)
         _arm(state, uid)
+        if live.deleting and live.phase == "Succeeded" and uid in state.victims:
+            _ended_well(state, uid)
         if live.phase == "Failed" and not live.deleting:
             _rearm(state, uid)
         elif live.deleting and live.node is not None and (before is None or not before.deleting):
@@ -153,6 +155,14 @@ def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) 
     if uid in state.placeholders:
         _embody(state, uid, live)
     _touch(state, uid)
+
+
+def _ended_well(state: ClusterState, uid: PodUid) -> None:
+    """It was told to go, and went with success: its Job takes that for what it was to do."""
+    pod = state.pods[uid].fact
+    known = known_owner(pod)
+    if pod.owner is not None and pod.owner.uid in state.workloads and known is not None and known.again == "retries":
+        state.put(state.ended_well, pod.owner.uid, None)
 
 
 def _settle(state: ClusterState, uid: PodUid) -> None:
@@ -306,6 +316,8 @@ def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
 def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
     if state.drop(state.workloads, event.uid) is None:
         state.void["cluster.workload_gone"] += 1
+        return
+    state.drop(state.ended_well, event.uid)
 
 
 def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:

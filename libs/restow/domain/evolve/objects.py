@@ -65,6 +65,7 @@ def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
     known, waited = state.pod_groups.get(key), key in state.unqueued
     if known is not None and known.uid != event.uid:
         state.drop(state.enqueued, key)
+        state.drop(state.group_moves, key)
     if key not in state.enqueued and is_pending(event):
         state.put(state.unqueued, key, None)
     else:
@@ -88,6 +89,7 @@ def pod_group_gone(state: ClusterState, event: e.PodGroupGone) -> None:
     state.drop(state.group_order, key)
     state.drop(state.enqueued, key)
     state.drop(state.unqueued, key)
+    state.drop(state.group_moves, key)
     _regrouped(state, key)
 
 

@@ -60,7 +60,7 @@ def refusal(message: str) -> Reason:
 
 def silence(state: ClusterState, migration: Migration, message: str) -> Reason:
     way = state.consents[migration.id].way
-    return NO_WORD, f"its workload was asked ({way}) and has not answered in time" + (f": {message}" if message else "")
+    return NO_WORD, f"its workload was to be asked ({way}), and no answer came in time" + (f": {message}" if message else "")
 
 
 def refused(migration: Migration, message: str, again: Millis) -> e.ConsentRefused:
@@ -98,7 +98,7 @@ def reported(state: ClusterState, said: c.ReportTold) -> tuple[e.Event, ...]:
 
 
 def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
-    if is_waited_for(state, migration) and not _is_requested(state, migration):
+    if is_waited_for(state, migration) and not is_requested(state, migration):
         yield AskConsent(migration.id)
     if migration.step in FINAL and requested(state, migration.move.pod) == migration.id:
         yield WithdrawRequest(migration.id)
@@ -106,8 +106,9 @@ def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         yield TellWorkload(migration.id)
 
 
-def _is_requested(state: ClusterState, migration: Migration) -> bool:
-    """Whether the request is on the pod; an HTTP request is owed until it is answered."""
+def is_requested(state: ClusterState, migration: Migration) -> bool:
+    """Whether the request is on the pod; an HTTP request is owed until it is answered. That nobody says anything is no word where nobody was asked:
+    Restow may have been away, and of an HTTP request only who has sent it knows."""
     return state.consents[migration.id].way == ANNOTATION and requested(state, migration.move.pod) == migration.id
 
 

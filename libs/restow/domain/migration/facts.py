@@ -294,7 +294,8 @@ MAY_GO = Fact("its slot is held, its workload has agreed, if it is to be asked, 
 TO_BE_ASKED = Fact("its workload is to be asked, and nothing else is in the way", lambda case: case.is_to_be_asked)
 WORD_REFUSES = Fact("its workload has refused, on its pod", lambda case: case.word and not case.word.agrees and consents.refusal(case.word.message))
 WORD_AGREES = Fact("its workload has agreed, on its pod", lambda case: case.word and case.word.agrees)
-SILENCE_AGREES = Fact("its workload has not answered in time, and that is assent", lambda case: case.word_late and case.evicts_on_silence)
+SILENCE_AGREES = Fact("its workload was asked on its pod and has not answered in time, and that is assent",
+                      lambda case: case.word_late and case.evicts_on_silence and consents.is_requested(case.state, case.migration))
 NO_WORD_CAME = Fact("its workload has not answered in time", lambda case: case.word_late and case.silent())
 HOLD_LATE = Fact("its time to get a slot, or to be allowed to go, is up",
                  lambda case: case.late and ((case.may_go and case.blocked) or ("HoldTimeout", f"node {case.move.target} was not held in time")))

@@ -289,10 +289,8 @@ class Limits:
         if self._config.beside and beside.is_beside(state, migration.shape) and thefts.rests_until(state):
             return ended(HOLDS_STOLEN)
         who, group = workload(state, migration), gang(state, migration)
-        if who and self._config.max_unavailable:
-            missing, size = spare.unready(who, uid)
-            if why := spare.too_many(missing, size, self._workloads[who] + more):
-                return MAX_UNAVAILABLE, why
+        if why := spare.too_many(who, uid, self._workloads[who] + more):
+            return MAX_UNAVAILABLE, why
         if group is not None and not _has_ended(state, migration) and (why := spare.too_few(group, uid)):
             return GANG_MINIMUM, why
         if uid not in state.pods:

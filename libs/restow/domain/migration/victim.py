@@ -6,6 +6,7 @@ A pod that is only evicted (`Move.target` is empty) has ended, or nobody makes i
 from restow.contracts.ids import NodeName
 from restow.domain.disruption import not_admitted
 from restow.domain.hooks import is_asked
+from restow.domain.migration import consents
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import is_of_gang
 from restow.domain.movable import protected, unmovable
@@ -63,6 +64,11 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
     if migration.step is Step.EVICTING and is_asked(state, pod) and not _agreed(state, migration):
         return NOT_ASKED, "its workload is to be asked before a move since its eviction was decided"
     as_gang = is_of_gang(state, migration)
+    if not as_gang or migration.step is Step.HELD:
+        # What it has said may be taken back as long as it can be heeded.
+        said = consents.annotated(state, migration)
+        if said is not None and not said.agrees:
+            return consents.refusal(said.message)
     if as_gang and migration.step in (Step.EVICTING, Step.ABORTING):
         # What begins to start again is at work on its pods.
         word, _, why = protected(state, migration.move.pod).partition(": ")

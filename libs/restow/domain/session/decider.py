@@ -50,7 +50,7 @@ SAID = (e.Unfit, e.Withheld, e.HoldUnfit)
 
 class SessionDecider:
     family: Family = "session"
-    logic = "session@8"
+    logic = "session@9"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
