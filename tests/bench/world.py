@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from restow.cli.demo.generate import NODE_SHAPES, POD_SHAPES
+from restow.cli.demo.generate import NODE_SHAPES
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode
@@ -22,6 +22,34 @@ from restow.eventlog.port import Record
 
 MIB = 1 << 20
 START = Millis(1_767_225_600_000)
+POD_SHAPES = (
+    ((3_152, 5_600, 1, 810), 1047),
+    ((11_300, 49_152, 1, 1000), 857),
+    ((11_400, 48_128, 1, 1000), 534),
+    ((3_152, 5_600, 1, 1000), 470),
+    ((11_908, 47_104, 1, 470), 388),
+    ((12_500, 57_344, 0, 0), 364),
+    ((8_000, 30_517, 1, 470), 360),
+    ((32_000, 49_152, 0, 0), 284),
+    ((18_708, 64_512, 1, 1000), 255),
+    ((11_908, 47_104, 1, 650), 237),
+    ((9_810, 41_560, 1, 1000), 195),
+    ((8_000, 30_517, 0, 0), 163),
+    ((12_000, 24_576, 1, 1000), 158),
+    ((15_700, 58_368, 1, 1000), 158),
+    ((11_908, 47_104, 1, 1000), 153),
+    ((4_000, 22_888, 1, 320), 111),
+    ((16_000, 32_768, 1, 1000), 108),
+    ((8_000, 16_384, 1, 1000), 104),
+    ((4_000, 30_517, 1, 230), 84),
+    ((4_000, 15_258, 1, 320), 78),
+    ((3_152, 5_600, 1, 590), 75),
+    ((4_152, 10_600, 1, 550), 72),
+    ((32_000, 131_072, 8, 1000), 44),
+    ((16_000, 65_536, 2, 1000), 16),
+    ((32_000, 98_304, 4, 1000), 15),
+)
+"""((cpu milli, memory MiB, GPUs, milli of each), number of pods): those of openb's default list that cover nine tenths of its pods."""
 FAMILIES = {"cluster": "cluster@1", "session": "session@1"}
 
 

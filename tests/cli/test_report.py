@@ -13,9 +13,9 @@ from restow.replay.settled import settle
 from restow.replay.state_at import state_at
 
 
-def worth(promised: int) -> Worth:
+def worth(promised: int, waits: bool = False) -> Worth:
     """Of the handmade plan, whose nodes are equal: really nothing is won by it."""
-    state = state_at(migration().source(), seq=2)
+    state = state_at(migration(waits=waits).source(), seq=2)
     before = Appraisal(state, DefragmentationArgs(), state.time).total()
     assert before > 0
     return Worth("GPU-hours", 24, before, before + promised, 1_000)
@@ -26,6 +26,13 @@ def test_what_was_won_is_measured_when_the_last_move_has_ended_and_not_what_was_
     assert (found.moves, found.landed, found.evicted, found.failed, found.under_way) == (1, 1, 1, 0, 0)
     assert (found.promised, found.won) == (500, 0)
     assert (found.cost, found.lost) == (1_000, 1_000)
+
+
+def test_what_those_take_who_waited_for_it_is_won_and_not_lost():
+    (found,) = settle(migration(worth=worth(500, waits=True), waits=True).source())
+    assert (found.started, found.won) == (1, 0)
+    (found,) = settle(migration(worth=worth(500)).source())
+    assert (found.started, found.won) == (0, 0)
 
 
 def test_of_a_move_that_has_not_ended_only_the_loss_is_known():
@@ -54,7 +61,7 @@ def test_the_report_is_a_table_or_json(restow, tmp_path, form):
         (plan,) = json.loads(output)["plans"]
         assert (plan["plan"], plan["promised"], plan["won"], plan["lost"], plan["underWay"]) == ("p1", 2_500, 0, 1_000, 0)
     else:
-        assert "p1    2026-01-01T00:00:02      1       1       0      +2.5  +0.0   1.0   1.0" in output
+        assert "p1    2026-01-01T00:00:02      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
         assert "promised and won in GPU-hours in 24 h" in output
 
 

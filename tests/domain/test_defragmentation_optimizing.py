@@ -192,6 +192,7 @@ def test_nothing_moves_for_less_than_the_minimum_gain():
         ("priority", {"shape": "important"}),
         ("age", {"created": NOW - 30 * 3_600_000}),
         ("gang", {"annotations": {"scheduling.k8s.io/group-name": "g"}}),
+        ("localStorage", {"shape": "scratch"}),
         ("budget", {"labels": {"app": "db"}}),
         ("restarts", {}),
     ],
@@ -199,9 +200,12 @@ def test_nothing_moves_for_less_than_the_minimum_gain():
 def test_who_is_dear_to_move_stays(kind, dear):
     """Either node could be emptied into the other."""
     state = given(
-        S, shape("important", cpu=1_000, priority=10_000), node("a"), node("b"), app("p", "a", **{"shape": "s"} | dear), app("q", "b"),
+        S, shape("important", cpu=1_000, priority=10_000), shape("scratch", cpu=1_000, local_storage=True), node("a"), node("b"),
+        app("p", "a", **{"shape": "s"} | dear), app("q", "b"),
         e.BudgetObserved("default", "db", "uid-db", LabelSelector({"app": "db"}), 1),
     )  # fmt: skip
+    if kind == "gang":
+        then(state, node("c", unschedulable=True), app("mate", "c", **dear))
     if kind == "restarts":
         then(state, e.PodTroubled("p", (ContainerTrouble("c", restarts=3),)))
     usual = msgspec.structs.replace(NODES, costs={kind: 0})
@@ -393,7 +397,7 @@ def test_one_row_is_ranked_as_many_are(objective):
         ({"objective": "capacity", "capacity": {"cpu": "0"}}, "capacity['cpu']: 0; allowed: more than 0"),
         ({"objective": "capacity", "capacity": {"cpu": "much"}}, "capacity: "),
         ({"objective": "capacity", "capacity": {"koordinator.sh/gpu": "150"}}, "capacity: "),
-        ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, priority, restarts"),
+        ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, localStorage, preferences, priority, restarts, work"),
         ({"costs": {"age": -1}}, "costs['age']: -1; allowed: 0 to 1000000"),
         ({"minimumGain": -1}, "minimumGain: -1; allowed: 0 to"),
         ({"searchSteps": 0}, "searchSteps: 0; allowed: 1 to"),

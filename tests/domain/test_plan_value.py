@@ -95,7 +95,7 @@ def test_what_was_saved_is_not_lost_and_nobody_loses_more_than_a_week():
 def test_of_a_gang_all_start_again():
     mates = [member(f"m{i}", "g", "one", "a", owner=JOB, created=NOW - 5 * HOUR, devices=(DeviceShare(i, 1_000),)) for i in range(3)]
     state = given(ONE, node("a", **GPUS), *mates)
-    assert cost(state, "m0") == 1_000 + 15_000
+    assert cost(state, "m0") == 1_000 + 15_000 + 2 * 50, "and the others may wait"
 
 
 # -- worth -----------------------------------------------------------------------------------------------------------

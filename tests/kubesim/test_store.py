@@ -72,6 +72,19 @@ def test_changes_rebuild_the_state(script: Any) -> None:
     assert versions == sorted(set(versions))
 
 
+def test_with_a_seed_names_and_uids_follow_from_what_objects_are_called_and_not_from_which_came_first() -> None:
+    def made(seed: int | None, *bases: str) -> set[tuple[str, str]]:
+        store = Store(seed=seed)
+        objects = [store.create(CONFIGMAPS, {"metadata": {"generateName": base}}, "default") for base in bases]
+        return {(obj["metadata"]["name"], obj["metadata"]["uid"]) for obj in objects}
+
+    first = made(7, "a-", "b-", "a-")
+    assert len(first) == len({uid for _, uid in first}) == 3
+    assert made(7, "a-", "a-", "b-") == first
+    assert not made(8, "a-", "b-", "a-") & first
+    assert not made(None, "a-") & made(None, "a-")
+
+
 def test_a_bounded_history_forgets() -> None:
     store = Store(history=2)
     play(store, [("create", name, 0) for name in "abcd"])

@@ -140,8 +140,9 @@ def placements():
     return log
 
 
-def migration(lands=True, worth=None):
-    """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself."""
+def migration(lands=True, worth=None, waits=False):
+    """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself. `waits`: another pod does,
+    until it is placed on a when the successor is on b."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -150,7 +151,7 @@ def migration(lands=True, worth=None):
         allocate_once=True,
     )
     log.facts(node("a"), node("b"), kind="nodes")
-    log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner))
+    log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner), *([pod("job")] if waits else []))
     log.decide(
         "migration",
         c.Defragment(time_at(3), "api", "p1"),
@@ -173,7 +174,7 @@ def migration(lands=True, worth=None):
     if not lands:
         log.facts(e.PodGone("uid-web-old"))
         return log
-    log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"))
+    log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"), *([e.PodPlaced("uid-job", "a")] if waits else []))
     log.facts(e.PodGone("uid-web-old"))
     log.facts(e.PodChanged("uid-web-new", "b", "Running", True))
     log.decide("migration", c.Advance(time_at(15)), e.Landed("p1-1", "uid-web-new", "b"))

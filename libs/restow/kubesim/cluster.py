@@ -44,12 +44,13 @@ class Cluster:
         options: Options | None = None,
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random | None = None,
+        seed: int | None = None,
         soon: Callable[[Callable[[], None]], Any] | None = None,
         later: Callable[[Callable[[], None]], Any] | None = None,
     ):
         self.options = options or Options()
         self.stopping = False
-        self.store = Store(clock, strategy=Admission(), history=self.options.history, rng=rng)
+        self.store = Store(clock, strategy=Admission(), history=self.options.history, rng=rng, seed=seed)
         self.hub = Hub(self.store, queue_limit=self.options.watch_queue)
         self.faults = Faults(self.store, self.hub)
         self.metrics = MetricsServer(self.store)

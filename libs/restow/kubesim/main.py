@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--controllers", action=argparse.BooleanOptionalAction, default=True, help="run the workload controllers and kubelets")  # fmt: skip
     parser.add_argument("--metrics-server", action="store_true", help="serve metrics.k8s.io (kubectl top)")
     parser.add_argument("--kubelet-speed", type=float, default=1.0, metavar="X", help="divide the kubelets' start and stop times by X")  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="let uids and generated names follow from N and from what an object is called")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     return parser
 
@@ -92,7 +93,7 @@ async def serve(args: argparse.Namespace) -> None:
     """Run until SIGTERM or SIGINT."""
     server = Server(
         host=args.host, port=args.port, controllers=args.controllers, kubelet_speed=args.kubelet_speed,
-        metrics_server=args.metrics_server,
+        metrics_server=args.metrics_server, seed=args.seed,
     )  # fmt: skip
     for path in args.nodes_from:
         load(server, path, nodes=True)

@@ -37,6 +37,7 @@ class Server:
         options: Options | None = None,
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random | None = None,
+        seed: int | None = None,
         metrics_server: bool = False,
         turns: Callable[[], float] = time.perf_counter,
     ):
@@ -49,7 +50,7 @@ class Server:
         self._runner: web.ServerRunner | None = None
         self._controllers: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.cluster = Cluster(options=options, clock=clock, rng=rng, soon=self._soon, later=self._later)
+        self.cluster = Cluster(options=options, clock=clock, rng=rng, seed=seed, soon=self._soon, later=self._later)
         if metrics_server:
             self.cluster.metrics.on()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -60,7 +60,8 @@ class Store:
     """All objects of the cluster.
 
     `clock` returns an aware datetime, `history` is the number of changes remembered per resource (older
-    watches get 410), `rng` makes names and uids (deterministic when seeded).
+    watches get 410), `rng` makes names and uids (deterministic when seeded). With a `seed` both follow from what an object is called, and not from
+    which was made first: equal worlds that are made at another pace have equal names.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Store:
         strategy: Strategy | None = None,
         history: int = 50_000,
         rng: random.Random | None = None,
+        seed: int | None = None,
     ):
         self.clock = clock
         self.registry = registry or Registry()
@@ -78,6 +80,7 @@ class Store:
         self.resource_version = 1
         self._history = history
         self._rng = rng or random.Random()
+        self._seed, self._made = seed, Counter[tuple[str, ...]]()
         self._shelves: dict[tuple[str, str], Shelf] = {}
         self._subscribers: list[Callable[[Change], None]] = []
         self._pending: deque[Change] = deque()
@@ -146,7 +149,8 @@ class Store:
         else:
             meta.pop("namespace", None)
         obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
-        meta["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        chance = self._chance(resource, meta)
+        meta["uid"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
         meta["creationTimestamp"] = self.now()
         if resource.generation:
             meta["generation"] = 1
@@ -154,7 +158,7 @@ class Store:
             obj.pop("status", None)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
-            meta["name"] = self._generate(resource, meta)
+            meta["name"] = self._generate(resource, meta, chance)
         self.strategy.create(self, resource, obj)
         name = meta.get("name")
         if not name:
@@ -288,11 +292,18 @@ class Store:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _generate(self, resource: Resource, meta: dict[str, Any]) -> str:
+    def _chance(self, resource: Resource, meta: dict[str, Any]) -> random.Random:
+        if self._seed is None:
+            return self._rng
+        what = (*resource.key, meta.get("namespace", ""), meta.get("name") or meta.get("generateName", ""))
+        self._made[what] += 1
+        return random.Random(f"{self._seed} {what} {self._made[what]}")
+
+    def _generate(self, resource: Resource, meta: dict[str, Any], chance: random.Random) -> str:
         items = self.shelf(resource).items
         base = meta["generateName"][:58]
         for _ in range(8):
-            name = base + "".join(self._rng.choices(_SUFFIX_ALPHABET, k=5))
+            name = base + "".join(chance.choices(_SUFFIX_ALPHABET, k=5))
             if Shelf.key(meta.get("namespace", ""), name) not in items:
                 break
         return name

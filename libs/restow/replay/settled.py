@@ -8,7 +8,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
 from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.appraisal import Appraisal
+from restow.domain.defragmentation.appraisal import Appraisal, as_if_waiting, waiting
 from restow.domain.defragmentation.costs import USUAL, Costs
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
@@ -18,8 +18,9 @@ from restow.replay.state_at import Progress, check_whole, examine_record, fold_e
 
 class Settled(msgspec.Struct, rename="camel"):
     """One plan that has moves and says its worth; amounts are in thousandths of `unit`, for `hours`. `won` is by how much what is free in the whole cluster is worth
-    more since the plan was made, by the demands that there were then, when its last move has ended: what others did meanwhile counts, too. None where
-    moves have not ended, or nodes have come or gone. `lost` is what the evictions cost that there were, by the time of each; `evicted` counts them."""
+    more since the plan was made, by the demands that there were then, when its last move has ended: what others did meanwhile counts, too, but what
+    those have taken who waited when it was made (`started` of them by then) counts as free. None where moves have not ended, or nodes have come or gone.
+    `lost` is what the evictions cost that there were, by the time of each; `evicted` counts them."""
 
     plan: str
     at: Millis
@@ -35,6 +36,7 @@ class Settled(msgspec.Struct, rename="camel"):
     under_way: int = 0
     lost: int = 0
     won: int | None = None
+    started: int = 0
 
 
 class _Open:
@@ -45,7 +47,7 @@ class _Open:
         self.worth, self.args = planned.worth, state.migration_config.defragmentation or DefragmentationArgs()
         self.appraisal = Appraisal(state, self.args, time)
         _ = self.appraisal.usable  # The demands are those of now.
-        self.nodes = list(state.table.names)
+        self.nodes, self.waited = list(state.table.names), waiting(state)
         self.moves: dict[MigrationId, Move] = {move.migration: move for move in planned.moves}
         self.settled = Settled(
             planned.plan, time, planned.planner, self.worth.unit, self.worth.hours, len(planned.moves), self.worth.after - self.worth.before, self.worth.cost
@@ -68,7 +70,9 @@ class _Open:
         if self.settled.under_way:
             return False
         if state.table.names == self.nodes:
-            self.settled.won = self.appraisal.total() - self.worth.before
+            started = [uid for uid in self.waited if uid in state.charges]
+            self.settled.started = len(started)
+            self.settled.won = self.appraisal.total(*as_if_waiting(state, started)) - self.worth.before
         return True
 
 

@@ -22,7 +22,7 @@ def report(file: str | None, where: Where, output: str) -> None:
 
     FILE is an export or an archive folder; without it, the running log. A plan promises by how much what is free will be worth more, and what its
     moves cost. WON is by how much it was worth more when the plan's last move had ended, by the demands that there were before: what others did
-    meanwhile counts, too. LOST is what the evictions cost, each at its time.
+    meanwhile counts, too, and STARTED pods that waited count as if what they took were free. LOST is what the evictions cost, each at its time.
 
     \b
     Examples:
@@ -51,8 +51,8 @@ def _show(found: list[Settled]) -> None:
     rows = []
     for one in found:
         won = "-" if one.won is None else amount(one.won, sign=True)
-        rows.append((one.plan, rfc3339(one.at)[:19], one.moves, one.landed, one.failed, amount(one.promised, sign=True), won, amount(one.cost), amount(one.lost)))
-    titles = ("PLAN", "AT", "MOVES", "LANDED", "FAILED", "PROMISED", "WON", "COST", "LOST")
+        rows.append((one.plan, rfc3339(one.at)[:19], one.moves, one.landed, one.failed, amount(one.promised, sign=True), won, one.started, amount(one.cost), amount(one.lost)))
+    titles = ("PLAN", "AT", "MOVES", "LANDED", "FAILED", "PROMISED", "WON", "STARTED", "COST", "LOST")
     table(titles, rows, right=titles[2:], flexible=("PLAN",))
     units = ", ".join(dict.fromkeys(f"{plain(one.unit)} in {one.hours} h" for one in found))
     click.echo(f"\npromised and won in {units}; cost and lost in the same unit")

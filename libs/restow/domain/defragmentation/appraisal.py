@@ -1,15 +1,16 @@
 """A plan in one unit: what it wins and what it costs, whichever planner made it and whatever its objective was."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import Millis, NodeName
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import Dear, Missed, Move, Worth
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.defragmentation.costs import PREFERENCES, USUAL, Costs
 from restow.domain.defragmentation.prices import Prices
 from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.fragmentation import FreeCapacity
@@ -52,13 +53,36 @@ class Appraisal:
     def _dearest(self, moves: Sequence[Move]) -> tuple[Dear, ...]:
         known = [move for move in moves if move.pod in self.state.pods]
         found = sorted(known, key=lambda move: (-move.cost, move.namespace, move.name, move.migration))[:DEAREST]
-        return tuple(Dear(move.migration, move.cost, {kind: part for kind, part in self.costs.parts(move.pod).items() if part}) for move in found)
+        return tuple(Dear(move.migration, move.cost, self._parts(move)) for move in found)
+
+    def _parts(self, move: Move) -> dict[str, int]:
+        parts = {kind: part for kind, part in self.costs.parts(move.pod).items() if part}
+        # What depends on where it goes, its planner has found out.
+        less = move.cost - sum(parts.values())
+        return parts | {PREFERENCES: less} if less > 0 else parts
 
     def priced(self, moves: Sequence[Move]) -> tuple[Move, ...]:
         """With what each costs, where their planner has not said it."""
         return tuple(
             msgspec.structs.replace(move, cost=self.costs.cost(move.pod)) if not move.cost and move.pod in self.state.pods else move for move in moves
         )
+
+
+def waiting(state: ClusterState) -> frozenset[PodUid]:
+    """Who has no node, and for whom nothing is kept: neither decided, nor nominated, nor held by a move."""
+    kept = (state.placed, state.nominations, state.successors)
+    return frozenset(uid for uid, pod in state.pods.items() if pod.live.node is None and not any(uid in some for some in kept))
+
+
+def as_if_waiting(state: ClusterState, pods: Iterable[PodUid]) -> tuple[FreeCapacity, dict[NodeName, int]]:
+    """Capacity, and pods that count more (here: fewer) by node, as if these had no node. What those who waited have taken since a plan was made was
+    free because of it, or would be: it is won like what nobody has taken yet."""
+    capacity, loads = FreeCapacity(state.table), Counter[NodeName]()
+    for uid in sorted(pods):
+        if uid in state.pods and (charge := state.charges.get(uid)) is not None:
+            capacity.take(state.table.rows[charge.node], state.vectors[state.pods[uid].fact.shape], state.devices_of(uid), -1)
+            loads[charge.node] -= 1
+    return capacity, dict(loads)
 
 
 def appraisal_of(state: ClusterState) -> Appraisal | None:

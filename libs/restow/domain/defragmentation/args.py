@@ -17,7 +17,7 @@ from restow.domain.resources import (
 
 THRESHOLDS = ("lowThresholds", "defragmentThresholds", "protectionThresholds")
 """From the lowest to the highest."""
-KINDS = ("age", "budget", "gang", "priority", "restarts", "work")
+KINDS = ("age", "budget", "gang", "localStorage", "preferences", "priority", "restarts", "work")
 """What may cost more than a move (`costs.Costs`)."""
 MOST_COST, MOST_GAIN, MOST_STEPS = 1_000_000, 1_000_000, 10_000_000
 MOST_HOURS = 8_766

@@ -4,9 +4,10 @@ what the pod is.
 `work`: for each unit of work that is lost, which is what the pod's part of its node is worth per hour, times the hours since it was made, or saved its work
 last (`restow.dev/checkpointed-at`), up to a week. Pods of controllers whose pods end some time lose work, of a gang all members do; servers lose none.
 `priority`: for each thousand of its priority, up to a thousand thousands. `age`: for each full hour since then, whatever the pod's size and controller.
-`restarts`: for each restart of its containers, up to ten: who had trouble to come up may have it again. `gang`: where it is
-a member of one, whose other members may wait for it. `budget`: where a disruption budget is about it, in full where that allows
-one eviction or none now, otherwise shared by those that it allows. Who prefers not to be evicted costs one move more.
+`restarts`: for each restart of its containers, up to ten: who had trouble to come up may have it again. `gang`: for each other member of its gang that
+runs, up to twenty: they may wait for it. `localStorage`: where it has an emptyDir or a hostPath, which stay behind. `budget`: where a disruption budget is about it,
+in full where that allows one eviction or none now, otherwise shared by those that it allows. `preferences` depends on where it goes (`preferences.py`). Who prefers
+not to be evicted costs one move more.
 """
 
 from restow.contracts.events import BudgetObserved, PodObserved
@@ -20,8 +21,9 @@ from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
 
 MOVE = 1000
-MOST_HOURS, MOST_RESTARTS, MOST_PRIORITY = 7 * 24, 10, 1_000_000
-USUAL = {"work": 1000, "budget": 500, "restarts": 100}
+MOST_HOURS, MOST_RESTARTS, MOST_PRIORITY, MOST_MATES = 7 * 24, 10, 1_000_000, 20
+PREFERENCES = "preferences"
+USUAL = {"work": 1000, "budget": 500, "localStorage": 200, PREFERENCES: 200, "restarts": 100, "gang": 50, "priority": 1}
 """What is said where a policy says nothing else."""
 _HOUR = 3_600_000
 _SERVERS = ("always", "name")
@@ -35,6 +37,8 @@ class Costs:
         """Without `prices` no work is counted."""
         self._state, self._time, self._prices = state, time, prices
         self._said = {kind: amount for kind, amount in said.items() if amount}
+        self.preferences = self._said.get(PREFERENCES, 0)
+        """For each kind of them that suits a target less."""
         self._gangs: dict[tuple[str, str], int] = {}
         self._budgets: dict[str, list[BudgetObserved]] = {}
         if "budget" in self._said:
@@ -60,8 +64,11 @@ class Costs:
             found["age"] = said["age"] * min(max(self._time - work_since(pod, self._time), 0) // _HOUR, MOST_HOURS)
         if "restarts" in said and not new and (trouble := self._state.troubles.get(uid)) is not None:
             found["restarts"] = said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
-        if "gang" in said and group_of(pod) is not None:
-            found["gang"] = said["gang"]
+        if "gang" in said and (group := group_of(pod)) is not None:
+            mates = sum(one in self._state.charges for one in self._state.groups.get(group, ())) - (uid in self._state.charges)
+            found["gang"] = said["gang"] * min(max(mates, 0), MOST_MATES)
+        if "localStorage" in said and self._state.shapes[pod.shape].local_storage:
+            found["localStorage"] = said["localStorage"]
         for budget in self._budgets.get(pod.namespace, ()):
             if covers(budget, pod):
                 found["budget"] = found.get("budget", 0) + said["budget"] // max(budget.allowed, 1)

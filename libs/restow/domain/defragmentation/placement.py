@@ -42,6 +42,16 @@ class Objective(Protocol):
         ...
 
 
+class Suits(Protocol):
+    """`enough`: the rank from which on it may be decided by what the pod prefers."""
+
+    enough: int
+
+    def worse(self, uid: PodUid) -> np.ndarray | None:
+        """`(nodes,)`: true for rows that suit the pod less than its home; None where it makes no difference."""
+        ...
+
+
 class _Class:
     """Pods of equal requests and equal rules about nodes."""
 
@@ -59,12 +69,22 @@ class Placement:
     def __init__(self, simulation: Simulation, open: np.ndarray, column: int, floor: np.ndarray, objective: Objective) -> None:
         self.simulation, self.open, self.column, self.floor, self.objective = simulation, open, column, floor, objective
         self.steps = 0
+        self.suits: Suits | None = None
+        """Which rows to prefer among those of a rank that is good enough; None for no difference."""
         self._state, self._table, self._board = simulation.state, simulation.state.table, simulation.session.nodes
         self._classes: dict[Hashable, _Class] = {}
         self._of_shape: dict[str, _Class] = {}
 
     def find(self, uid: PodUid, banned: Iterable[int] = (), least: int = 0) -> Spot | None:
-        """The best row for a pod that is in the air; None where it fits on none of this rank at `least`."""
+        """The best row for a pod that is in the air, one that suits it if there is any of a rank that is good enough; None where it fits on none of this rank at `least`."""
+        if self.suits is not None and (worse := self.suits.worse(uid)) is not None:
+            banned = list(banned)
+            found = self._find(uid, [*banned, *np.flatnonzero(worse).tolist()], max(least, self.suits.enough))
+            if found is not None:
+                return found
+        return self._find(uid, banned, least)
+
+    def _find(self, uid: PodUid, banned: Iterable[int], least: int) -> Spot | None:
         self.steps += 1
         keys = self.keys(uid)
         rules = bool(self.simulation.rules(uid))

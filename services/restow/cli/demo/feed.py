@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -19,6 +18,8 @@ KEEP_UP = 60.0
 
 REQUESTS = 24
 """API requests under way at once."""
+
+REPLICA_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 
 
 class ApiFailed(RuntimeError):
@@ -70,11 +71,9 @@ async def together(calls: Iterable[Callable[[], Any]]) -> None:
 
 
 async def create_nodes(api: Api, scenario: Scenario) -> None:
-    nodes = [
-        build_node(NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model), number=i)
-        for i, n in enumerate(scenario.nodes)
-    ]
-    await together(partial(api.create, "/api/v1/nodes", node) for node in nodes)
+    """One after the other, for their order is a part of what is played."""
+    for i, n in enumerate(scenario.nodes):
+        await api.create("/api/v1/nodes", build_node(NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model), number=i))
 
 
 class Feed:
@@ -86,10 +85,31 @@ class Feed:
         self.finished = 0
         self.alive: set[str] = set()
 
-    async def play(self, steps: Iterable[Step], pause: float = 0.0) -> None:
-        """`pause`: seconds from one step to the next at least."""
-        base = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+    async def open(self) -> None:
+        """Before anything is played."""
         await self._api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+
+    async def play_in_order(self, steps: Iterable[Step]) -> None:
+        """So that equal steps lead to equal placements, however fast the machine is: workloads arrive one after the other, and one finishes when everybody
+        before has a node, or has been looked at in vain, for who waits takes what comes free first."""
+        after: Step | None = None
+        for step in steps:
+            if step.arrive and (after is None or after.arrive):
+                await self._observer.until("the stack to keep up", self._has_space, self._keep_up)
+            else:
+                await self._observer.until("the stack to rest", self._rests, self._keep_up)
+            name, after = step.workload.name, step
+            if step.arrive:
+                await self._api.create(REPLICA_SETS, replica_set(step.workload, self._scheduler))
+                self.arrived += 1
+                self.alive.add(name)
+            else:
+                await self._api.delete(f"{REPLICA_SETS}/{name}")
+                self.finished += 1
+                self.alive.discard(name)
+
+    async def play(self, steps: Iterable[Step], pause: float = 0.0) -> None:
+        """As fast as the stack keeps up. `pause`: seconds from one step to the next at least."""
         made: dict[str, asyncio.Task[None]] = {}
         slots = asyncio.Semaphore(REQUESTS)
         async with asyncio.TaskGroup() as group:
@@ -101,15 +121,19 @@ class Feed:
                 await slots.acquire()
                 name = step.workload.name
                 if step.arrive:
-                    call = self._api.create(base, replica_set(step.workload, self._scheduler))
+                    call = self._api.create(REPLICA_SETS, replica_set(step.workload, self._scheduler))
                     self.arrived += 1
                     self.alive.add(name)
                     made[name] = group.create_task(_one(call, slots, None))
                 else:
-                    call = self._api.delete(f"{base}/{name}")
+                    call = self._api.delete(f"{REPLICA_SETS}/{name}")
                     self.finished += 1
                     self.alive.discard(name)
                     group.create_task(_one(call, slots, made.pop(name)))
+
+    def _rests(self) -> bool:
+        """Every workload has its pod, nobody else has one, and the session has nothing to decide."""
+        return len(self._observer.state.pods) == len(self.alive) and self._observer.rests()
 
     def _has_space(self) -> bool:
         return self.arrived - self._observer.arrived() + self._observer.undecided() < self._ahead

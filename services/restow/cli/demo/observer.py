@@ -5,9 +5,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from restow.cli.demo.scenario import NAMESPACE
+from restow.contracts.ids import Millis
+from restow.domain.decider import decide_all
 from restow.domain.fragmentation import packing
 from restow.domain.records import FINAL, Step
 from restow.domain.resources import canonical_resource
+from restow.domain.session import decider as session
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import connect
 from restow.runtime.follower import Follower
@@ -60,6 +63,11 @@ class Observer:
     def undecided(self) -> int:
         """Pods that the session has not decided on yet."""
         return len(self.state.queue)
+
+    def rests(self) -> bool:
+        """Whether the session has nothing to decide about what the log says by now. What it has looked at in vain is in no log, so it is decided here."""
+        command = session.due(self.state, Millis(self.state.time))
+        return command is None or not decide_all(self.state, session, [command])
 
     def waiting(self) -> int:
         """Pods that no node has capacity for, as far as their scheduler has looked at them."""

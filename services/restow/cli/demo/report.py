@@ -5,10 +5,12 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from restow.cli import plan_worth
 from restow.cli.demo.beside import Beside
 from restow.contracts.values import Packing
 from restow.domain.node_table import WHOLE
@@ -17,7 +19,7 @@ from restow.domain.node_table import WHOLE
 @dataclass(slots=True)
 class Outcome:
     """`seconds` per phase; `broken` are promises that were not kept, in words. `whole_before` and
-    `whole_after` are GPUs of free nodes; worth and `cost` are in thousandths of `unit`, for `hours`; `greedy` is what that planner would have reached."""
+    `whole_after` are GPUs of free nodes; `started`: by GPUs, who waited and has got a node, which everything after the moves counts as free still; worth and `cost` are in thousandths of `unit`, for `hours`; `greedy` is what that planner would have reached."""
 
     scenario: str
     nodes: int
@@ -27,6 +29,7 @@ class Outcome:
     running: int = 0
     waited: int = 0
     waiting: int = 0
+    started: dict[int, int] = field(default_factory=dict)
     before: Packing | None = None
     after: Packing | None = None
     greedy: Packing | None = None
@@ -37,6 +40,7 @@ class Outcome:
     unit: str = ""
     hours: int = 0
     cost: int = 0
+    bound: dict[str, Any] | None = None
     rounds: int = 0
     planned: int = 0
     landed: int = 0
@@ -103,6 +107,7 @@ def _rows(outcome: Outcome, before: Packing, after: Packing) -> list[tuple[str, 
     def count(name: str, was: int, will: int, by_greedy: int | None = None) -> None:
         rows.append((name, str(was), str(will), f"{will - was:+d}", "" if by_greedy is None else str(by_greedy)))
 
+    count("pods waiting for capacity", outcome.waited, outcome.waiting)
     found = {(one.devices, one.milli): one.pods for one in after.fits}
     by_greedy = {(one.devices, one.milli): one.pods for one in other.fits} if other is not None else {}
     for one in [one for one in before.fits if one.milli == WHOLE][:SIZES]:
@@ -112,7 +117,6 @@ def _rows(outcome: Outcome, before: Packing, after: Packing) -> list[tuple[str, 
         count("whole free GPUs", before.free_devices, after.free_devices, other.free_devices if other is not None else None)
         count("GPUs in free nodes", outcome.whole_before, outcome.whole_after)
     count("free nodes", before.free_nodes, after.free_nodes, other.free_nodes if other is not None else None)
-    count("pods waiting for capacity", outcome.waited, outcome.waiting)
     count(f"worth of what is free, {outcome.unit} in {outcome.hours} h", outcome.worth_before // 1000, outcome.worth_after // 1000)
     if before.total:
         name, change = "fragmentation: idle GPU share of no use to typical pods", (after.fragmented - before.fragmented) * 100 / before.total
@@ -120,6 +124,17 @@ def _rows(outcome: Outcome, before: Packing, after: Packing) -> list[tuple[str, 
         rows.append((name, _percent(before.fragmented, before.total), _percent(after.fragmented, after.total), f"{change:+.1f} pp", greedy))
         rows.append(("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "", ""))
     return rows
+
+
+def _started(started: dict[int, int]) -> str:
+    """`3 of those who waited have started (3 with 8 GPUs); what they took is counted as free above`"""
+    sizes = ", ".join(f"{count} with {gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{count} without GPUs" for gpus, count in started.items())
+    total = sum(started.values())
+    return f"{total} of those who waited ha{'s' if total == 1 else 've'} started since: {sizes}. What they took is counted as free above."
+
+
+def bounded_in_words(bound: dict[str, Any] | None) -> str:
+    return click.unstyle(plan_worth.bounded(bound)) if bound is not None else ""
 
 
 def show(console: Console, outcome: Outcome) -> None:
@@ -134,6 +149,12 @@ def show(console: Console, outcome: Outcome) -> None:
             table.add_row(*row[: len(titles)])
         console.print(table)
         console.print()
+        if outcome.started:
+            console.print(_started(outcome.started), highlight=False)
+        if outcome.bound is not None:
+            console.print(bounded_in_words(outcome.bound), highlight=False)
+        if outcome.started or outcome.bound is not None:
+            console.print()
     good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(justify="left")

@@ -60,8 +60,8 @@ class Scenario:
 
     @property
     def objective(self) -> str:
-        """What the optimizing planner gains here: whole GPUs where pods share some, otherwise free nodes."""
-        return "devices" if any(0 < w.milli < 1000 for w in self.workloads) else "nodes"
+        """What the optimizing planner gains here: capacity for what pods ask for, those who wait above all; without GPUs free nodes."""
+        return "value" if self.gpu_milli else "nodes"
 
     def asked(self, workload: Workload) -> int:
         """What a workload asks of it, in thousandths."""

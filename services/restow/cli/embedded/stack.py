@@ -91,6 +91,7 @@ class Stack:
         keep: bool = False,
         save: bool = False,
         kubelet_speed: float = 1.0,
+        seed: int | None = None,
         log_level: str = "info",
         kube: str = "",
     ) -> None:
@@ -104,7 +105,7 @@ class Stack:
         self.saved: Path | None = None
         self.rescued: Path | None = None
         """The log of the stack before, where that was killed."""
-        self._kubelet_speed = kubelet_speed
+        self._kubelet_speed, self._seed = kubelet_speed, seed
         self._log_level = log_level
         self._passwords = {user: "p" + secrets.token_hex(24) for user in USERS}
         self._broker = NatsServer(
@@ -254,6 +255,7 @@ class Stack:
         port_file = self.folder / "run" / "kubesim.port"
         argv = [sys.executable, "-m", "restow.kubesim.main", "--port", str(self._port), "--port-file", str(port_file)]
         argv += ["--kubelet-speed", str(self._kubelet_speed)]
+        argv += ["--seed", str(self._seed)] if self._seed is not None else []
         for path in self._objects:
             argv += ["--apply", str(path)]
         for path in self._nodes:

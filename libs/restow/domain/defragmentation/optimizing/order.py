@@ -179,11 +179,12 @@ class Sequence:
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
         world.session.nodes.take(spot.row, world.vector(uid), spot.devices)
         self._say_gone(leg)
+        cost = world.cost(uid) + (world.dearer(uid, spot.row) if spot.row == leg.row and not leg.follows else 0)
         world.simulation.enter(uid, spot)
         self.moves.append(
             Move(
                 id, PodUid("") if leg.follows else uid, pod.namespace, pod.name, world.name(leg.start.row), world.name(spot.row),
-                spot.devices, spot.cores, after, leg.follows, cost=world.cost(uid),
+                spot.devices, spot.cores, after, leg.follows, cost=cost,
             )
         )  # fmt: skip
         earlier = [self._number[one] for one in dict.fromkeys((*after, *([leg.follows] if leg.follows else [])))]

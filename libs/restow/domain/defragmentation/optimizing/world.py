@@ -19,11 +19,12 @@ from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.args import capacity_of, optional_threshold
 from restow.domain.defragmentation.classify import exact, promised_to_others, spared
 from restow.domain.defragmentation.evictable import Evictable
-from restow.domain.defragmentation.optimizing.ranking import LeastLoss
+from restow.domain.defragmentation.optimizing.ranking import LOSSLESS, LeastLoss
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.placement import PARTS, Placement
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.preferences import Preferences
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.fragmentation import is_load
@@ -49,13 +50,16 @@ class World:
         self.moved: dict[PodUid, Spot] = {}
         self.away: dict[PodUid, Spot] = {}
         self._cost: dict[PodUid, int] = {}
+        self._preferences = Preferences(simulation, self._costs.preferences)
+        self._less: dict[PodUid, int] = {}
+        """Of those who are away: what it costs that they prefer their home."""
         self._gone: dict[int, dict[PodUid, None]] = {}
         self.gratis = False
         """Whether moves cost nothing: to see what could be gained."""
         self.gone_of: Counter[str] = Counter()
         """By namespace: pods that are not at home."""
         self._come: dict[int, dict[PodUid, None]] = {}
-        self._trail: list[tuple[PodUid, Spot, bool]] = []
+        self._trail: list[tuple[PodUid, Spot, bool, int]] = []
         self.touched: list[PodUid] = []
         """Who was lifted or landed, again for every time."""
         self.in_the_air: set[PodUid] = set()
@@ -69,6 +73,7 @@ class World:
         self._begin_at(moved or {})
         self.objective = LeastLoss(simulation, self.value, self.counted, self.loads)
         self.placement = Placement(simulation, self.open, self.column, self.floor, self.objective)
+        self.placement.suits = self
         self.worth = self._worths()
         self.total = sum(self.worth)
         self.spent = 0
@@ -157,6 +162,16 @@ class World:
             known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved)
         return known
 
+    enough = LOSSLESS
+
+    def worse(self, uid: PodUid) -> np.ndarray | None:
+        """`placement.Suits`."""
+        return self._preferences.worse(uid, self.home(uid).row)
+
+    def dearer(self, uid: PodUid, row: int) -> int:
+        """What it costs that a pod in the air prefers its home to this row."""
+        return 0 if self.gratis else self._preferences.cost(uid, self.home(uid).row, row)
+
     def price(self, uid: PodUid) -> int:
         """What moving it adds: nothing where it is on the move anyway."""
         return 0 if uid in self.away else self.cost(uid)
@@ -175,7 +190,7 @@ class World:
 
     def changed(self, mark: int) -> list[PodUid]:
         """Who was lifted or landed since."""
-        return list(dict.fromkeys(uid for uid, _, _ in self._trail[mark:]))
+        return list(dict.fromkeys(uid for uid, *_ in self._trail[mark:]))
 
     def mark(self) -> int:
         return len(self._trail)
@@ -183,21 +198,21 @@ class World:
     def undo(self, mark: int) -> None:
         """Undo everything since the mark."""
         while len(self._trail) > mark:
-            uid, spot, landed = self._trail.pop()
+            uid, spot, landed, less = self._trail.pop()
             if landed:
                 self._lift(uid, spot)
             else:
-                self._land(uid, spot)
+                self._land(uid, spot, less)
 
     def lift(self, uid: PodUid) -> Spot:
-        spot = self.spot(uid)
+        spot, less = self.spot(uid), self._less.get(uid, 0)
         self._lift(uid, spot)
-        self._trail.append((uid, spot, False))
+        self._trail.append((uid, spot, False, less))
         return spot
 
     def land(self, uid: PodUid, spot: Spot) -> None:
-        self._land(uid, spot)
-        self._trail.append((uid, spot, True))
+        self._land(uid, spot, None)
+        self._trail.append((uid, spot, True, 0))
 
     def _lift(self, uid: PodUid, spot: Spot) -> None:
         row = spot.row
@@ -207,7 +222,7 @@ class World:
         if uid in self.away:
             del self.away[uid]
             del self._come[row][uid]
-            self.spent -= self.cost(uid)
+            self.spent -= self.cost(uid) + self._less.pop(uid, 0)
             self.simulation.leave(uid, row)
         else:
             self._gone.setdefault(row, {})[uid] = None
@@ -215,7 +230,8 @@ class World:
             self.leave_home(uid, spot)
         self._weigh(row, -1)
 
-    def _land(self, uid: PodUid, spot: Spot) -> None:
+    def _land(self, uid: PodUid, spot: Spot, less: int | None) -> None:
+        """`less`: what it cost when it landed there first, which may depend on who was where."""
         row = spot.row
         self.touched.append(uid)
         self.in_the_air.discard(uid)
@@ -227,7 +243,10 @@ class World:
         else:
             self.away[uid] = spot
             self._come.setdefault(row, {})[uid] = None
-            self.spent += self.cost(uid)
+            less = self.dearer(uid, row) if less is None else less
+            if less:
+                self._less[uid] = less
+            self.spent += self.cost(uid) + less
             self.simulation.enter(uid, spot)
         self._weigh(row, 1)
 
