@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind
+from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind, whole
 
-from restow.domain.landing_gate import LEFT_OUT
+from restow.domain.landing_gate import LEFT_OUT, PART_OF, RESTOW, left_out
 from restow.kube.beside import LANDING
 from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS
 
@@ -87,7 +87,9 @@ def test_every_guard_binds_the_accounts_of_each_installation():
         assert "restow-system" not in str(policy["spec"]["validations"])
 
 
-def test_namespaces_that_the_gate_leaves_out_are_those_whose_pods_stay():
-    policy = named(BOTH, "MutatingAdmissionPolicy", "restow-landing")["spec"]["matchConstraints"]
-    left_out = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(LEFT_OUT)}
-    assert policy["namespaceSelector"] == {"matchExpressions": [left_out]}
+def test_those_whom_the_gate_leaves_out_are_those_who_stay():
+    asked = named(BOTH, "MutatingAdmissionPolicy", "restow-landing")["spec"]["matchConstraints"]
+    assert asked["namespaceSelector"] == {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [LEFT_OUT]}]}
+    assert asked["objectSelector"] == {"matchExpressions": [{"key": PART_OF, "operator": "NotIn", "values": [RESTOW]}]}
+    for workload in of_kind(whole(), "Deployment", "StatefulSet"):
+        assert left_out("any", workload["spec"]["template"]["metadata"]["labels"])

@@ -353,7 +353,7 @@ def test_the_webhook_takes_the_policys_place_and_everything_else_is_the_same():
     asked = named(policy, "MutatingAdmissionPolicy", "restow-landing")["spec"]["matchConstraints"]
     (said,) = named(hook, "MutatingWebhookConfiguration", "restow-landing")["webhooks"]
     assert (said["failurePolicy"], said["timeoutSeconds"], said["sideEffects"], said["reinvocationPolicy"]) == ("Ignore", 1, "None", "Never")
-    assert (said["rules"], said["namespaceSelector"]) == (asked["resourceRules"], asked["namespaceSelector"])
+    assert [said[one] for one in ("rules", "namespaceSelector", "objectSelector")] == [asked[one] for one in ("resourceRules", "namespaceSelector", "objectSelector")]
     assert said["clientConfig"]["caBundle"] == named(hook, "Secret", "restow-webhook-tls")["data"]["tls.crt"]
     assert named(hook, "ClusterRole", "restow-webhook")["rules"] == [{"apiGroups": ["restow.dev"], "resources": ["landings"], "verbs": ["list", "watch"]}]
 

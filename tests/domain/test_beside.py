@@ -21,7 +21,7 @@ from restow.domain.effects import (
     LetGo,
     OpenLanding,
 )
-from restow.domain.landing_gate import LEFT_OUT, RENEWED, STRETCH
+from restow.domain.landing_gate import RENEWED, STRETCH
 from restow.domain.migration import gating
 from restow.domain.records import SlotPhase, Step
 from restow.kube.placeholder import of_slot
@@ -508,14 +508,14 @@ def test_no_placeholder_says_that_it_lives_for_longer_than_the_api_takes():
     assert lives(configured("migration", config.MigrationConfig(max_unavailable=0, beside=(STOCK,), land_deadline=config.LONGEST))) == 2**31 - 1
 
 
-# -- namespaces that the gate leaves out -----------------------------------------------------------------------------------
+# -- whom the gate leaves out ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("namespace", sorted(LEFT_OUT))
-def test_where_nobody_is_gated_no_pod_of_another_scheduler_moves(namespace):
-    """The dry run before the eviction would not tell: it is made where placeholders are."""
-    state = then(world(), e.PodGone("p"), pod("p", node="a", owner=OWNER, namespace=namespace))
-    with pytest.raises(Rejected, match=f"new pods of namespace {namespace} are never gated"):
+@pytest.mark.parametrize(("whose", "more"), [("namespace kube-system", {"namespace": "kube-system"}), ("Restow itself", {"labels": {"app.kubernetes.io/part-of": "restow"}})])
+def test_of_those_whom_nobody_gates_no_pod_of_another_scheduler_moves(whose, more):
+    """The dry run before the eviction would not tell: it is made where placeholders are, with a pod that has no labels."""
+    state = then(world(), e.PodGone("p"), pod("p", node="a", owner=OWNER, **more))
+    with pytest.raises(Rejected, match=f"new pods of {whose} are never gated"):
         run(state, decider, c.MovePod(NOW, "x", "p"))
     then(state, plan("x", move("x-1")))
     assert failed(advance(state)) == {"x-1": "NotGated"}

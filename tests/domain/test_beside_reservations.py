@@ -235,4 +235,4 @@ def test_what_a_placeholder_cannot_hold_is_refused_with_a_sentence(asked, said):
 
 def test_where_nobody_is_gated_nothing_is_held_for_owners():
     (event,) = answers(world(namespace="kube-system"))
-    assert event.message == "metadata.namespace: kube-system; allowed for pods of scheduler volcano: any but kube-system, restow-system (where new pods are never gated)"
+    assert event.message == "metadata.namespace: kube-system; allowed for pods of scheduler volcano: any other (new pods are never gated there)"

@@ -12,8 +12,10 @@ from typing import NamedTuple
 GATE = "restow.dev/landing"
 """The scheduling gate; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
 
-LEFT_OUT = frozenset({"kube-system", "restow-system"})
-"""Namespaces in which nobody is gated: what the cluster, and Restow itself, live on (the policy's, and the webhook's, `namespaceSelector`)."""
+LEFT_OUT = "kube-system"
+"""The namespace in which nobody is gated: what the cluster lives on (the policy's, and the webhook's, `namespaceSelector`)."""
+PART_OF, RESTOW = "app.kubernetes.io/part-of", "restow"
+"""Label of Restow's own pods, in whatever namespace: they are not gated either, for they are who lets go (`objectSelector`)."""
 
 STRETCH, RENEWED = 600_000, 300_000
 """Milliseconds for which an entry is made whose end is not near, and before its end when it is renewed: so what is gated while no session is there to let it go was made
@@ -44,6 +46,13 @@ class Listed(NamedTuple):
 
     open: Mapping[str, str]
     owners: Sequence[Owners] = ()
+
+
+def left_out(namespace: str, labels: Mapping[str, str]) -> str:
+    """Of whom a pod is like this one, who is never gated; empty where it may be."""
+    if namespace == LEFT_OUT:
+        return f"namespace {namespace}"
+    return "Restow itself" if labels.get(PART_OF) == RESTOW else ""
 
 
 def gated_for(pod: NewPod, lists: Mapping[str, Listed]) -> str:

@@ -9,7 +9,7 @@ from restow.contracts.ids import PodUid
 from restow.domain import kueue
 from restow.domain.groups import group_of
 from restow.domain.hooks import objection
-from restow.domain.landing_gate import LEFT_OUT
+from restow.domain.landing_gate import left_out
 from restow.domain.other_schedulers import is_beside
 from restow.domain.pod_controllers import (
     GANG,
@@ -95,9 +95,8 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
 def _of_gate(state: ClusterState, pod: PodObserved) -> str:
     """Whether nobody would gate its successor. The dry run before the eviction (`restow.kube.beside.Beside.gated`) asks where placeholders are, for Restow may make
     pods nowhere else, so that it does not tell."""
-    if pod.namespace not in LEFT_OUT or not is_beside(state, pod.shape):
-        return ""
-    return f"{NOT_GATED}: new pods of namespace {pod.namespace} are never gated"
+    whose = left_out(pod.namespace, pod.labels) if is_beside(state, pod.shape) else ""
+    return f"{NOT_GATED}: new pods of {whose} are never gated" if whose else ""
 
 
 def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:

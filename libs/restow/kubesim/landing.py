@@ -2,7 +2,7 @@
 
 kubesim has no CEL. It looks for a policy and a binding of that name, and then does what deploy/beside/landing.yaml says: a new pod gets
 the gate if it has no node, its controller, or its labels, are listed in a Landing, and the listed instant is still to come. Of the objects it reads the
-policy's namespaceSelector and paramKind, and the binding's paramRef (name or selector); expressions are not read.
+policy's namespaceSelector, objectSelector and paramKind, and the binding's paramRef (name or selector); expressions are not read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def gate(store: Store, pod: Obj) -> None:
     selector = dig(policy, "spec", "matchConstraints", "namespaceSelector")
     namespace = store.find(NAMESPACES, "", pod["metadata"].get("namespace", ""))
     if selector is not None and not selector_matches(selector, {} if namespace is None else labels_of(namespace)):
+        return
+    whose = dig(policy, "spec", "matchConstraints", "objectSelector")
+    if whose is not None and not selector_matches(whose, labels_of(pod)):
         return
     gates = spec.get("schedulingGates") or []
     if any(one.get("name") == GATE for one in gates):

@@ -19,8 +19,8 @@ from restow.domain.state import ClusterState
 def problem(state: ClusterState, scheduler: str, namespace: str, spec: ReservationSpec, before: ReservationSpec | None) -> str:
     """Path, value and what is allowed where placeholders cannot hold it; empty where they can."""
     whose = f"for pods of scheduler {scheduler}"
-    if namespace in LEFT_OUT:
-        return f"metadata.namespace: {namespace}; allowed {whose}: any but {', '.join(sorted(LEFT_OUT))} (where new pods are never gated)"
+    if namespace == LEFT_OUT:
+        return f"metadata.namespace: {namespace}; allowed {whose}: any other (new pods are never gated there)"
     if not spec.allocate_once:
         return f"spec.allocateOnce: false; allowed {whose}: true (a placeholder is handed over as a whole)"
     if spec.pre_allocation:
