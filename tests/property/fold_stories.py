@@ -3,7 +3,19 @@
 import random
 from collections.abc import Iterator
 
-from domain.build import GIB, NOW, configured, node, pod, pod_group, queue, replica_of, reservation, shape
+from domain.build import (
+    GIB,
+    NOW,
+    configured,
+    job_of,
+    node,
+    pod,
+    pod_group,
+    queue,
+    replica_of,
+    reservation,
+    shape,
+)
 from domain.saga import move, plan
 
 from restow.contracts import events as e
@@ -226,7 +238,17 @@ class Story:
             e.PodGone(follower),
             pod(next_one, of.shape, source, owner=of.owner, labels=of.labels),
         ]
+        if number % 4 == 3:
+            told += self.of_a_job(f"job-{number}", of.shape, source, target)
         return told[: self.chance.randint(1, len(told))] if self.likely(70) else told
+
+    def of_a_job(self, name: str, asked: str, source: str, target: str) -> list[e.Event]:
+        """A pod that ends with success when it is moved."""
+        id, owner = f"{name}-1", replica_of("j", "Job")
+        return [
+            job_of("j"), pod(name, asked, source, owner=owner), plan(name, move(id, name, source, target)), e.Holding(id, NOW + 5), e.Held(id), e.Evicting(id, NOW + 5),
+            e.PodChanged(name, source, "Running", deleting=NOW), e.PodChanged(name, source, "Succeeded", deleting=NOW), e.Evicted(id, NOW + 5), e.PodGone(name), e.NotRecreated(id),
+        ]  # fmt: skip
 
     def about_moves(self) -> e.Event:
         """What brings one on, or ends it."""
