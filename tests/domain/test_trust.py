@@ -88,7 +88,7 @@ def test_a_record_that_is_not_ours_is_void_and_counted_and_what_follows_is_folde
     # It changed nothing else: the same without it, but for where the log stands and what was counted.
     other = snapshot.load(before)
     fold_record(other, 3, "cluster", envelope("cluster"), body(e.NodeGone("n1")), LOG)
-    other.void, other.last = state.void, state.last
+    other.void, other.last, other.history, other.broken = state.void, state.last, state.history, state.broken
     assert snapshot.dump(other) == snapshot.dump(state)
     assert snapshot.load(snapshot.dump(state)).void == state.void
 

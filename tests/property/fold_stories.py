@@ -306,6 +306,7 @@ class Story:
             e.SnapshotTaken(self.pick((5, 50)), 1, 1),
             e.Archived(self.pick((1, 7)), 60, "file", "digest"),
             e.Truncated(4),
+            e.LogRepaired(state.broken, 9),
             e.SearchBegun(f"plan-{number}", "demand"),
             e.SearchEnded(state.search.plan, "Died"),
             plan(f"plan-{number}", slots=(capacity,), demand=uid, trigger="demand"),

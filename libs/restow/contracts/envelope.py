@@ -1,5 +1,6 @@
 """The envelope of a commit: CloudEvents 1.0 in binary mode, in the headers of one message."""
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -8,6 +9,7 @@ from restow.contracts.ids import MOST
 
 COMMIT_TYPE = "dev.restow.commit.v1"
 CONTENT_TYPE = "application/json"
+_DIGEST = re.compile(r"\d{1,18}:[0-9a-f]{32}", re.ASCII)
 
 
 class EnvelopeError(ValueError):
@@ -18,7 +20,9 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     """Who decided, on what, when. `read` is the sequence that had been folded when deciding; `logic` names the decider
     and its version (`session@1`); `time` is RFC 3339 in UTC with milliseconds and is part of what is folded. `log` is the
     id of the log that it was written for, `release` what decided: a version of Restow, and the image it ran from where
-    that is known (`0.9.1 registry/restow@sha256:…`). Both are empty in logs of before 2026-11."""
+    that is known (`0.9.1 registry/restow@sha256:…`). `digest` says up to where its writer had read the log when it was
+    appended, and the digest of all that (`4711:` and 32 hexadecimal digits; `restow.domain.history`). These three are empty in
+    older logs."""
 
     id: str
     source: str
@@ -29,6 +33,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     traceparent: str = ""
     log: str = ""
     release: str = ""
+    digest: str = ""
     given: dict[str, str] | None = None
     """The headers as they came, where they are no envelope of ours: then everything else here is empty."""
 
@@ -45,7 +50,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
             "restow-read": str(self.read),
             "restow-logic": self.logic,
         }
-        for name, value in (("traceparent", self.traceparent), ("restow-log", self.log), ("restow-release", self.release)):
+        for name, value in (("traceparent", self.traceparent), ("restow-log", self.log), ("restow-release", self.release), ("restow-digest", self.digest)):
             if value:
                 headers[name] = value
         return headers
@@ -65,11 +70,12 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
                 traceparent=got.get("traceparent", ""),
                 log=got.get("restow-log", ""),
                 release=got.get("restow-release", ""),
+                digest=_digest(got.get("restow-digest", "")),
             )
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]!r} is missing; this message was not written by Restow") from None
-        except ValueError:
-            raise EnvelopeError(f"header 'restow-read' is {got['restow-read'][:40]!r}; allowed: a sequence number") from None
+        except ValueError as error:
+            raise EnvelopeError(str(error)) from None
 
     @classmethod
     def of(cls, headers: Mapping[str, str] | None) -> "Envelope":
@@ -83,7 +89,16 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 def _sequence(text: str) -> int:
     """Raises ValueError."""
-    number = int(text)
-    if not 0 <= number <= MOST:
-        raise ValueError
-    return number
+    try:
+        if 0 <= (number := int(text)) <= MOST:
+            return number
+    except ValueError:
+        pass
+    raise ValueError(f"header 'restow-read' is {text[:40]!r}; allowed: a sequence number")
+
+
+def _digest(text: str) -> str:
+    """Raises ValueError."""
+    if text and not _DIGEST.fullmatch(text):
+        raise ValueError(f"header 'restow-digest' is {text[:60]!r}; allowed: a sequence number, a colon and 32 hexadecimal digits")
+    return text

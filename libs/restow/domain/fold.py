@@ -29,18 +29,25 @@ BULK = 16
 
 def fold_record(state: ClusterState, seq: int, family: str, envelope: Envelope, body: bytes, log_id: str = "") -> Examined:
     """Fold one record of the log `log_id`, or pass over it where it is not ours; says which. For every reader the same."""
-    found = record_trust.examine(family, envelope, body, log_id)
-    fold_examined(state, seq, family, envelope.log or log_id, found)
-    return found
+    return fold_examined(state, seq, family, envelope, body, record_trust.examine(family, envelope, body, log_id), log_id)
 
 
-def fold_examined(state: ClusterState, seq: int, family: str, log: str, found: Examined) -> None:
-    """`fold_record` of one that was looked at already, and was written for the log `log`."""
+def fold_examined(state: ClusterState, seq: int, family: str, envelope: Envelope, body: bytes, found: Examined, log_id: str = "") -> Examined:
+    """`fold_record` of one that was looked at already."""
+    history = state.history
+    if seq > state.seq + 1 and state.seq:
+        # Records are missing. What follows from them is void, as in a log that ends before them.
+        state.broken = state.broken or state.seq + 1
+    found = record_trust.in_history(history, seq, envelope, found)
+    history.add(seq, family, envelope, body)
     if found.kind:
+        if found.kind == record_trust.OTHER_HISTORY:
+            state.broken = state.broken or seq
         pass_over(state, seq, family, found.kind)
     else:
-        _is_of(state, log)
+        _is_of(state, envelope.log or log_id)
         _fold(state, seq, family, found.time, found.decisions)
+    return found
 
 
 def _is_of(state: ClusterState, log: str) -> None:

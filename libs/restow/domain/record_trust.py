@@ -1,7 +1,7 @@
 """Which records of the log are ours: the one place that says so (RULES G-16).
 
 A broker stores whatever somebody could send to the log's subjects: an answer of its own under a chosen reply subject, a commit of
-another log, events of a family by the password of another. Such a record is void: it changes nothing but its family's last sequence,
+another log, events of a family by the password of another; and one that has lost records holds commits that follow from them. Such a record is void: it changes nothing but its family's last sequence,
 it is counted under `record.…`, and no reader stops at it. It is one decision for the whole record, for a commit is atomic.
 """
 
@@ -14,13 +14,15 @@ from restow.contracts import times
 from restow.contracts.codec import CodecError, Decision, decode, name_of
 from restow.contracts.envelope import COMMIT_TYPE, Envelope, EnvelopeError
 from restow.contracts.ids import FAMILIES, Millis
+from restow.domain.history import History
 
 NO_FAMILY = "record.no_family"
 NO_ENVELOPE = "record.no_envelope"
 OTHER_LOG = "record.other_log"
 OTHER_FAMILY = "record.other_family"
 UNREADABLE = "record.unreadable"
-KINDS = (NO_FAMILY, NO_ENVELOPE, OTHER_LOG, OTHER_FAMILY, UNREADABLE)
+OTHER_HISTORY = "record.other_history"
+KINDS = (NO_FAMILY, NO_ENVELOPE, OTHER_LOG, OTHER_FAMILY, UNREADABLE, OTHER_HISTORY)
 """What a void record is counted as, beside the events that are."""
 
 LONGEST = 300
@@ -56,6 +58,20 @@ def examine(family: str, envelope: Envelope, body: bytes, log_id: str = "") -> E
     if name := foreign_event(family, decisions):
         return _stranger(OTHER_FAMILY, f"{name} in a commit of family {family}")
     return Examined(time, decisions)
+
+
+def in_history(history: History, seq: int, envelope: Envelope, found: Examined) -> Examined:
+    """The same, unless it follows from another history than the one that ends before it."""
+    why = "" if found.kind else history.differs(seq, envelope)
+    return _stranger(OTHER_HISTORY, f"it follows from another history: {why}") if why else found
+
+
+def repairs(family: str, body: bytes) -> bool:
+    """Whether a record of this family says that the log goes on as it is."""
+    try:
+        return family == "gc" and any(isinstance(event, e.LogRepaired) for decision in decode(body) for event in decision.events)
+    except CodecError:
+        return False
 
 
 def _stranger(kind: str, why: str) -> Examined:

@@ -33,6 +33,7 @@ from restow.domain.changes import Changes
 from restow.domain.config import Config, GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.draft_writes import AtOnce, Journal
 from restow.domain.groups import Group
+from restow.domain.history import History
 from restow.domain.memo import Memo
 from restow.domain.node_table import ChargedAs, NodeTable, Seats, Vector
 from restow.domain.pods import IMAGE as PODS
@@ -328,6 +329,12 @@ class Maps:
 
     log: str = stored(str)
     """The id of the log that this is the fold of; empty where nobody has said it."""
+    history: History = stored(History, Image(tuple[int, bytes], lambda state, known: known.dumped(), lambda state, said: History(*said)))
+    """The digests of what was folded (`domain.history`)."""
+    broken: int = stored(int)
+    """The first record that is missing, or follows from another history; 0 where the log is whole, or was repaired. Nothing is decided meanwhile."""
+    repairs: int = stored(int)
+    """How often the log was repaired."""
     capacity_epoch: int = stored(int)
     changed_rows: Changes[int] = passing(Changes)
     moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = passing(Changes)

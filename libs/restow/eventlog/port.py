@@ -4,7 +4,8 @@ The log is one total order of commits for one cluster. A commit belongs to one f
 appended only if the writer names that family's last sequence correctly, so two writers of one family can never
 both succeed at the same place (DESIGN 2). The log moves bytes and envelopes; it knows no domain type.
 
-Sequences count from 1 and have no holes. A truncated log has lost its whole prefix, never anything else.
+Sequences count from 1. A truncated log has lost its whole prefix. Only a broker whose disk has lost records leaves holes; a reader hands on what
+follows them.
 """
 
 from __future__ import annotations
@@ -109,6 +110,10 @@ class LogMismatch(LogError):
     """This is not the log that was expected: its configuration, id, format or content differs."""
 
 
+class OtherHistory(LogMismatch):
+    """The log is not the one that was read before: it ends earlier, or holds other records. It has lost commits."""
+
+
 class Truncated(LogError):
     """Asked for `seq`, but the log now begins at `first_seq`: load a snapshot at or after `first_seq - 1`."""
 
@@ -166,7 +171,7 @@ class EventLog(Protocol):
         """Every record from `from_seq` (at least 1) in order, then whatever follows, for ever.
 
         Yields non-empty batches as they come and never waits to fill one. A reader is caught up when it has seen the
-        sequence that `tail` named. Raises Truncated, LogMismatch (asked beyond the end, or a hole), Closed.
+        sequence that `tail` named. Raises Truncated, OtherHistory (asked beyond the end, or what was handed on last is another record now), LogMismatch, Closed.
         """
         ...
 
@@ -247,9 +252,9 @@ def check_from(from_seq: int) -> int:
     return from_seq
 
 
-def beyond_end(from_seq: int, tail: int, log_id: str) -> LogMismatch:
+def beyond_end(from_seq: int, tail: int, log_id: str) -> OtherHistory:
     """The refusal to read past the end: whoever asks has folded records that this log does not hold."""
-    return LogMismatch(
-        f"asked to read from sequence {from_seq}, but log {log_id} ends at {tail}: it has lost commits, or the "
-        "snapshot is from another log. Restore the log (archive import) or discard the snapshot"
+    return OtherHistory(
+        f"asked to read from sequence {from_seq}, but log {log_id} ends at {tail}: it has lost commits. "
+        "`restow log verify` says more, `restow log repair` goes on without them (docs/failures.md)"
     )

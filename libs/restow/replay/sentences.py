@@ -214,7 +214,14 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.SnapshotTaken: lambda v, n: f"a snapshot as of {v.seq} is stored, {v.size} bytes",
     e.Archived: lambda v, n: f"{v.first} to {v.last} are archived in {v.file}",
     e.Truncated: lambda v, n: f"everything up to {v.upto} may be dropped from the log",
+    e.LogRepaired: lambda v, n: _repaired(v),
 }
+
+
+def _repaired(event: e.LogRepaired) -> str:
+    what = f"what followed from another history, from {event.first} on, is void" if event.first else "it shows no break"
+    lost = f"; records up to {event.lost} are lost" if event.lost else ""
+    return f"{event.person or 'somebody'} goes on with the log as it is: {what}{lost}" + (f" ({event.reason})" if event.reason else "")
 
 
 def sentence(event: Any, names: Names) -> str:

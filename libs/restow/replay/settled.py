@@ -13,7 +13,7 @@ from restow.domain.defragmentation.costs import USUAL, Costs
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
 from restow.replay.source import Source
-from restow.replay.state_at import Progress, check_whole, examine_record, fold_examined, no_progress
+from restow.replay.state_at import Progress, check_whole, examine_next, fold_examined, no_progress
 
 
 class Settled(msgspec.Struct, rename="camel"):
@@ -82,7 +82,7 @@ def settle(source: Source, progress: Progress = no_progress) -> list[Settled]:
     state, found, open = ClusterState(), list[Settled](), dict[str, _Open]()
     for batch in source.batches():
         for record in batch:
-            examined = examine_record(record, source.log_id)
+            examined = examine_next(state, record, source.log_id)
             told: list[e.Event] = [event for decision in examined.decisions for event in decision.events] if record.family == "migration" else []
             made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None]
             begun = [_Open(state, planned, Millis(state.time)) for planned in made]

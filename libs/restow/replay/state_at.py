@@ -41,6 +41,11 @@ def examine_record(record: Record, log_id: str = "") -> Examined:
     return record_trust.examine(record.family, record.envelope, record.body, log_id)
 
 
+def examine_next(state: ClusterState, record: Record, log_id: str = "") -> Examined:
+    """The same of the record that is to be folded next: also whether it follows from another history."""
+    return record_trust.in_history(state.history, record.seq, record.envelope, examine_record(record, log_id))
+
+
 def decode_record(record: Record, log_id: str = "") -> tuple[Decision, ...]:
     """The record's decisions; none where it is not ours, for then it is void (RULES G-16)."""
     return examine_record(record, log_id).decisions
@@ -62,7 +67,7 @@ def fold_record(state: ClusterState, record: Record, log_id: str = "") -> None:
 def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: str = "") -> None:
     """Fold one that was looked at already. Raises ReplayError."""
     try:
-        fold.fold_examined(state, record.seq, record.family, record.envelope.log or log_id, found)
+        fold.fold_examined(state, record.seq, record.family, record.envelope, record.body, found, log_id)
     except (msgspec.ValidationError, KeyError, IndexError, TypeError) as error:
         raise ReplayError(
             f"sequence {record.seq} ({record.family}) cannot be folded: {type(error).__name__}: {error}"

@@ -25,8 +25,10 @@ from restow.contracts.codec import Decision, encode, encode_event, name_of
 from restow.contracts.ids import FAMILIES, Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.upcasters import is_old
+from restow.domain import record_trust
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
+from restow.domain.history import History
 from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState, Touched
 from restow.eventlog.port import Record
@@ -86,12 +88,13 @@ class _Reads(NamedTuple):
 
 def _reads(source: Source, deciders: Mapping[str, Decider], progress: Callable[[int], None]) -> list[_Reads]:
     found: dict[str, _Reads] = {family: _Reads(array("q"), array("q")) for family in FAMILIES if family != FACTS and family in deciders}
-    number = 0
+    number, history = 0, History()
     for batch in source.batches():
         for record in batch:
             number += 1
-            own = found.get(record.family)
-            if own is not None and _is_decided_again(record, deciders) and not examine_record(record, source.log_id).kind:
+            own, of_another = found.get(record.family), history.differs(record.seq, record.envelope)
+            history.add(record.seq, record.family, record.envelope, record.body)
+            if own is not None and not of_another and _is_decided_again(record, deciders) and not examine_record(record, source.log_id).kind:
                 own.targets.append(_target(own.targets, record))
                 own.numbers.append(number)
         progress(batch[-1].seq)
@@ -176,6 +179,7 @@ class _Checks:
         self._last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
         self._epochs: dict[str, int] = dict.fromkeys(FAMILIES, 0)
         self._expected = source.first
+        self._history = History()
 
     def check(self, record: Record) -> Examined:
         """Count it, tell what is wrong with it, and return what it says."""
@@ -183,7 +187,8 @@ class _Checks:
         if record.seq != expected:
             report.breaks(record.seq, family, f"it follows sequence {expected - 1}: the order is broken")
         self._expected = record.seq + 1
-        found = examine_record(record, self._source.log_id)
+        found = record_trust.in_history(self._history, record.seq, record.envelope, examine_record(record, self._source.log_id))
+        self._history.add(record.seq, family, record.envelope, record.body)
         if found.kind:
             report.strange(record.seq, family, found.kind, found.why)
         else:
@@ -229,6 +234,8 @@ class _Again:
             self._report.families[record.family].seconds += time.perf_counter() - began
         self._fold_to(self._source.last)
         self._checks.end()
+        if broken := self.state.broken:
+            self._report.breaks(broken, "", f"the log is broken at {broken}: `restow log verify` says how")
 
     def _checked(self) -> Iterator[tuple[Record, Examined]]:
         number = 0

@@ -22,7 +22,7 @@ from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
-from restow.eventlog.port import Conflict, EventLog, LogError, TooLarge, Unavailable, Unknown
+from restow.eventlog.port import Conflict, EventLog, LogError, OtherHistory, TooLarge, Unavailable, Unknown
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
@@ -46,6 +46,10 @@ RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 
 BACKOFF = (0.02, 0.05, 0.1, 0.3, 1.0)
 """Seconds between questions to a log that does not answer; the last one repeats."""
+
+
+CONFLICTS = 5
+"""Others of the family may append before a process that ends has said what it has read."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -162,6 +166,7 @@ class Commander:
         self._drains = asyncio.Event()
         self._log = logs.get(service=service, family=decider.family)
         follower.listeners.append(self._on_fold)
+        follower.testify = self.testify
         leadership.changed.append(self._bell.ring)
 
     # -- from outside ------------------------------------------------------------------------------------------------
@@ -211,6 +216,8 @@ class Commander:
                 continue
             if self.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
                 continue
+            if self.follower.broken and not any(_repairs(waiting) for waiting in self._queue):
+                continue
             batch = self._gather(self._clock.now())
             if batch:
                 self.in_flight = True
@@ -235,6 +242,10 @@ class Commander:
         state, family = self.follower.state, self.decider.family
         if self.leadership.phase is Phase.CLAIMING:
             batch.append(Waiting(c.Lead(self.leadership.holder), "lease"))
+        if self.follower.broken:
+            # Nothing but its repair is decided on a broken log.
+            self._put_aside(batch)
+            return batch
         text = self.configuration
         if text is not None and state.configured.get(family) != config.digest_of(text):
             batch.append(Waiting(c.Configure(text), "configuration"))
@@ -248,6 +259,11 @@ class Commander:
             if due is not None:
                 batch.append(Waiting(due, self._cause()))
         return self._before(large, batch) if large else batch
+
+    def _put_aside(self, batch: list[Waiting]) -> None:
+        """Into the batch what repairs the log; everything else waits."""
+        batch += [waiting for waiting in self._queue if _repairs(waiting)]
+        self._queue = deque(waiting for waiting in self._queue if not _repairs(waiting))
 
     def _before(self, large: list[Waiting], batch: list[Waiting]) -> list[Waiting]:
         """What is not to wait for the first of these, once each: it may take two minutes, and of many that were asked for each as long. So a
@@ -322,6 +338,9 @@ class Commander:
         except (TooLarge, Void) as error:
             self._split(batch, error)
             return error
+        except OtherHistory:
+            await self.testify()
+            raise
         except Conflict as error:
             self._metrics.conflicts.inc()
             await self._after_conflict(batch, error)
@@ -450,7 +469,24 @@ class Commander:
             traceparent=span.traceparent,
             log=self.log.log_id,
             release=self.release,
+            digest=self.follower.state.history.said(),
         )
+
+    async def testify(self) -> None:
+        """The log does not hold what we have read of it, and this process ends. A commit that says nothing but what it follows from tells every
+        reader, also those who come later: they find a record of another history, and nobody decides anything until the log is repaired."""
+        family, state = self.decider.family, self.follower.state
+        try:
+            for _ in range(CONFLICTS):
+                expected = await self.log.last_of(family)
+                envelope = self._envelope(self._tracer.span(f"{family} commit", ""), state.seq)
+                try:
+                    seq = await self.log.append(family, encode(()), envelope, expected_last=expected)
+                except Conflict:
+                    continue
+                return self._log.error("the log has lost records; that is on record", read=state.seq, seq=seq)
+        except LogError as error:
+            self._log.warning("what was read cannot be put on record", reason=str(error))
 
     def _expected(self) -> int:
         last = self.follower.state.last[self.decider.family]
@@ -574,6 +610,10 @@ class Commander:
                 self._log.warning("the log does not answer", reason=str(error), again_in=pause)
                 await asyncio.sleep(pause)
         raise AssertionError
+
+
+def _repairs(waiting: Waiting) -> bool:
+    return isinstance(waiting.command, c.RepairLog)
 
 
 def _set(waiting: Waiting, command: c.Command) -> bool:

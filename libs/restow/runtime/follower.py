@@ -1,14 +1,16 @@
 """The log, folded: the one place where a service's state changes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from restow import machine
 from restow.contracts.ids import Family
+from restow.domain import record_trust
 from restow.domain.fold import fold_record
+from restow.domain.history import Mark
 from restow.domain.state import ClusterState
-from restow.eventlog.port import EventLog, Record, Unavailable
+from restow.eventlog.port import EventLog, LogMismatch, OtherHistory, Record, Unavailable
 from restow.runtime import logs
 from restow.runtime.signals import Progress
 
@@ -38,6 +40,10 @@ class Follower:
         self.listeners: list[Callable[[], None]] = []
         self.arrived: Callable[[Record], None] = lambda record: None
         """Told of the last record of each batch, and of every one of our own family, when they come."""
+        self.testify: Callable[[], Awaitable[None]] | None = None
+        """Puts on record what we have read, where the log holds it no more."""
+        self._mark: Mark | None = None
+        self._lost: Mark | None = None
         self.records = 0
         self.bytes = 0
         """Of the commits that were folded here, from the snapshot on; the collector subtracts what a new one covers."""
@@ -57,9 +63,58 @@ class Follower:
     async def run(self) -> None:
         """Until the log is closed. Raises what the log raises, and what a listener raises (Deposed)."""
         await self._first_tail()
-        async with aclosing(self.log.read(self.folded.value + 1)) as batches:  # type: ignore[type-var]
-            async for batch in batches:
-                await self._fold_all(batch)
+        try:
+            async with aclosing(self.log.read(self.folded.value + 1)) as batches:  # type: ignore[type-var]
+                async for batch in batches:
+                    await self._fold_all(batch)
+        except OtherHistory as error:
+            self._log.error("the log is not the one that was read", reason=str(error), folded=self.state.seq)
+            if self.testify is not None:
+                await self.testify()
+            raise
+
+    # -- whether it is whole ----------------------------------------------------------------------------------------------
+
+    def expect(self, mark: Mark | None) -> None:
+        """Somebody has folded the log as far as this mark: it must hold that."""
+        if mark is not None and (self._mark is None or (mark.repairs, mark.seq) > (self._mark.repairs, self._mark.seq)):
+            self._mark = mark
+            self._compare()
+
+    @property
+    def lost(self) -> Mark | None:
+        """What somebody has read of the log and it does not hold any more; a repair since then has settled that."""
+        lost = self._lost
+        return lost if lost is not None and lost.repairs >= self.state.repairs else None
+
+    @property
+    def mark(self) -> Mark:
+        """What whoever comes after us is to find: what was folded here, or what is missing since."""
+        return self.lost or Mark(self.state.repairs, self.state.seq, self.state.history.digest)
+
+    @property
+    def broken(self) -> str:
+        """Why nothing may be decided on this log; empty while it is whole."""
+        state, lost = self.state, self.lost
+        if state.broken:
+            return f"the log is broken: record {state.broken} is missing, or follows from another history"
+        if lost is not None:
+            there = f"record {lost.seq} is another one now" if lost.seq <= state.seq else f"it ends at {state.seq}, and {lost.seq} was read of it before"
+            return f"the log is broken: it has lost records; {there}"
+        return ""
+
+    def _compare(self) -> None:
+        """A log that merely ends earlier now may go on yet, with the same records."""
+        mark, state = self._mark, self.state
+        if mark is None:
+            return
+        if mark.repairs < state.repairs:
+            self._mark = self._lost = None
+        elif mark.repairs > state.repairs or mark.seq > state.seq:
+            self._lost = mark if 0 <= self.tail <= state.seq else None
+        else:
+            self._mark, known = None, state.history.at(mark.seq)
+            self._lost = mark if known is not None and known != mark.digest else None
 
     async def _first_tail(self) -> None:
         pause = 0.05
@@ -106,6 +161,8 @@ class Follower:
         envelope = record.envelope
         self.bytes += len(record.body)
         found = fold_record(self.state, record.seq, record.family, envelope, record.body, self.log.log_id)
+        if found.kind == record_trust.OTHER_HISTORY and record_trust.repairs(record.family, record.body):
+            raise LogMismatch(f"record {record.seq} repairs a log that is not the one that was read here: what was folded is another history")
         if found.kind:
             self._log.warning(
                 "a record in the log is not ours: it is void", seq=record.seq, subject_family=record.family,
@@ -123,6 +180,7 @@ class Follower:
 
     def _tell(self) -> None:
         """Listeners first, so that they have seen a deposition before a waiter of ours goes on."""
+        self._compare()
         for listener in self.listeners:
             listener()
         self.folded.advance(self.state.seq)

@@ -1,5 +1,8 @@
 """The state that a service begins with: from the newest snapshot that its fold can read, else from the whole log.
 
+A snapshot of what the log does not hold any more is of another history: it is passed over, and says how far the log was read once. A log that is
+broken (`ClusterState.broken`) behind the newest snapshot may follow from an older one, or from its beginning.
+
 A log whose prefix was truncated, without such a snapshot, is what a release with a new fold finds. Whoever has the archive (the
 garbage collector) folds archive and stream anew and stores the snapshot; the others wait for it, and say so. Whatever is asked of a
 broker that goes away meanwhile is asked again.
@@ -14,6 +17,7 @@ from typing import TypeVar
 
 from restow.domain import record_trust, snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
+from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import Archive, open_archive
 from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
@@ -40,6 +44,14 @@ class Loading:
         self, log: EventLog, snapshots: Snapshots | None, archive: Path | None, say: Callable[[str], None], logger: logs.Logger
     ) -> None:
         self._log, self._snapshots, self._archive, self._say, self._logger = log, snapshots, archive, say, logger
+        self.mark: Mark | None = None
+        """How far the log was read by whoever has stored a snapshot of what it does not hold any more."""
+        self.began = 0
+        """The last record that was in the snapshot with which the state begins; 0 for none."""
+        self.bytes = 0
+        """Of the commits that were folded behind the snapshot."""
+        self._broken: ClusterState | None = None
+        """What the newest snapshot with what follows it has become, on a log that is broken behind it."""
 
     async def state(self) -> ClusterState:
         """Raises LogMismatch where the log cannot be folded any more, and what the log raises."""
@@ -49,7 +61,10 @@ class Loading:
             if found is not None:
                 return found
             if first <= 1:
+                self.began = self.bytes = 0
                 return ClusterState()
+            if self._broken is not None:
+                return self._broken
             if self._archive is not None:
                 return await self._refold(self._archive, first)
             if self._snapshots is None:
@@ -82,9 +97,14 @@ class Loading:
                         self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
                     elif why := await self._of_another_history(state):
                         self._logger.error("a snapshot is passed over: the log has lost what it holds", seq=found.seq, reason=why)
+                        self._note(Mark(state.repairs, state.seq, state.history.digest))
                     else:
                         self._logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
-                        return state
+                        self.began = found.seq
+                        if await self.follow(state):
+                            return state
+                        self._logger.error("a snapshot is passed over: the log behind it is broken", seq=found.seq, broken=state.broken)
+                        self._broken = self._broken or state
             at_most = found.seq - 1
         return None
 
@@ -107,6 +127,21 @@ class Loading:
         except Truncated:
             pass  # The log has let it go since we asked where it begins.
         return ""
+
+    def _note(self, mark: Mark) -> None:
+        if self.mark is None or (mark.repairs, mark.seq) > (self.mark.repairs, self.mark.seq):
+            self.mark = mark
+
+    async def follow(self, state: ClusterState) -> bool:
+        """Fold what the log holds beyond the state, up to its present end; whether all of it follows."""
+        self.bytes = 0
+        if state.seq < (tail := await self._log.tail()):
+            async with aclosing(self._log.read(state.seq + 1)) as batches:  # type: ignore[type-var]
+                async for batch in batches:
+                    await self._add(state, batch)
+                    if state.seq >= tail:
+                        break
+        return not state.broken
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until the broker answers."""
@@ -137,7 +172,7 @@ class Loading:
         if archive.first > 1 or archive.last < first - 1:
             raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {await self._advice()}")
         state = await self.ask(partial(self._folded, archive, first))
-        if self._snapshots is not None and not state.unknown:
+        if self._snapshots is not None and not state.unknown and not state.broken:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
             self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))
@@ -162,19 +197,15 @@ class Loading:
     async def _folded(self, archive: Archive, first: int) -> ClusterState:
         """The archive for what the log has let go, then the log to its end: of the snapshots in a store the newest stay, and those of the other fold may
         be newer than the archive."""
-        state, tail, batches = ClusterState(), await self._log.tail(), archive.batches()
+        state, batches = ClusterState(), archive.batches()
         while state.seq < first - 1 and (batch := await asyncio.to_thread(next, batches, None)):
             await self._add(state, [record for record in batch if record.seq < first])
-        if state.seq < tail:
-            async with aclosing(self._log.read(state.seq + 1)) as rest:  # type: ignore[type-var]
-                async for batch in rest:
-                    await self._add(state, batch)
-                    if state.seq >= tail:
-                        break
+        await self.follow(state)
         return state
 
     async def _add(self, state: ClusterState, batch: list[Record]) -> None:
         for record in batch:
+            self.bytes += len(record.body)
             fold_record(state, record.seq, record.family, record.envelope, record.body, self._log.log_id)
         state.touched = type(state.touched)()
         await asyncio.sleep(0)

@@ -42,6 +42,10 @@ from restow.runtime.telemetry import Metrics, Tracer
 
 T = TypeVar("T")
 
+
+TO_REPAIR = "Nothing is decided until `restow log repair` (docs/failures.md); `restow log verify` shows what is wrong"
+
+
 class _NoLeases(Exception):
     """Nobody can hold one here."""
 
@@ -213,7 +217,8 @@ class Process:
                 return
         await self._learn_time(log)
         archive = self.settings.archive(log.cluster) if self.service.stores_snapshots else None
-        state = await self._unless_stopping(Loading(log, snapshots, archive, self._say, self.logger).state())
+        loading = Loading(log, snapshots, archive, self._say, self.logger)
+        state = await self._unless_stopping(loading.state())
         if state is None:
             return
         if client is None:
@@ -227,6 +232,8 @@ class Process:
             propose=shaping.propose, book=shaping.book, shrink=shaping.shrink, heavy=shaping.heavy,
         )
         context.follower.arrived = self._time_of_record
+        context.follower.bytes = loading.bytes
+        context.follower.expect(loading.mark)
         commander.release = release.name(self.settings.image)
         parts = self.service.assemble(context)
         effector = self._effector = Effector(
@@ -237,6 +244,7 @@ class Process:
         self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
         if (heavy := shaping.heavy) is not None:
             self.health.notes.append(lambda: heavy.note(state, self._clock.now()))
+        self.health.checks.append(lambda: f"{broken}. {TO_REPAIR}" if (broken := context.follower.broken) else "")
         self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
         follow = asyncio.create_task(context.follower.run(), name="follower")
         tasks = [follow]
@@ -507,6 +515,8 @@ class Process:
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,
+            "log_broken": float(bool(context.follower.broken)),
+            "log_repairs": state.repairs,
             "clock_ahead_seconds": self._log_clock.ahead / 1000 if self._log_clock else 0.0,
             "effects_owed": self._effector.owed if self._effector else 0,
             **{f"state_{name}": value for name, value in state.counts().items()},

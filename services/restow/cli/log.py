@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from restow.cli import log_breaks
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, emit_line, number, output_option, size, table
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def log() -> None:
-    """Show the log, write it to a file, or restore it from one."""
+    """Show the log, check it, write it to a file, or restore it from one."""
 
 
 log.add_command(replicas)
@@ -271,6 +272,10 @@ def _range(source: Source, start: int | None, stop: int | None) -> tuple[int, in
     if not source.first <= first <= last <= source.last:
         raise Failure(f"{source.name} holds {source.first} to {source.last}; {first} to {last} is outside of it", UNUSABLE)
     return first, last
+
+
+log.add_command(log_breaks.verify)
+log.add_command(log_breaks.repair)
 
 
 @log.command(name="import")

@@ -68,6 +68,17 @@ class Where:
         except OSError as error:
             raise Failure(f"{file} cannot be read ({error.strerror}): the stack of {stack['file']} belongs to another user", UNUSABLE) from None
 
+    def writer(self) -> tuple[str, dict[str, str]]:
+        """The broker's address and login for whoever may append. Of the stack that runs here that is not the user who only reads."""
+        server = self.need_server()
+        file = (self.stack or {}).get("operator_file") if self.is_the_stacks else None
+        if not file:
+            return server, self.login
+        try:
+            return Path(file).read_text().strip(), {}
+        except OSError as error:
+            raise Failure(f"{file} cannot be read ({error.strerror}): the stack belongs to another user", UNUSABLE) from None
+
     @property
     def cluster(self) -> str:
         own = self._cluster or os.environ.get("RESTOW_CLUSTER")

@@ -31,6 +31,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log export": ("", "Write the log, or part of it, to one sealed file or to Parquet."),
         "log import": ("", "Restore an exported file or an archive into an empty log."),
         "log replicas": ("", "Keep the log on one broker, three or five."),
+        "log verify": ("", "Check that no record is missing, and that each follows from those before it."),
+        "log repair": ("", "Go on with a log that has lost records."),
         "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
         "report": ("restow.cli.report:report", "What plans promised, and what was really won and lost."),
     },

@@ -82,11 +82,13 @@ class Watches:
         self._why: dict[str, str] = {}
         self._gate = Gate()
         self._led = Bell()
+        self._repairs = context.state.repairs
         self._reset = False
         """The API's history was found to be another one: everything is listed anew, whatever versions the log knows."""
         self._log = logs.get(service="cluster_watcher")
         self._context.leadership.changed.append(self._led.ring)
         self._context.follower.listeners.append(self._report_undecodable)
+        self._context.follower.listeners.append(self._look_for_repairs)
         self._context.health.notes.append(lambda: observer.note() if context.leadership.leading else "")
 
     def problem(self) -> str:
@@ -120,7 +122,7 @@ class Watches:
                 done, _ = await asyncio.wait({again, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                why = "the API's history is another one" if self._reset else "another process wrote facts"
+                why = "the API's history is another one" if self._reset else "another process wrote facts, or the log was repaired"
                 self._log.info("listing again", reason=why)
             finally:
                 for task in (again, *tasks):
@@ -191,6 +193,12 @@ class Watches:
             say, self._reset = self._log.warning, True
             self._observer.relist.set()
         say("watch starts again", kind=collection.name, reason=restart.reason, message=restart.message, wait_ms=restart.wait)
+
+    def _look_for_repairs(self) -> None:
+        """A log that was repaired has lost facts: everything is told again that it does not know any more."""
+        if self._context.state.repairs != self._repairs:
+            self._repairs = self._context.state.repairs
+            self._observer.relist.set()
 
     def _report_undecodable(self) -> None:
         if not self._observer.undecodable:

@@ -46,6 +46,8 @@ class Keeper:
         self._problem = ""
         self._full = False
         """Whether the store refused something of ours; what the commander says of commits is beside it."""
+        self._repairs = context.state.repairs
+        """As of the snapshot that was stored last."""
         self._stored = 0
         """The snapshot that was stored here last, whether or not that could be put on record."""
         self._reserve = 0
@@ -109,13 +111,15 @@ class Keeper:
     async def _due(self) -> bool:
         context = self._context
         state, rules = context.state, context.state.gc_config
-        if not (context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before):
+        if not (context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before) or context.follower.broken:
             return False
         if not self._checked:
             self._lost = await self._is_lost()
             self._checked = True
         grown = state.seq - state.snapshot_seq
-        return self._lost or self._behind or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
+        # Those of before may be of records that were lost: whoever starts is not to look for one that is not.
+        repaired = state.repairs != self._repairs
+        return self._lost or self._behind or repaired or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
 
     async def _is_lost(self) -> bool:
         """Whether the archive that the log tells of is not there. Then what the log still holds is archived at once."""
@@ -172,7 +176,7 @@ class Keeper:
         if let_go:
             await self._let_go()
         packed = await context.snapshots.put(stored)
-        self._stored = seq
+        self._stored, self._repairs = seq, state.repairs
         context.follower.bytes -= size
         self._stretches.append((state.snapshot_seq, size))
         now = context.clock.now()
@@ -283,7 +287,7 @@ class Keeper:
         hold it (both together are always the whole), only what `keep` would leave behind is missing for a while. Where they hold
         nothing that could go, what was held back becomes the capacity in which they are made."""
         context = self._context
-        if not context.leadership.leading or context.clock.now() < self._space_at:
+        if not context.leadership.leading or context.clock.now() < self._space_at or context.follower.broken:
             return
         self._space_at = context.clock.now() + AGAIN
         self._wake_at(self._space_at)

@@ -44,6 +44,13 @@ def starting(log, snapshots=None, archive=None):
     return loading.Loading(log, snapshots, archive, said.append, logs.get()), said
 
 
+async def began(log, snapshots):
+    """The snapshot that the state begins with; it goes on to the log's end."""
+    load, _ = starting(log, snapshots)
+    assert (await load.state()).seq == await log.tail()
+    return load.began
+
+
 async def test_a_broker_that_goes_away_between_the_connection_and_the_first_answer_is_waited_for():
     log = await grown()
     first, failures = log.first, [Unavailable("no answer"), Unavailable("no answer")]
@@ -72,7 +79,7 @@ async def test_snapshots_that_the_broker_does_not_answer_for_are_asked_for_again
         return await latest(**at)
 
     snapshots.latest = asked
-    assert (await starting(log, snapshots)[0].state()).seq == 8
+    assert await began(log, snapshots) == 8
 
 
 async def test_a_new_fold_on_a_truncated_log_is_folded_anew_from_the_archive_and_the_others_wait_for_that(tmp_path):
@@ -123,7 +130,7 @@ async def test_an_older_snapshot_of_our_fold_is_used_where_the_newest_is_of_anot
     await snapshots.put(Snapshot(log.log_id, 10, FOLD_VERSION, snapshot.dump(await folded(log, 10))))
     await snapshots.put(Snapshot(log.log_id, 15, FOLD_VERSION - 1, b"of another fold"))
     await log.truncate(9)
-    assert (await starting(log, snapshots)[0].state()).seq == 10
+    assert await began(log, snapshots) == 10
 
 
 async def test_a_snapshot_whose_fold_skipped_events_is_passed_over(tmp_path):
@@ -165,7 +172,7 @@ async def test_a_snapshot_whose_content_is_no_state_is_passed_over_for_the_one_b
     snapshots = MemorySnapshots(log.log_id)
     await snapshots.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(await folded(log, 8))))
     await snapshots.put(Snapshot(log.log_id, 12, FOLD_VERSION, body))
-    assert (await starting(log, snapshots)[0].state()).seq == 8
+    assert await began(log, snapshots) == 8
 
 
 async def stored(log, *sequences, of=None):
@@ -190,9 +197,11 @@ async def test_a_snapshot_of_records_that_the_log_has_lost_is_passed_over_for_on
     """A broker's volume that was copied while it ran: the log at 10, the snapshots a moment later. Else no service ever starts again."""
     log = await grown()
     snapshots = await stored(log, 8, 15)
-    state = await starting(await cut(log, 10), snapshots)[0].state()
-    assert state.seq == 8
-    assert len(state.nodes) == 8
+    load, _ = starting(await cut(log, 10), snapshots)
+    state = await load.state()
+    assert (load.began, state.seq) == (8, 10)
+    assert len(state.nodes) == 10
+    assert load.mark.seq == 15, "somebody has read that far"
     nothing_left = await stored(log, 15)
     assert (await starting(await cut(log, 10), nothing_left)[0].state()).seq == 0
 
@@ -209,7 +218,7 @@ async def test_a_snapshot_whose_last_record_is_let_go_of_just_now_is_as_good_as_
         return begins
 
     log.first = then_truncated
-    assert (await starting(log, await stored(log, 15))[0].state()).seq == 15
+    assert await began(log, await stored(log, 15)) == 15
 
 
 async def test_nor_is_it_taken_when_the_log_has_gone_on_with_other_records():
@@ -219,7 +228,7 @@ async def test_nor_is_it_taken_when_the_log_has_gone_on_with_other_records():
     other = await cut(log, 10)
     for i in range(10):
         await facts(other, node(f"other{i}"), time=77_000 + i)
-    assert (await starting(other, snapshots)[0].state()).seq == 8
+    assert await began(other, snapshots) == 8
 
 
 async def test_a_new_snapshot_stays_although_older_history_has_left_newer_ones():

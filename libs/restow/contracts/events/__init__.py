@@ -71,6 +71,7 @@ from restow.contracts.events.gc import (
     Archived,
     Collected,
     Expired,
+    LogRepaired,
     SnapshotTaken,
     Truncated,
 )
@@ -235,6 +236,7 @@ EVENTS: tuple[type[Event], ...] = (
     SnapshotTaken,
     Archived,
     Truncated,
+    LogRepaired,
 )
 
 __all__ = [
@@ -281,6 +283,7 @@ __all__ = [
     "LandingClosed",
     "LandingOpened",
     "Led",
+    "LogRepaired",
     "MigrationConfigured",
     "MigrationFailed",
     "MigrationLed",

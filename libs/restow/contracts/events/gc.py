@@ -43,3 +43,14 @@ class Truncated(Event, tag="gc.truncated"):
     """Intent: drop every message up to and including `upto`; snapshot and archive cover them."""
 
     upto: Int
+
+
+class LogRepaired(Event, tag="gc.log_repaired"):
+    """The log goes on as it is here: records from `first` on that are missing, or follow from another history, are void for good. `first` is 0
+    where the log itself shows no break. `lost` is the last sequence that somebody knows to be lost, 0 where none is. The facts are listed anew.
+    `person` has decided that, for `reason`."""
+
+    first: Int
+    lost: Int = 0
+    person: str = ""
+    reason: str = ""

@@ -24,6 +24,7 @@ HEADER_MEANINGS = {
     "traceparent": "W3C trace context. May be absent.",
     "restow-log": "Id of the log that it was written for; a record that names another one is void. Absent in old logs.",
     "restow-release": "The release that decided: a version, and the image where it is known. Absent in old logs.",
+    "restow-digest": "How far its writer had read the log, and the digest of all that: the record follows from this history and from no other. Absent in old logs.",
     "Nats-Expected-Last-Subject-Sequence": "The writer's own last sequence, 0 for none: what makes two writers of a "
     "family unable to both succeed.",
 }
@@ -37,6 +38,7 @@ EXAMPLE_ENVELOPE = Envelope(
     traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     log="9f2c4be7d1a05368b7e2c94f0a6d1835",
     release="1.0.0",
+    digest="4711:7d2b0f6f1c0e4b5fa2c9a4f0e3d18b96",
 )
 
 

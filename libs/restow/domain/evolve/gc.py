@@ -41,10 +41,16 @@ def truncated(state: ClusterState, event: e.Truncated) -> None:
     state.truncated = max(state.truncated, event.upto)
 
 
+def log_repaired(state: ClusterState, event: e.LogRepaired) -> None:
+    """What was void stays so. What was reported of snapshots and archives may have been of records that are lost: both begin anew."""
+    state.broken, state.repairs = 0, state.repairs + 1
+
+
 RULES: Rules = {
     e.Expired: expired,
     e.Collected: collected,
     e.SnapshotTaken: snapshot_taken,
     e.Archived: archived,
     e.Truncated: truncated,
+    e.LogRepaired: log_repaired,
 }

@@ -18,6 +18,7 @@ from restow.eventlog.port import (
     Closed,
     Family,
     LogMismatch,
+    OtherHistory,
     Record,
     Truncated,
     Unavailable,
@@ -105,6 +106,10 @@ class JetStreamLog:
                 if self._newest is None or batch[-1].seq > self._newest.seq:
                     self._newest = batch[-1]
                 yield [_record(delivery, prefix) for delivery in batch]
+        except OtherHistory:
+            # It is known now: who appends all the same says what he has read, and every reader can compare.
+            self._newest = None
+            raise
         finally:
             self._feeds.discard(feed)
             await batches.aclose()  # type: ignore[attr-defined]
@@ -150,6 +155,7 @@ class JetStreamLog:
         if newest is not None and newest.seq >= state.first:
             there = await self._stream.message(newest.seq)
             if there is not None and not _same(newest, *there):
+                self._newest = None
                 raise another_record(newest.seq, self._stream.name)
         self._verified_losses = losses
 
@@ -165,14 +171,10 @@ class JetStreamLog:
         if from_seq > state.last + 1:
             raise beyond_end(from_seq, state.last, self.log_id)
 
-    async def _hole(self, expected: int, got: int) -> Exception:
+    async def _hole(self, expected: int, got: int) -> Exception | None:
+        """Truncated while it was read, or lost by the broker's disk: what is there is handed on, and the fold says that something is missing."""
         state = await self._stream.state()
-        if expected < state.first:
-            return Truncated(expected, state.first)
-        return LogMismatch(
-            f"log {self.log_id} has a hole: after {expected - 1} comes {got}. Somebody deleted single messages from "
-            f"stream {self._stream.name!r}; restore it from the archive"
-        )
+        return Truncated(expected, state.first) if expected < state.first else None
 
     def _check_open(self) -> None:
         if self.broker.closed:

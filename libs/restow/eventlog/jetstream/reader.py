@@ -22,7 +22,7 @@ from nats.aio.subscription import Subscription
 
 from restow.eventlog.jetstream.connect import ApiError, Broker
 from restow.eventlog.jetstream.stream import NOT_FOUND
-from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, Unavailable
+from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, OtherHistory, Unavailable
 
 PULL_BATCH = 500
 """Messages in one pull request."""
@@ -73,7 +73,7 @@ class Feed:
     """One reader of one stream. `batches` is the whole use; `close` ends it from outside with Closed.
 
     first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
-    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be. filter_subject:
+    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. filter_subject:
     only these, then holes are normal and not checked.
     """
 
@@ -83,7 +83,7 @@ class Feed:
         stream: str,
         *,
         first_check: Callable[[int], Awaitable[None]],
-        on_hole: Callable[[int, int], Awaitable[Exception]],
+        on_hole: Callable[[int, int], Awaitable[Exception | None]],
         filter_subject: str = "",
     ) -> None:
         self._broker, self._stream, self._filter = broker, stream, filter_subject
@@ -233,10 +233,12 @@ class Feed:
                 self._same(seq, message)
                 continue
             if seq != expected and not self._filter:
-                if not batch:
-                    raise await self._on_hole(expected, seq)
-                self._problem = f"sequence {expected} is missing, got {seq}"
-                break
+                if batch:
+                    self._problem = f"sequence {expected} is missing, got {seq}"
+                    break
+                if error := await self._on_hole(expected, seq):
+                    raise error
+                _log.error("records %d to %d of %s are missing: the broker has lost them", expected, seq - 1, self._stream)
             expected = seq + 1
             batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
         if not batch and self._problem:
@@ -350,8 +352,8 @@ class Feed:
             await self._broker.wait_connected()
 
 
-def another_record(seq: int, stream: str) -> LogMismatch:
-    return LogMismatch(
+def another_record(seq: int, stream: str) -> OtherHistory:
+    return OtherHistory(
         f"record {seq} is another one than was read before: an old copy of stream {stream!r} was restored, or it has lost commits, "
         "and it has gone on differently since"
     )

@@ -138,6 +138,11 @@ class Stack:
         return self.folder / "run" / "nats.url"
 
     @property
+    def operator_file(self) -> Path:
+        """The same for whoever repairs the log."""
+        return self.folder / "run" / "operator.url"
+
+    @property
     def address(self) -> str:
         """The broker's address, without a password."""
         return self._broker.url
@@ -352,6 +357,7 @@ class Stack:
             "cluster": CLUSTER,
             "nats": self.address,
             "nats_file": str(self.nats_file),
+            "operator_file": str(self.operator_file),
             "kube": self.kube,
             "pid": os.getpid(),
             "archive": str(self.folder / "archive"),
@@ -370,6 +376,7 @@ class Stack:
         if not self.outside:
             self.kubeconfig.write_text(configs.kubeconfig(self.kube))
         _secret(self.nats_file, self.nats)
+        _secret(self.operator_file, self.nats_as("operator"))
         part = self.folder / "stack.json.part"
         part.write_text(json.dumps(self.describe(), indent=2) + "\n")
         part.replace(self.folder / "stack.json")

@@ -1,0 +1,134 @@
+"""Whether a log is whole: every record is there, and follows from those before it (`restow.domain.history`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from restow.domain import record_trust
+from restow.domain.history import History
+from restow.eventlog.port import Record
+from restow.replay.source import Source
+from restow.replay.state_at import Progress, examine_record, no_progress
+
+KEPT = 20
+"""Breaks and repairs that are told in full."""
+
+
+class Break(msgspec.Struct, frozen=True):
+    """`seq` is the first record that is missing, or the one that follows from another history. `repaired`: the record that says that the log goes
+    on from there, 0 for none."""
+
+    seq: int
+    family: str
+    what: str
+    repaired: int = 0
+
+
+class Wholeness(msgspec.Struct):
+    """Of `records`, `said` name the digest of what their writer had read, and `compared` of these could be compared."""
+
+    source: str
+    log_id: str
+    cluster: str
+    first: int
+    last: int
+    records: int = 0
+    said: int = 0
+    compared: int = 0
+    digest: str = ""
+    """Of the whole log, up to `last`; empty where it is not known (part of a log in which nobody has said it)."""
+    breaks: list[Break] = []
+    count: int = 0
+    """Of all breaks."""
+    repairs: list[int] = []
+
+    @property
+    def broken(self) -> int:
+        """The first record at which the log is broken and was not repaired; 0 where it is whole."""
+        return next((one.seq for one in self.breaks if not one.repaired), 0)
+
+    @property
+    def sentence(self) -> str:
+        if self.broken:
+            return f"the log is broken at record {self.broken}"
+        if self.count:
+            return f"the log was broken at {'record' if self.count == 1 else 'records'} {', '.join(str(one.seq) for one in self.breaks)}, and was repaired"
+        return "the log is whole: no record is missing, and each follows from those before it" if self.compared else "no record is missing; none says what it follows from"
+
+
+def check(source: Source, progress: Progress = no_progress) -> Wholeness:
+    """Read all of it. Raises what the source raises."""
+    return _Check(source, progress).run()
+
+
+class _Check:
+    def __init__(self, source: Source, progress: Progress) -> None:
+        self._source, self._progress = source, progress
+        self._found = Wholeness(source.name, source.log_id, source.cluster, source.first, source.last)
+        self._history: History | None = History() if source.first <= 1 else None
+        self._before: list[Record] = []
+        """Of part of a log, what comes before the first record that says a digest."""
+        self._expected = source.first
+        self._open: list[int] = []
+        """Breaks that were not repaired: where they are in the list."""
+
+    def run(self) -> Wholeness:
+        found, source = self._found, self._source
+        for batch in source.batches():
+            for record in batch:
+                self._take(record)
+            self._progress(batch[-1].seq - source.first + 1, source.last - source.first + 1)
+        if self._expected <= source.last:
+            self._breaks(Break(self._expected, "", f"records {self._expected} to {source.last} are missing"))
+        if self._history is not None:
+            found.digest = self._history.digest.hex()
+        return found
+
+    def _take(self, record: Record) -> None:
+        found, envelope, expected = self._found, record.envelope, self._expected
+        found.records += 1
+        found.said += bool(envelope.digest)
+        self._expected = record.seq + 1
+        if record.seq != expected:
+            what = f"record {expected} is missing" if record.seq == expected + 1 else f"records {expected} to {record.seq - 1} are missing"
+            self._breaks(Break(expected, "", what))
+        history = self._history or self._begun(record)
+        if history is None:
+            self._before.append(record)
+            return
+        self._judge(record, history)
+        history.add(record.seq, record.family, envelope, record.body)
+
+    def _judge(self, record: Record, history: History) -> None:
+        envelope, ours = record.envelope, examine_record(record, self._source.log_id)
+        if ours.kind:
+            return
+        if envelope.digest and history.at(int(envelope.digest.partition(":")[0])) is not None:
+            self._found.compared += 1
+        if why := history.differs(record.seq, envelope):
+            self._breaks(Break(record.seq, record.family, f"it follows from another history: {why}"))
+        elif record.family == "gc" and record_trust.repairs(record.family, record.body):
+            self._found.repairs.append(record.seq)
+            for number in self._open:
+                self._found.breaks[number] = msgspec.structs.replace(self._found.breaks[number], repaired=record.seq)
+            self._open.clear()
+
+    def _begun(self, record: Record) -> History | None:
+        """The history of part of a log, from the first record on that says what comes before it."""
+        known_to, _, digest = record.envelope.digest.partition(":")
+        if not digest or not self._source.first - 1 <= int(known_to) < record.seq:
+            return None
+        self._history = history = History(int(known_to), bytes.fromhex(digest))
+        for before in self._before:
+            if before.seq > history.seq:
+                history.add(before.seq, before.family, before.envelope, before.body)
+        self._before.clear()
+        return history
+
+    def _breaks(self, one: Break) -> None:
+        self._found.count += 1
+        if len(self._found.breaks) < KEPT:
+            self._open.append(len(self._found.breaks))
+            self._found.breaks.append(one)
+
+

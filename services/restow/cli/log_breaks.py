@@ -1,0 +1,122 @@
+"""`restow log verify` and `restow log repair`."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.log_location import CONNECT, Where, log_options
+from restow.cli.output import Progress, colored, emit, number, output_option, table
+
+if TYPE_CHECKING:
+    from restow.cli.log_repair import Found
+    from restow.replay.breaks import Wholeness
+
+
+@click.command()
+@click.argument("file", required=False, metavar="[FILE]")
+@log_options
+@output_option
+def verify(file: str | None, where: Where, output: str) -> None:
+    """Check that the log is whole: no record is missing, and each follows from those before it.
+
+    Every commit says the digest of what its writer had read. Where the log holds something else, the broker has lost records that it had
+    acknowledged, or one was changed on its disk. FILE is an export or an archive folder; without it, the running log is checked.
+
+    \b
+    Exit codes: 0 it is whole, or was repaired, 1 it is broken, 2 the input cannot be used, 3 cannot connect.
+
+    \b
+    Examples:
+      restow log verify                        the stack running here
+      restow log verify ./archive              an archive folder
+      restow log verify --archive ./archive    a running log, with what was truncated from it
+    """
+    import msgspec
+
+    from restow.replay.breaks import check
+
+    where.log = file or where.log
+    with where.source() as source, Progress("reading") as progress:
+        found = check(source, progress)
+    try:
+        if output == "json":
+            emit({"ok": not found.broken, "broken": found.broken, "sentence": found.sentence, **msgspec.to_builtins(found)})
+        else:
+            _show(found)
+    finally:
+        if found.broken:
+            raise click.exceptions.Exit(BROKEN)
+
+
+def _show(found: Wholeness) -> None:
+    click.echo(f"log {found.log_id} of cluster {found.cluster}, sequences {found.first} to {found.last}")
+    click.echo(f"{number(found.records)} records, {number(found.said)} of them say what they follow from; {number(found.compared)} could be compared\n")
+    if found.breaks:
+        rows = [(str(one.seq), one.family or "-", str(one.repaired or "no"), one.what) for one in found.breaks]
+        table(("RECORD", "FAMILY", "REPAIRED", "WHAT"), rows, right=("RECORD",), flexible=("WHAT",))
+        if found.count > len(found.breaks):
+            click.echo(f"… and {number(found.count - len(found.breaks))} more")
+        click.echo()
+    click.echo(colored(found.sentence, "red" if found.broken else "green"))
+    if found.broken:
+        click.echo("An archive or an export may still hold what is missing. To go on without it: restow log repair (docs/failures.md)")
+
+
+@click.command()
+@click.option("--lost", type=click.IntRange(0), default=0, metavar="SEQ", help="Last record that a service has read and the log lacks.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; goes into the log.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@log_options
+@output_option
+def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None:
+    """Go on with a log that is broken.
+
+    What was lost stays lost, and what followed from it is void. The cut is marked in the log by an event, with your name; the watcher lists
+    the whole cluster again, and services decide again. Nothing is deleted. Before, look whether an archive or an export holds what is
+    missing (`restow log verify`): then restore that instead.
+
+    It writes as the garbage collector does. In a cluster, run it in its container, which has its password:
+
+    \b
+    Examples:
+      restow log repair                        the stack running here
+      kubectl -n restow-system exec -it deploy/restow-garbage-collector -- restow log repair
+      restow log repair --lost 4711            a service has read up to 4711 (its /readyz says so)
+    """
+    from restow.cli.log_repair import look, write
+    from restow.eventlog.jetstream import connect, open_snapshots
+
+    if where.log:
+        raise Failure(f"{where.log} is a file; only a running log can be repaired", UNUSABLE)
+    servers, login = where.writer()
+    person = os.environ.get("RESTOW_PERSON") or getpass.getuser()
+
+    async def run() -> Found:
+        log = await connect(servers.split(","), where.cluster, create=False, name="restow-cli", wait=CONNECT, **login)
+        try:
+            found = await look(log, await open_snapshots(log, create=False), Path(where.archive) if where.archive else None, lost)
+            if not found.what:
+                return found
+            if not yes:
+                click.echo(f"{found.what}.")
+                click.echo(f"What is kept: {number(found.state.seq)} records, of these {number(found.void)} are void because they follow from another history.")
+                click.confirm("Go on with the log as it is? What is lost cannot come back", abort=True)
+            return await write(log, found, person, reason)
+        finally:
+            await log.close()
+
+    found = asyncio.run(run())
+    said: dict[str, Any] = {"repaired": found.seq, "what": found.what, "first": found.state.broken, "lost": found.lost}
+    if output == "json":
+        emit(said)
+    elif not found.what:
+        click.echo("the log shows no break: nothing was done. If a service says that it has read more than there is, name that record: --lost SEQ")
+    else:
+        click.echo(f"repaired by record {found.seq}; the watcher lists the cluster again, and decisions go on")

@@ -1,0 +1,74 @@
+"""Finding where a running log is broken, and writing that it goes on (`restow log repair`)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from restow import machine
+from restow.contracts import commands as c
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
+from restow.contracts.ids import Millis
+from restow.contracts.times import rfc3339
+from restow.domain import record_trust
+from restow.domain.gc import decider
+from restow.domain.state import ClusterState
+from restow.eventlog.port import Conflict, EventLog
+from restow.eventlog.snapshots import Snapshots
+from restow.runtime import logs, release
+from restow.runtime.loading import Loading
+
+ATTEMPTS = 5
+"""Commits of the collector's may come first."""
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """`what` is not as it should be, empty for nothing. `lost`: the last record that somebody has read and the log lacks. `seq`: of the repair."""
+
+    state: ClusterState
+    what: str = ""
+    lost: int = 0
+    seq: int = 0
+
+    @property
+    def void(self) -> int:
+        return self.state.void[record_trust.OTHER_HISTORY]
+
+
+async def look(log: EventLog, snapshots: Snapshots | None, archive: Path | None, lost: int = 0) -> Found:
+    """Fold the log as a service does that starts. Raises what the log raises."""
+    logging.getLogger("restow").setLevel(logging.CRITICAL)
+    loading = Loading(log, snapshots, archive, lambda phase: None, logs.get(service="cli"))
+    state = await loading.state()
+    await loading.follow(state)
+    mark = loading.mark
+    if mark is not None and mark.repairs >= state.repairs:
+        lost = max(lost, mark.seq)
+    what = f"The log is broken at record {state.broken}" if state.broken else ""
+    if lost:
+        what = f"{what or 'The log has lost records'}: it ends at {state.seq}, and {lost} was read of it before"
+    return Found(state=state, what=what, lost=lost)
+
+
+async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
+    """Put the repair on record, behind what was folded, and return it. Raises Conflict where the log does not come to rest, and what the log raises."""
+    state = found.state
+    for attempt in range(ATTEMPTS):
+        now = Millis(await log.time() // 1_000_000)
+        command = c.RepairLog(now, found.lost, person, reason)
+        events = tuple(decider.decide(state, command))
+        envelope = Envelope(
+            id=machine.token(16), source=f"/restow/{log.cluster}/cli/{person}", time=rfc3339(now), read=state.seq, logic=decider.logic,
+            log=log.log_id, release=release.name(""), digest=state.history.said(),
+        )  # fmt: skip
+        try:
+            found.seq = await log.append("gc", encode([Decision(command, events, "restow log repair")]), envelope, expected_last=await log.last_of("gc"))
+            return found
+        except Conflict:
+            if attempt + 1 == ATTEMPTS:
+                raise
+            await Loading(log, None, None, lambda phase: None, logs.get(service="cli")).follow(state)
+    raise AssertionError

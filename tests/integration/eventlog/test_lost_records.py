@@ -1,0 +1,218 @@
+"""A real broker that loses records which it had acknowledged: its volume is an old copy, its file is cut, a bit of it has flipped."""
+
+import asyncio
+import shutil
+from contextlib import suppress
+
+import pytest
+from domain.build import node
+from integration.runtime.chained import Writer
+from integration.runtime.rig import Rig, soon, until
+
+from restow.cli import log_repair
+from restow.domain.fold import fold_record
+from restow.domain.history import Mark
+from restow.domain.state import ClusterState
+from restow.eventlog.archive import export, import_
+from restow.eventlog.jetstream import connect
+from restow.eventlog.port import LogError
+from restow.replay.breaks import check
+from restow.replay.source import ListSource
+
+from .helpers import persist
+
+RECORDS = 30
+
+
+async def written(log, count):
+    writer = Writer(log)
+    for _ in range(count):
+        await writer.write(node(f"n{await log.tail() + 1}"))
+    return await writer.fold()
+
+
+def blocks(server):
+    """The files that hold the log's records."""
+    return sorted(server.folder.glob("**/streams/restow-*/msgs/*.blk"))
+
+
+def cut_half(server, old):
+    (block,) = blocks(server)
+    data = block.read_bytes()
+    block.write_bytes(data[: len(data) * 2 // 3])
+    for index in block.parent.glob("*.db"):
+        index.unlink()
+
+
+def cut_few(server, old):
+    """Not even a whole record."""
+    (block,) = blocks(server)
+    block.write_bytes(block.read_bytes()[:-20])
+    for index in block.parent.glob("*.db"):
+        index.unlink()
+
+
+def flip(server, old):
+    (block,) = blocks(server)
+    data = bytearray(block.read_bytes())
+    data[data.index(b'"n20"') + 2] ^= 1
+    block.write_bytes(data)
+    for index in block.parent.glob("*.db"):
+        index.unlink()
+
+
+def restore(server, old):
+    shutil.rmtree(server.folder)
+    shutil.copytree(old, server.folder)
+
+
+async def damaged(server, damage, opened, cluster, old):
+    """What the log was, and the log that has lost some of it."""
+    log = await opened(server.url, cluster)
+    await written(log, RECORDS // 2)
+    await asyncio.to_thread(server.stop)
+    shutil.copytree(server.folder, old)
+    await server.start_async()
+    await until_connected(log)
+    before = await written(log, RECORDS // 2)
+    rig = Rig(log)
+    return log, before.state, rig
+
+
+async def until_connected(log):
+    async with asyncio.timeout(30):
+        await log.wait_connected()
+
+
+@pytest.mark.parametrize("damage", [restore, cut_half, cut_few, flip])
+async def test_who_has_read_what_is_lost_puts_that_on_record_and_nobody_decides_until_a_repair(own_server, opened, cluster, tmp_path, damage):
+    log, before, rig = await damaged(own_server, damage, opened, cluster, tmp_path / "old")
+    rig.start()
+    try:
+        await rig.lead()
+        await rig.folded(RECORDS + 1)
+        await asyncio.to_thread(own_server.stop)
+        damage(own_server, tmp_path / "old")
+        await own_server.start_async()
+        # The service ends, as it would in a cluster, and has said why.
+        done, _ = await soon(asyncio.wait(rig.tasks, return_when=asyncio.FIRST_COMPLETED))
+        assert isinstance(done.pop().exception(), LogError)
+    finally:
+        await rig.end()
+    await log.close()
+    again = await connect(own_server.url, cluster, create=False)
+    try:
+        late = await Writer(again).fold()
+        assert late.state.broken, "it is on record"
+        assert 0 < len(late.state.nodes) <= RECORDS
+        assert list(late.state.nodes) == list(before.nodes)[: len(late.state.nodes)]
+        rig = Rig(again, holder="late").start()
+        try:
+            await soon(rig.follower.known.wait())
+            rig.leadership.claim()
+            await soon(rig.follower.to_tail())
+            assert rig.follower.broken
+            assert not rig.leadership.leading
+            found = await log_repair.look(again, None, None)
+            assert found.what == f"The log is broken at record {late.state.broken}"
+            await log_repair.write(again, found, "ann", "a test")
+            await until(lambda: rig.leadership.leading, rig.follower)
+            assert rig.follower.broken == ""
+        finally:
+            await rig.end()
+        await written(again, 3)
+        records = [r for batch in [b async for b in batches(again)] for r in batch]
+        report = check(ListSource(records, cluster=cluster, log_id=again.log_id))
+        assert not report.broken
+        assert [one.seq for one in report.breaks] == [late.state.broken]
+        assert report.breaks[0].repaired == report.repairs[0]
+    finally:
+        await again.close()
+
+
+async def batches(log):
+    tail = await log.tail()
+    async for batch in log.read(await log.first()):
+        yield batch
+        if batch[-1].seq >= tail:
+            return
+
+
+@pytest.mark.parametrize("damage", [restore, cut_half, cut_few, flip])
+async def test_a_broker_and_services_that_died_together_are_found_out_by_what_the_last_leader_has_left(own_server, opened, cluster, tmp_path, damage):
+    """Nobody is left who has read what is lost; the mark in his Lease is."""
+    log, before, _ = await damaged(own_server, damage, opened, cluster, tmp_path / "old")
+    mark = Mark(before.repairs, before.seq, before.history.digest)
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    damage(own_server, tmp_path / "old")
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    rig = Rig(again).start()
+    try:
+        rig.follower.expect(mark)
+        await soon(rig.follower.known.wait())
+        await soon(rig.follower.to_tail())
+        rig.leadership.claim()
+        assert f"it ends at {rig.state.seq}, and {RECORDS} was read of it before" in rig.follower.broken
+        found = await log_repair.look(again, None, None, lost=RECORDS)
+        await log_repair.write(again, found, "ann", "a test")
+        await until(lambda: rig.leadership.leading, rig.follower)
+    finally:
+        await rig.end()
+
+
+async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_passes_in_the_same_way(own_server, opened, cluster):
+    """Large records, so that the broker keeps them in several files, of which one is damaged."""
+    log = await opened(own_server.url, cluster)
+    writer = Writer(log)
+    for number in range(12):
+        await writer.write(node(f"n{number}", labels={"large": "x" * 1_500_000}))
+    await writer.fold()
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    files = blocks(own_server)
+    assert len(files) > 2
+    data = bytearray(files[1].read_bytes())
+    data[len(data) // 2] ^= 1
+    files[1].write_bytes(data)
+    for index in files[1].parent.glob("*.db"):
+        index.unlink()
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    late = await Writer(again).fold()
+    assert late.state.seq == 12
+    assert 0 < late.state.broken < 12
+    assert len(late.state.nodes) == late.state.broken - 1
+    found = await log_repair.look(again, None, None)
+    await log_repair.write(again, found, "ann", "a test")
+    await Writer(again).write(node("more"))
+    whole = await Writer(again).fold()
+    assert (whole.state.broken, whole.state.repairs) == (0, 1)
+    assert "more" in whole.state.nodes
+
+
+async def test_a_log_that_was_imported_has_the_digest_that_it_had(own_server, opened, cluster, tmp_path):
+    """Also where strangers have written into it."""
+    log = await opened(own_server.url, cluster)
+    await written(log, 5)
+    await log.broker.client.publish(f"restow.{cluster}.session", b"stranger", headers={"Some": "thing", "nats-like": "x"})
+    await log.broker.client.publish(f"restow.{cluster}.audit", b"stranger")
+    await log.broker.client.flush()
+    async with asyncio.timeout(30):
+        while await log.tail() < 7:
+            await asyncio.sleep(0.01)
+    before = await written(log, 5)
+    await export(log, tmp_path / "archive")
+    other = await opened(own_server.url, f"{cluster}-b", log_id=log.log_id)
+    await import_(tmp_path / "archive", other)
+    after = await Writer(other).fold()
+    assert after.state.history == before.state.history
+    assert after.state.broken == 0
+    with suppress(LogError):
+        await persist(other, "x")
+    state = ClusterState()
+    async for batch in batches(log):
+        for r in batch:
+            fold_record(state, r.seq, r.family, r.envelope, r.body, log.log_id)
+    assert state.history == before.state.history

@@ -1,0 +1,231 @@
+"""A broker that has lost what it had acknowledged: everybody finds out, nobody decides, and a repair is on record."""
+
+import asyncio
+
+import msgspec
+import pytest
+from domain.build import NOW, node, pod, shape
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
+from restow.contracts.times import rfc3339
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION, fold_record
+from restow.domain.history import Mark
+from restow.domain.state import ClusterState
+from restow.eventlog.port import OtherHistory
+from restow.eventlog.snapshots import MemorySnapshots, Snapshot
+from restow.runtime import logs
+from restow.runtime.loading import Loading
+
+from .chained import Writer
+from .rig import cluster, history, idle, memory, named, running, soon, until
+
+
+async def forget(log, last):
+    """The broker has lost everything behind `last`; readers are told when they next ask."""
+    del log._records[last + 1 - log._first :]
+    log._last_of = {}
+    for record in log._records:
+        log._last_of[record.family] = record.seq
+
+
+async def test_every_commit_says_what_its_writer_had_read():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+    state = ClusterState()
+    async for batch in log.read(1):
+        for r in batch:
+            if r.family == "session":
+                assert r.envelope.digest == f"{r.seq - 1}:{state.history.digest.hex()}"
+            fold_record(state, r.seq, r.family, r.envelope, r.body, log.log_id)
+        break
+    assert state.broken == 0
+
+
+async def test_nothing_is_decided_on_a_broken_log_until_it_is_repaired_and_what_waited_is_decided_then():
+    log = memory()
+    others = Writer(log)
+    await others.write(node("n0"), shape("s"))
+    stale = await Writer(log).fold()
+    stale.state.history.add(2, "cluster", Envelope.of({}), b"lost")
+    stale.state.seq = 2
+    async with running(log) as rig:
+        await rig.lead()
+        await stale.say(node("lost"))
+        await others.write(pod("p0"))
+        await rig.folded(await log.tail())
+        await idle()
+        assert "record 3 is missing, or follows from another history" in rig.follower.broken
+        assert not await named(log, e.PodPlaced)
+        await others.repair()
+        await soon(rig.bound.get())
+        assert rig.follower.broken == ""
+    assert len(await named(log, e.PodPlaced)) == 1
+    assert rig.state.repairs == 1
+    assert list(rig.state.nodes) == ["n0"]
+
+
+async def test_nobody_leads_a_broken_log():
+    log = memory()
+    others = Writer(log)
+    await others.write(node("n0"))
+    others.state.seq += 5
+    others.state.history.seq += 5
+    await others.say(node("lost"))
+    async with running(log) as rig:
+        await soon(rig.follower.known.wait())
+        rig.leadership.claim()
+        await idle()
+        assert not rig.leadership.leading
+        assert not await history(log)
+        await Writer(log).repair()
+        await until(lambda: rig.leadership.leading, rig.follower)
+
+
+async def test_who_has_read_what_the_log_holds_no_more_says_so_in_it_before_it_ends():
+    """Whoever starts next folds a log that is whole, but for this record."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        read, tail = log.read, rig.state.seq
+        await forget(log, 1)
+
+        async def other(_):
+            raise OtherHistory("it ends at 1")
+            yield
+
+        log.read = other
+        with pytest.raises(OtherHistory):
+            await rig.follower.run()
+        log.read = read
+    assert await log.tail() == 2
+    late = await Writer(log).fold()
+    assert late.state.broken == 2
+    assert late.state.void == {"record.other_history": 1}
+    async with running(log) as rig:
+        await soon(rig.follower.known.wait())
+        rig.leadership.claim()
+        await idle()
+        assert not rig.leadership.leading
+        assert "record 2 is missing" in rig.follower.broken
+    assert tail > 2
+
+
+@pytest.mark.parametrize("found", ["shorter", "other", "same", "later"])
+async def test_a_mark_that_the_log_does_not_meet_is_a_loss_until_a_repair(found):
+    log = memory()
+    others = Writer(log)
+    for i in range(3):
+        await others.write(node(f"n{i}"))
+    await others.fold()
+    right = others.state.history
+    mark = {
+        "shorter": Mark(0, 9, b"x" * 16), "other": Mark(0, 2, b"x" * 16), "same": Mark(0, 2, right.at(2)), "later": Mark(0, 4, b""),
+    }[found]  # fmt: skip
+    if found == "later":
+        ahead = await Writer(log).fold()
+        given = Envelope("cluster-3", "/test", rfc3339(NOW), 3, "cluster@1", log=log.log_id, digest=right.said())
+        fold_record(ahead.state, 4, "cluster", given, encode([Decision(c.Observe("test", "given"), (node("n9"),))]), log.log_id)
+        mark = Mark(0, 4, ahead.state.history.digest)
+    async with running(log) as rig:
+        rig.follower.expect(mark)
+        await soon(rig.follower.known.wait())
+        await rig.folded(3)
+        rig.leadership.claim()
+        await idle()
+        assert rig.leadership.leading == (found == "same")
+        assert bool(rig.follower.broken) == (found != "same")
+        if found == "same":
+            return
+        assert rig.follower.mark == mark, "whoever comes next must find it, too"
+        if found == "later":
+            await others.write(node("n9"))  # it only came late
+        else:
+            await others.repair()
+        await until(lambda: rig.leadership.leading, rig.follower)
+        assert rig.follower.broken == ""
+        assert rig.follower.mark.repairs == (found != "later")
+
+
+async def test_a_snapshot_of_what_is_lost_is_a_mark_and_one_of_before_a_repair_is_none():
+    log = memory()
+    others = Writer(log)
+    for i in range(6):
+        await others.write(node(f"n{i}"))
+    await others.fold()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 6, FOLD_VERSION, snapshot.dump(others.state)))
+    await forget(log, 4)
+    load = Loading(log, snapshots, None, lambda said: None, logs.get())
+    state = await load.state()
+    async with running(log, state=state) as rig:
+        rig.follower.expect(load.mark)
+        await soon(rig.follower.known.wait())
+        await idle()
+        assert rig.follower.broken == "the log is broken: it has lost records; it ends at 4, and 6 was read of it before"
+        again = Writer(log)
+        await again.repair()
+        await rig.folded(5)
+        assert rig.follower.broken == ""
+    for i in range(6):
+        await again.write(node(f"m{i}"))
+    load = Loading(log, snapshots, None, lambda said: None, logs.get())
+    late = await load.state()
+    assert late.seq == 0
+    async with running(log, state=late) as rig:
+        rig.follower.expect(load.mark)
+        await soon(rig.follower.known.wait())
+        await rig.folded(await log.tail())
+        await idle()
+        assert rig.follower.broken == ""
+
+
+async def test_who_knows_another_history_than_a_repair_ends_and_does_not_say_it_again():
+    """Else there would be two histories for good, each with its own readers."""
+    log = memory()
+    others = Writer(log)
+    for i in range(3):
+        await others.write(node(f"n{i}"))
+    async with running(log) as rig:
+        await rig.lead()
+        await rig.folded(await log.tail())
+        fresh = await Writer(log).fold()
+        fresh.state.history._recent[-1] = b"of another bit.."
+        tail = await fresh.say(e.LogRepaired(2), family="gc", command=c.RepairLog(NOW))
+        done, _ = await asyncio.wait({task for task in rig.tasks if task.get_name() == "Follower"}, timeout=30)
+        (task,) = done
+        with pytest.raises(Exception, match="repairs a log that is not the one that was read here"):
+            task.result()
+    assert await log.tail() == tail
+
+
+async def test_a_snapshot_behind_which_the_log_is_broken_is_passed_over_for_one_from_which_it_is_not():
+    """A bit has flipped on the broker's disk. Who had read the record before that goes on with what it was, and so does his snapshot."""
+    log = memory()
+    others = Writer(log)
+    for i in range(8):
+        await others.write(node(f"n{i}"))
+    await others.fold()
+    snapshots = MemorySnapshots(log.log_id)
+    before = await Writer(log).fold()
+    await snapshots.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(before.state)))
+    for i in range(2):
+        await others.write(node(f"m{i}"))
+    early = Loading(log, None, None, lambda said: None, logs.get())
+    changed = log._records[4]
+    log._records[4] = msgspec.structs.replace(changed, body=changed.body.replace(b'"n4"', b'"x4"'))
+    load = Loading(log, snapshots, None, lambda said: None, logs.get())
+    state = await load.state()
+    assert (load.began, state.seq, state.broken) == (8, 10, 0)
+    assert "n4" in state.nodes
+    whole = await early.state()
+    await early.follow(whole)
+    assert whole.broken == 6
