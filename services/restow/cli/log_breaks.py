@@ -30,7 +30,7 @@ def verify(file: str | None, where: Where, output: str) -> None:
     acknowledged, or one was changed on its disk. FILE is an export or an archive folder; without it, the running log is checked.
 
     \b
-    Exit codes: 0 it is whole, or was repaired, 1 it is broken, 2 the input cannot be used, 3 cannot connect.
+    Exit codes: 0 whole, or repaired, 1 broken, 2 the input cannot be used, 3 cannot connect.
 
     \b
     Examples:
