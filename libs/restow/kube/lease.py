@@ -20,6 +20,10 @@ from restow import machine
 from restow.kube.client import ApiStatus, Client, answered
 from restow.kube.retry import Sleep
 
+NOTE = "restow.dev/log-read"
+"""Annotation of a Lease: how far its holder has read the log (`restow.domain.history.Mark`). Whoever takes the Lease over finds the same in the log, or
+the log has lost records."""
+
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -56,7 +60,7 @@ _lease = msgspec.json.Decoder(_Lease)
 
 
 class Elector:
-    """Tries to hold one Lease. `clock` is monotonic seconds; `now` is only written into the Lease, for people."""
+    """Tries to hold one Lease. `note` is told what `NOTE` says there whenever it is written, and gives what it says then. `clock` is monotonic seconds; `now` is only written into the Lease, for people."""
 
     def __init__(
         self,
@@ -67,11 +71,12 @@ class Elector:
         config: LeaseConfig = LeaseConfig(),
         clock: Callable[[], float] = machine.steady,
         now: Callable[[], datetime] = machine.now,
+        note: Callable[[str], str] = lambda said: said,
     ):
         self._client = client
         self._namespace, self._name, self.identity = namespace, name, identity
         self.config = config
-        self._clock, self._now = clock, now
+        self._clock, self._now, self._note = clock, now, note
         self._seen: _Spec | None = None
         self._seen_at = 0.0
         self._written: _Lease | None = None
@@ -125,6 +130,9 @@ class Elector:
         return _Spec(self.identity, self.config.duration, acquired, now, transitions)
 
     async def _write(self, lease: _Lease, new: bool) -> bool:
+        said = lease.metadata.get("annotations") or {}
+        if note := self._note(said.get(NOTE, "")):
+            lease.metadata["annotations"] = said | {NOTE: note}
         try:
             if new:
                 answer = await self._client.create(self._path, lease)

@@ -77,7 +77,7 @@ class Follower:
 
     def expect(self, mark: Mark | None) -> None:
         """Somebody has folded the log as far as this mark: it must hold that."""
-        if mark is not None and (self._mark is None or (mark.repairs, mark.seq) > (self._mark.repairs, self._mark.seq)):
+        if mark is not None and mark != self.lost and (self._mark is None or (mark.repairs, mark.seq) > (self._mark.repairs, self._mark.seq)):
             self._mark = mark
             self._compare()
 
@@ -108,13 +108,15 @@ class Follower:
         mark, state = self._mark, self.state
         if mark is None:
             return
-        if mark.repairs < state.repairs:
-            self._mark = self._lost = None
-        elif mark.repairs > state.repairs or mark.seq > state.seq:
-            self._lost = mark if 0 <= self.tail <= state.seq else None
-        else:
+        if mark.repairs == state.repairs and mark.seq <= state.seq:
             self._mark, known = None, state.history.at(mark.seq)
-            self._lost = mark if known is not None and known != mark.digest else None
+            differs = known is not None and known != mark.digest
+        else:
+            differs = mark.repairs >= state.repairs and 0 <= self.tail <= state.seq
+        if differs:
+            self._lost = mark
+        elif self._lost == mark:
+            self._lost = None
 
     async def _first_tail(self) -> None:
         pause = 0.05

@@ -19,6 +19,7 @@ from restow.contracts import times
 from restow.contracts.ids import Family, Millis
 from restow.domain import config
 from restow.domain.effects import Effect
+from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog import jetstream
 from restow.eventlog.port import BrokerRefused, EventLog, LogError, Record, Unavailable
@@ -41,7 +42,6 @@ from restow.runtime.long_decisions import Heavy
 from restow.runtime.telemetry import Metrics, Tracer
 
 T = TypeVar("T")
-
 
 TO_REPAIR = "Nothing is decided until `restow log repair` (docs/failures.md); `restow log verify` shows what is wrong"
 
@@ -376,7 +376,7 @@ class Process:
             leadership.claim()
             await self.stopping.wait()
             return
-        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, self._lease)
+        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, self._lease, note=self._note)
         if not await self._until_asked(elector):
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
@@ -390,6 +390,16 @@ class Process:
             if lost.done():
                 leadership.depose("the lease was lost")
             lost.cancel()
+
+    def _note(self, said: str) -> str:
+        """What the Lease says of the log: it is kept where the broker's disk is not. What its last holder had read must be there."""
+        assert self.context is not None
+        log, follower = self.context.log, self.context.follower
+        id, _, mark = said.partition(" ")
+        if id == log.log_id:
+            with contextlib.suppress(ValueError):
+                follower.expect(Mark.read(mark))
+        return f"{log.log_id} {follower.mark}"
 
     async def _until_asked(self, elector: Elector) -> bool:
         """Until the API has said who holds the lease, however long it does not answer. Where it says that there are none, this process leads meanwhile. False:

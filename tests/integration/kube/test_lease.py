@@ -275,3 +275,24 @@ async def test_a_gateways_page_ends_no_release(api, elector, monkeypatch):
 
     monkeypatch.setattr(api.client, "get", gateway)
     await one.release()
+
+
+async def test_a_lease_says_what_its_holder_notes_and_tells_it_to_who_takes_it_over(api, time):
+    heard = {"a": [], "b": []}
+
+    def holder(name):
+        def note(said):
+            heard[name].append(said)
+            return f"{name}{len(heard[name])}"
+
+        return Elector(api.client, "default", "session", name, CONFIG, time, lambda: datetime(2026, 3, 1, tzinfo=UTC), note=note)
+
+    a, b = holder("a"), holder("b")
+    for _ in range(3):
+        assert await a.acquire_or_renew()
+    assert not await b.acquire_or_renew()
+    assert heard == {"a": ["", "a1", "a2"], "b": []}, "who only waits says nothing"
+    await a.release()
+    assert await b.acquire_or_renew()
+    assert heard == {"a": ["", "a1", "a2", "a3"], "b": ["a4"]}
+    assert vars((await lease(api)).metadata.annotations)["restow.dev/log-read"] == "b1"

@@ -1,0 +1,91 @@
+"""The broker's volume is an old copy when everything comes back after a power cut: real services, a real broker, Leases."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from restow.cli import log_repair
+from restow.cluster_watcher.service import service as cluster_watcher
+from restow.eventlog.jetstream import connect
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.scheduler_session.service import service as scheduler_session
+
+from .test_services import SOON, _node, _on, _pod, _post, kubesim, service
+
+
+@pytest.fixture
+def own_broker():
+    with running_server() as server:
+        yield server
+
+
+async def until(holds):
+    async with asyncio.timeout(SOON):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def noted(kube, family):
+    lease = await kube_lease(kube, family)
+    return (lease["metadata"].get("annotations") or {}).get("restow.dev/log-read", "")
+
+
+async def kube_lease(kube, family):
+    import aiohttp
+
+    url = f"{kube.url}/apis/coordination.k8s.io/v1/namespaces/restow-system/leases/restow-{family}"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.json()
+
+
+async def test_nobody_decides_on_an_old_copy_of_the_log_and_after_a_repair_the_facts_come_back(own_broker, tmp_path):
+    cluster = unique_cluster()
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        await _post(kube, "/api/v1/nodes", _node("n0"))
+
+        def started(made, identity):
+            return service(made, own_broker, cluster, kube, lease="on", identity=identity, lease_duration=10)
+
+        async with started(cluster_watcher(), "watcher") as watcher, started(scheduler_session(), "session") as session:
+            await session.leading()
+            await watcher.until(lambda state: list(state.nodes) == ["n0"])
+            await asyncio.to_thread(own_broker.stop)
+            shutil.copytree(own_broker.folder, tmp_path / "old")
+            await own_broker.start_async()
+            await _post(kube, "/api/v1/nodes", _node("n1"))
+            await _post(kube, "/api/v1/namespaces/default/pods", _pod("p0"))
+            await session.until(lambda state: set(_on(state)) == {"p0"} and len(state.nodes) == 2)
+            seq = session.process.context.state.seq
+            async with asyncio.timeout(SOON):
+                while int((await noted(kube, "session")).split(":")[1] or 0) < seq:
+                    await asyncio.sleep(0.02)
+        # Both are gone without a word, as by a power cut; so is what the broker had acknowledged since.
+        await asyncio.to_thread(own_broker.kill)
+        shutil.rmtree(own_broker.folder)
+        shutil.copytree(tmp_path / "old", own_broker.folder)
+        await own_broker.start_async()
+        async with started(cluster_watcher(), "watcher-2") as watcher, started(scheduler_session(), "session-2") as session:
+            await session.until(lambda _: session.process.context.follower.broken)
+            await watcher.until(lambda _: watcher.process.context.follower.broken)
+            code, said = await session.get("/readyz")
+            assert code == 503
+            assert any("was read of it before. Nothing is decided until `restow log repair`" in reason for reason in said["reasons"])
+            await _post(kube, "/api/v1/namespaces/default/pods", _pod("p1"))
+            log = await connect(own_broker.url, cluster, create=False)
+            try:
+                tail = await log.tail()
+                found = await log_repair.look(log, None, None, lost=int((await noted(kube, "session")).split(":")[1]))
+                assert await log.tail() == tail, "nobody has said anything meanwhile"
+                await log_repair.write(log, found, "ann", "power cut")
+            finally:
+                await log.close()
+            await session.leading()
+            await session.until(lambda state: set(state.nodes) == {"n0", "n1"} and set(_on(state)) == {"p0", "p1"})
+            assert session.process.context.state.repairs == 1
+            assert session.process.context.state.broken == 0
+            async with asyncio.timeout(SOON):
+                while (await session.get("/readyz"))[0] != 200:
+                    await asyncio.sleep(0.02)
+            await until(lambda: watcher.process.context.follower.broken == "")
