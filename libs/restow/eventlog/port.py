@@ -203,6 +203,15 @@ class EventLog(Protocol):
         ...
 
 
+@runtime_checkable
+class RemembersRead(Protocol):
+    """A log that takes no commit of who has read what it does not hold any more (JetStream)."""
+
+    def forget_read(self) -> None:
+        """Take one all the same: it says what was read, so that every reader finds out."""
+        ...
+
+
 def check_token(kind: str, value: str) -> str:
     """`value` as one subject token: lower-case letters, digits, `-` and `_`, at most 63. Raises NotAllowed."""
     if not _TOKEN.fullmatch(value):

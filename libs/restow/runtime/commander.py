@@ -22,7 +22,16 @@ from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
-from restow.eventlog.port import Conflict, EventLog, LogError, OtherHistory, TooLarge, Unavailable, Unknown
+from restow.eventlog.port import (
+    Conflict,
+    EventLog,
+    LogError,
+    OtherHistory,
+    RemembersRead,
+    TooLarge,
+    Unavailable,
+    Unknown,
+)
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
@@ -476,6 +485,8 @@ class Commander:
         """The log does not hold what we have read of it, and this process ends. A commit that says nothing but what it follows from tells every
         reader, also those who come later: they find a record of another history, and nobody decides anything until the log is repaired."""
         family, state = self.decider.family, self.follower.state
+        if isinstance(self.log, RemembersRead):
+            self.log.forget_read()
         try:
             for _ in range(CONFLICTS):
                 expected = await self.log.last_of(family)

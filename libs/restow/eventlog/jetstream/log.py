@@ -18,7 +18,6 @@ from restow.eventlog.port import (
     Closed,
     Family,
     LogMismatch,
-    OtherHistory,
     Record,
     Truncated,
     Unavailable,
@@ -85,6 +84,10 @@ class JetStreamLog:
                 raise Unknown(family, envelope.id, str(error)) from error
         return await self._appender.append(family, body, envelope, expected_last)
 
+    def forget_read(self) -> None:
+        """See RemembersRead."""
+        self._newest = None
+
     def check_bulk(self, record: Record) -> None:
         """Whether `bulk_append` can store this record: see Appender.check."""
         self._appender.check(record)
@@ -106,10 +109,6 @@ class JetStreamLog:
                 if self._newest is None or batch[-1].seq > self._newest.seq:
                     self._newest = batch[-1]
                 yield [_record(delivery, prefix) for delivery in batch]
-        except OtherHistory:
-            # It is known now: who appends all the same says what he has read, and every reader can compare.
-            self._newest = None
-            raise
         finally:
             self._feeds.discard(feed)
             await batches.aclose()  # type: ignore[attr-defined]
@@ -155,7 +154,6 @@ class JetStreamLog:
         if newest is not None and newest.seq >= state.first:
             there = await self._stream.message(newest.seq)
             if there is not None and not _same(newest, *there):
-                self._newest = None
                 raise another_record(newest.seq, self._stream.name)
         self._verified_losses = losses
 
