@@ -30,6 +30,7 @@ from restow.cli.embedded.stack import Stack, StackError, StackRefused
 from restow.cli.failures import UNUSABLE, Failure
 from restow.contracts.ids import SERVICES, PlanId
 from restow.domain.deciders import DECIDERS
+from restow.domain.defragmentation.bound import OBJECTIVES
 from restow.domain.records import FINAL, Step
 
 LOG_NAME = "demo-log.jsonl.zst"
@@ -57,6 +58,7 @@ CHAOS_FILL = 8
 @click.option("--fill", type=click.IntRange(1, 130), help="Percent of all GPUs that pods request before some of them finish.  [default: 95; with planner greedy 85]")
 @click.option("--drain", type=click.IntRange(0, 130), help="Percent of all GPUs still requested when defragmentation begins.  [default: 90; with planner greedy 50]")
 @click.option("--planner", type=click.Choice(PLANNERS), help="Who makes the plans.  [default: optimizing; with --chaos or --beside greedy, which moves more]")
+@click.option("--objective", type=click.Choice(("value", "devices", "nodes")), help="What the optimizing planner gains.  [default: value; nodes where there are no GPUs]")
 @click.option("--moves", type=click.IntRange(0, 100), help="Percent of the pods that may move; 0 for no limit.  [default: 3, in one plan; with planner greedy no limit]")
 @click.option("--compare", is_flag=True, help="Also show what the greedy planner would have done with as many moves.")
 @click.option("--low", default=45, show_default=True, help="lowThresholds: nodes below this GPU utilisation are emptied.")
@@ -129,6 +131,11 @@ def _settled(options: dict) -> None:
         options["rounds"] = 1
 
 
+def _objective(scenario: Scenario, options: dict) -> str:
+    """Of the optimizing planner; empty for the other one."""
+    return (options["objective"] or scenario.objective) if options["planner"] == "optimizing" else ""
+
+
 def _most(scenario: Scenario, options: dict) -> int:
     """Pods that may move: a share of those that will be there."""
     left = sum(1 if step.arrive else -1 for step in steps(scenario, options["fill"], options["drain"]))
@@ -188,7 +195,7 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
     policy = configs.policy(
         resource=scenario.resource,
         low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves,
-        objective=scenario.objective if options["planner"] == "optimizing" else "", most=_most(scenario, options),
+        objective=_objective(scenario, options), most=_most(scenario, options),
     )
     policy += f"  beside: [{scheduler}]\n" if scheduler else ""
     speed = 1.0 if chaos is None else CHAOS_KUBELET
@@ -260,7 +267,8 @@ async def _play(
     meter = Meter(observer.state)
     outcome.before, outcome.waited = meter.packing(), observer.waiting()
     outcome.worth_before, outcome.whole_before = meter.worth(), meter.gpus_in_free_nodes()
-    if options["planner"] == "optimizing" and chaos is None:
+    outcome.objective = _objective(scenario, options)
+    if outcome.objective in OBJECTIVES and chaos is None:
         async with phases.phase("plan", "planning, proving a bound", lambda: bounded_in_words(outcome.bound)):
             outcome.bound = await _bound(stack)
     if options["compare"]:

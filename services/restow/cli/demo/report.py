@@ -24,6 +24,7 @@ class Outcome:
     scenario: str
     nodes: int
     planner: str = "greedy"
+    objective: str = ""
     arrived: int = 0
     finished: int = 0
     running: int = 0
@@ -153,7 +154,9 @@ def show(console: Console, outcome: Outcome) -> None:
             console.print(_started(outcome.started), highlight=False)
         if outcome.bound is not None:
             console.print(bounded_in_words(outcome.bound), highlight=False)
-        if outcome.started or outcome.bound is not None:
+        elif outcome.objective == "value":
+            console.print("No bound is known for objective value; with --objective devices or nodes it is proven, and printed here.", highlight=False)
+        if outcome.started or outcome.bound is not None or outcome.objective == "value":
             console.print()
     good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"
     facts = Table(box=None, pad_edge=False, show_header=False)
