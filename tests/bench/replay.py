@@ -7,8 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from restow.contracts.codec import decode
-from restow.contracts.times import millis
-from restow.domain.fold import fold
+from restow.domain.fold import fold_record
 from restow.domain.state import ClusterState, Touched
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.jetstream import JetStreamLog, connect
@@ -69,7 +68,8 @@ def _folder() -> Take:
 
     def take(record: Record) -> int:
         before, state.touched = state.events, Touched()  # a service takes what was touched
-        fold(state, record.seq, record.family, millis(record.envelope.time), decode(record.body))
+        found = fold_record(state, record.seq, record.family, record.envelope, record.body)
+        assert not found.kind, found.why
         return state.events - before
 
     return take
