@@ -160,6 +160,18 @@ class Loading:
 
     # -- a fold of its own ---------------------------------------------------------------------------------------------------
 
+    async def refold(self) -> ClusterState:
+        """The whole log folded anew, whatever snapshots there are, and stored as one. Raises LogMismatch where its beginning is in no archive."""
+        first = await self.ask(self._log.first)
+        if first > 1 and self._archive is None:
+            raise LogMismatch(f"the log begins at {first}: name the archive with what was before. {await self._advice()}")
+        if first > 1:
+            assert self._archive is not None
+            return await self._refold(self._archive, first)
+        state = await self.ask(partial(self._folded, None, first))
+        await self._store(state)
+        return state
+
     async def _refold(self, folder: Path, first: int) -> ClusterState:
         """Fold the archive; what the stream holds beyond it follows as always."""
         self._say(f"folding the archive anew: no snapshot of fold {FOLD_VERSION} continues the log, which begins at {first}")
@@ -172,11 +184,14 @@ class Loading:
         if archive.first > 1 or archive.last < first - 1:
             raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {await self._advice()}")
         state = await self.ask(partial(self._folded, archive, first))
+        await self._store(state)
+        return state
+
+    async def _store(self, state: ClusterState) -> None:
         if self._snapshots is not None and not state.unknown and not state.broken:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
             self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))
-        return state
 
     async def _advice(self) -> str:
         """What helps where the log's beginning is in no archive. A release whose fold the newest snapshot is of can still start: the collector's last."""
@@ -194,10 +209,10 @@ class Loading:
         assert self._snapshots is not None
         await self._snapshots.put(stored)
 
-    async def _folded(self, archive: Archive, first: int) -> ClusterState:
+    async def _folded(self, archive: Archive | None, first: int) -> ClusterState:
         """The archive for what the log has let go, then the log to its end: of the snapshots in a store the newest stay, and those of the other fold may
         be newer than the archive."""
-        state, batches = ClusterState(), archive.batches()
+        state, batches = ClusterState(), iter(()) if archive is None else archive.batches()
         while state.seq < first - 1 and (batch := await asyncio.to_thread(next, batches, None)):
             await self._add(state, [record for record in batch if record.seq < first])
         await self.follow(state)

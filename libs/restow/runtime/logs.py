@@ -73,3 +73,8 @@ def _adder(context: dict[str, str]) -> Any:
 def get(**context: Any) -> Logger:
     """A logger with more context. Usable before `configure`, for tests."""
     return structlog.get_logger().bind(**context)
+
+
+def silent() -> Logger:
+    """One that says nothing, for a command whose answer is its own."""
+    return structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

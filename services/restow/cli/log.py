@@ -13,6 +13,7 @@ from restow.cli import log_breaks
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, emit_line, number, output_option, size, table
+from restow.cli.refold import refold
 from restow.cli.replicas import replicas, wanted
 from restow.contracts.ids import FAMILIES
 
@@ -27,6 +28,7 @@ def log() -> None:
 
 
 log.add_command(replicas)
+log.add_command(refold)
 
 
 @log.command()

@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log stats": ("", "Commits, decisions, events and bytes per family."),
         "log export": ("", "Write the log, or part of it, to one sealed file or to Parquet."),
         "log import": ("", "Restore an exported file or an archive into an empty log."),
+        "log refold": ("", "Fold the log anew, and store the state as a snapshot."),
         "log replicas": ("", "Keep the log on one broker, three or five."),
         "log verify": ("", "Check that no record is missing, and that each follows from those before it."),
         "log repair": ("", "Go on with a log that has lost records."),

@@ -1,0 +1,64 @@
+"""`restow log refold`: the whole log folded anew, and stored as a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.log_location import CONNECT, Where
+from restow.cli.output import emit, number, output_option
+
+
+@click.command()
+@click.option("--archive", metavar="DIR", help="Archive with what was truncated from the stream.  [default: the collector's, in its container]")
+@click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: RESTOW_NATS_URL.")
+@click.option("--cluster", metavar="NAME", help="Name of the cluster in the log.")
+@output_option
+def refold(archive: str | None, server: str | None, cluster: str | None, output: str) -> None:
+    """Fold archive and log anew, and store the state as a snapshot, whatever snapshots there are.
+
+    The collector does this by itself where a log that was truncated has no snapshot that its release can read. Only the user `garbage_collector` may store
+    snapshots, so run it in that service's container.
+
+    \b
+    Example:
+      kubectl -n restow-system exec deploy/restow-garbage-collector -- restow log refold
+    """
+    import logging
+
+    from restow.domain.fold import FOLD_VERSION
+    from restow.domain.state import ClusterState
+    from restow.eventlog.jetstream import connect, open_snapshots
+    from restow.runtime import logs
+    from restow.runtime.loading import Loading
+
+    logging.getLogger("restow").setLevel(logging.CRITICAL)
+    logging.getLogger("nats").setLevel(logging.CRITICAL)
+    where = Where(None, server, cluster, archive)
+    data = os.environ.get("RESTOW_DATA")
+    folder = Path(archive) if archive else Path(data) / "archive" / where.cluster if data else None
+
+    def say(phase: str) -> None:
+        if phase != "starting" and output != "json":
+            click.echo(phase, err=True)
+
+    async def run() -> ClusterState:
+        opened = await connect(where.need_server().split(","), where.cluster, create=False, name="restow-cli", wait=CONNECT, **where.login)
+        try:
+            return await Loading(opened, await open_snapshots(opened), folder, say, logs.silent()).refold()
+        finally:
+            await opened.close()
+
+    state = asyncio.run(run())
+    if state.unknown:
+        raise Failure(f"no snapshot is stored: the log has events of a later release ({', '.join(sorted(state.unknown))}), and it would lack them", UNUSABLE)
+    if state.broken:
+        raise Failure("no snapshot is stored: the log has lost or changed records that others have read; see `restow log verify`", UNUSABLE)
+    if output == "json":
+        emit({"cluster": where.cluster, "seq": state.seq, "fold": FOLD_VERSION})
+    else:
+        click.echo(f"the log up to {number(state.seq)} is folded anew, and stored as a snapshot of fold {FOLD_VERSION}")
