@@ -21,7 +21,7 @@ from kubernetes.left import nothing_is_left
 from kubernetes.services import DESCHEDULER, SESSION, ended, kill, known, migrate, services
 from kubernetes.test_beside_guard import META, SPEC, STATUS, refused
 from kubernetes.test_uninstall import settled, uninstall
-from kubernetes.world import World, pod_spec
+from kubernetes.world import NS, PRIORITIES, World, pod_spec
 from kubesim.conformance.harness import Api
 
 CASES = Path(__file__).parents[1] / "deploy" / "values"
@@ -163,5 +163,5 @@ def test_helm_and_restow_uninstall_leave_nothing(installed: None, cluster: Lab, 
     uninstall(cluster, "--yes")
     cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=60s")
     after = settled(cluster)
-    known_to_tests = {line for line in after - before if " PriorityClass " in line or "Namespace /work" in line or " Node " in line or "/work" in line}
-    assert after - before - known_to_tests == set()
+    of_tests = {line for line in after - before if line.split(" ", 2)[2].startswith(f"{NS}/") or line in (f"v1 Namespace /{NS}", *(f"scheduling.k8s.io/v1 PriorityClass /{name}" for name in PRIORITIES))}
+    assert (after - before - of_tests, before - after) == (set(), set())
