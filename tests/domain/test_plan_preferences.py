@@ -62,7 +62,11 @@ def test_where_there_is_only_one_target_it_has_its_price_and_the_plan_says_for_w
     assert ends(made) == {"p": ("x", 1_200)}
     assert made.worth.dearest[0].parts == {"move": 1_000, "preferences": 200}
     assert made.worth.cost == 1_200
-    assert plan(state, msgspec.structs.replace(ARGS, minimumGain=900)).moves == (), "a node for 1.2 is less than 0.9 for one"
+    refused = plan(state, msgspec.structs.replace(ARGS, minimumGain=900))
+    assert refused.moves == (), "a node for 1.2 is less than 0.9 for one"
+    missed = refused.worth.missed
+    assert (missed.cost, ends(plan(state, msgspec.structs.replace(ARGS, minimumGain=missed.least)))) == (1_200, {"p": ("x", 1_200)}), "it says what would do"
+    assert plan(state, msgspec.structs.replace(ARGS, minimumGain=missed.least + 1)).moves == ()
     assert ends(plan(state, msgspec.structs.replace(FREE, minimumGain=900))) == {"p": ("x", 1_000)}
 
 

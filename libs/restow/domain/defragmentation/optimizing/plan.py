@@ -141,7 +141,7 @@ class _Maker:
             by_value = world.gratis = args.objective == "value"
             search, before = Search(world, Limits(moves, 1, args.searchSteps // MISSED_PART, args.wholeNodes, self.task.scope.quota)), world.total
             search.run(sources[np.argsort(self.task.state.table.rank[sources])])
-            gain, cost = world.total - before, sum(map(rows.appraisal.costs.cost, world.away))
+            gain, cost = world.total - before, world.whatever_it_costs()
             if gain <= 0 or not world.away:
                 return None
             source = min(world.name(world.home(uid).row) for uid in world.away)

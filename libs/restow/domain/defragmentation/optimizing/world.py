@@ -170,7 +170,11 @@ class World:
 
     def dearer(self, uid: PodUid, row: int) -> int:
         """What it costs that a pod in the air prefers its home to this row."""
-        return 0 if self.gratis else self._preferences.cost(uid, self.home(uid).row, row)
+        return self._preferences.cost(uid, self.home(uid).row, row)
+
+    def whatever_it_costs(self) -> int:
+        """What those who are away cost, also where moves are `gratis`."""
+        return sum(self._costs.cost(uid, new=uid in self.moved) + self._less.get(uid, 0) for uid in self.away)
 
     def price(self, uid: PodUid) -> int:
         """What moving it adds: nothing where it is on the move anyway."""
@@ -222,7 +226,8 @@ class World:
         if uid in self.away:
             del self.away[uid]
             del self._come[row][uid]
-            self.spent -= self.cost(uid) + self._less.pop(uid, 0)
+            less = self._less.pop(uid, 0)
+            self.spent -= 0 if self.gratis else self.cost(uid) + less
             self.simulation.leave(uid, row)
         else:
             self._gone.setdefault(row, {})[uid] = None
@@ -246,7 +251,7 @@ class World:
             less = self.dearer(uid, row) if less is None else less
             if less:
                 self._less[uid] = less
-            self.spent += self.cost(uid) + less
+            self.spent += 0 if self.gratis else self.cost(uid) + less
             self.simulation.enter(uid, spot)
         self._weigh(row, 1)
 
