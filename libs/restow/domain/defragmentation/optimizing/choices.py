@@ -22,7 +22,10 @@ TRIED, TRIES = 200, 10
 
 def size(world: World, uid: PodUid) -> int:
     """How hard it is to find a place for: parts of a large node, the dominant resource."""
-    return size_of(world, world.vector(uid))
+    known = world.sizes.get(uid)
+    if known is None:
+        known = world.sizes[uid] = size_of(world, world.vector(uid))
+    return known
 
 
 def size_of(world: World, v: Vector) -> int:
@@ -39,6 +42,14 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
     so many `pods` are looked at one by one."""
     if not world.counted[row] or not (world.sources[row] or world.pods(row)):
         return []
+    known = world.known(row)
+    key = "choices", whole, most, pods
+    if (found := known.get(key)) is None:
+        found = known[key] = _choices(world, row, whole, most, pods)
+    return found
+
+
+def _choices(world: World, row: int, whole: bool, most: int, pods: int) -> list[Pods]:
     there = world.pods(row)
     if whole or world.value.objective == "nodes":
         loads = loads_on(world, row)

@@ -7,6 +7,7 @@ part of the steps of search, or when many tries in a row were of no use.
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.choices import choices
 from restow.domain.defragmentation.optimizing.search import Chance, Search
+from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
 
 FUTILE, FEW = 40, 2_000
@@ -30,18 +31,28 @@ def improve(search: Search, rows: list[int]) -> None:
         futile = 0 if _again(search, rows, chance, tries) else futile + 1
     prune(search)
     if search.net() <= net:
-        _take_up(search, first)
+        # None that is only as good is put in its place.
+        take_up(search.world, first)
 
 
-def _take_up(search: Search, away: dict[PodUid, Spot]) -> None:
-    """The plan that was there first: none that is as good is put in its place."""
-    world = search.world
+def take_up(world: World, away: dict[PodUid, Spot]) -> None:
+    """Another plan in the place of the one that is there."""
     world.send_home(list(world.away))
     for uid in away:
         world.lift(uid)
     for uid, spot in away.items():
         world.land(uid, spot)
     world.settle()
+
+
+def take_if_better(search: Search, away: dict[PodUid, Spot]) -> None:
+    """The plan in which these are there, without whoever had better stay at home, if it gains more than the one that there is."""
+    first, net = dict(search.world.away), search.net()
+    take_up(search.world, away)
+    prune(search)
+    if search.net() <= net:
+        # None that is only as good is put in its place.
+        take_up(search.world, first)
 
 
 def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:

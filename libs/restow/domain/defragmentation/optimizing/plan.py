@@ -17,9 +17,10 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.choices import loads_on
-from restow.domain.defragmentation.optimizing.improve import improve, prune
+from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
+from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
@@ -46,6 +47,10 @@ def plan(task: Task, stays: Stays) -> Found:
     return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
 
 
+STARTS: tuple[Objective, ...] = ("devices", "nodes")
+"""A plan by value may begin where the best one by these ends: where moves are few, what whole pieces are worth is found by looking for these."""
+STARTING = 10
+"""One in so many steps is for each of them."""
 Ends = Mapping[PodUid, Spot]
 NOWHERE: Ends = {}
 """Nobody has moved yet."""
@@ -120,17 +125,35 @@ class _Maker:
         self.task, self.rows = task, Rows(task)
         self.limits = Limits(task.max_moves, least(args), args.searchSteps, args.wholeNodes, task.scope.quota)
 
-    def _opened(self, ends: Ends) -> AbstractContextManager[World]:
-        return opened(self.task, self.task.args.objective, self.rows, ends)
+    def _opened(self, ends: Ends, objective: Objective | None = None) -> AbstractContextManager[World]:
+        return opened(self.task, objective or self.task.args.objective, self.rows, ends)
 
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
         limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
+        rows = sources[np.argsort(self.task.state.table.rank[sources])]
+        starts = [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
         with self._opened(ends) as world:
+            world.steps = sum(steps for _, steps in starts)
+            best: dict[PodUid, Spot] = {}
+            for away, _ in starts:
+                take_if_better(Search(world, limits), away)
+            if world.away:
+                Search(world, limits.within(steps // 2, len(ends))).run(rows)
+                best = dict(world.away)
+                take_up(world, {})
             search = Search(world, limits)
-            search.run(sources[np.argsort(self.task.state.table.rank[sources])])
+            search.run(rows)
+            if best:
+                take_if_better(search, best)
             improve(search, [row for row in sources.tolist() if world.pods(row)])
         return search
+
+    def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> tuple[dict[PodUid, Spot], int]:
+        """What is found by another objective, and in how many steps."""
+        with self._opened(ends, objective) as world:
+            Search(world, Limits(limits.moves, self.task.args.minimumGain, limits.steps // STARTING, limits.whole, limits.quota)).run(rows)
+            return dict(world.away), world.steps
 
     def missed(self) -> Missed | None:
         """What gains anything, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""

@@ -36,6 +36,7 @@ ODD = 5
 """One in so many."""
 THOUSANDTHS = 1_000_000
 """A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
+USES = "uses"
 NO_QUOTA = Quota(None, None)
 PARTS = 3
 """A plan is searched for, and then again from where it ends, within the same steps."""
@@ -162,9 +163,15 @@ class Search:
 
     def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
         """What the leaving of these gains beyond what it costs, wherever they land, and what it uses."""
-        world = self.world
-        net = gain(world, row, pods) * THOUSANDTHS - self.limits.least * sum(world.price(uid) for uid in pods)
-        return net, self.scarcity.uses(row, pods) if net > 0 else []
+        world, known = self.world, self.world.known(row)
+        if (gained := known.get(pods)) is None:
+            gained = known[pods] = gain(world, row, pods)
+        net = gained * THOUSANDTHS - self.limits.least * sum(world.price(uid) for uid in pods)
+        if net <= 0:
+            return net, []
+        if (uses := known.get((USES, pods))) is None:
+            uses = known[USES, pods] = self.scarcity.uses(row, pods)
+        return net, list(uses)
 
     def _key(self, pods: Pods, net: int, uses: list[int]) -> tuple:
         """Those first that gain most beyond what is scarce, then the easiest."""

@@ -35,6 +35,9 @@ from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 
+MOST_KNOWN = 8
+"""Contents of a row of which it is kept what was worked out."""
+
 
 class World:
     """`moved`: pods that an earlier part of the plan has brought elsewhere; there they are at home. `floor` `(nodes,) int64`: what must stay free of `column` (the
@@ -64,6 +67,10 @@ class World:
         """Who was lifted or landed, again for every time."""
         self.in_the_air: set[PodUid] = set()
         self._homes: dict[int, list[PodUid]] = {}
+        self._home: dict[PodUid, Spot] = {}
+        self.sizes: dict[PodUid, int] = {}
+        """How hard each pod is to find a place for (`choices.size`)."""
+        self._known: dict[int, dict[tuple, dict]] = {}
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
         self.loads = loads_of(self.state)
@@ -128,8 +135,10 @@ class World:
     def home(self, uid: PodUid) -> Spot:
         if (spot := self.moved.get(uid)) is not None:
             return spot
-        charge = self.state.charges[uid]
-        return Spot(self.state.table.rows[charge.node], self.state.devices_of(uid), charge.cores)
+        if (home := self._home.get(uid)) is None:
+            charge = self.state.charges[uid]
+            home = self._home[uid] = Spot(self.state.table.rows[charge.node], self.state.devices_of(uid), charge.cores)
+        return home
 
     def spot(self, uid: PodUid) -> Spot:
         return self.away.get(uid) or self.home(uid)
@@ -143,6 +152,17 @@ class World:
         there = [uid for uid in homes if uid not in gone] if gone else list(homes)
         come = self._come.get(row)
         return [*there, *come] if come else there
+
+    def known(self, row: int) -> dict:
+        """For what is worked out of who is on the row now, by whoever works it out: it is there again when they are."""
+        there = tuple([(uid, self.away[uid].devices) if uid in self.away else uid for uid in self.pods(row)])
+        of_row = self._known.setdefault(row, {})
+        found = of_row.get(there)
+        if found is None:
+            if len(of_row) >= MOST_KNOWN:
+                of_row.clear()
+            found = of_row[there] = {}
+        return found
 
     def verdict(self, uid: PodUid) -> str:
         """Why it must not be moved; empty where it may."""
