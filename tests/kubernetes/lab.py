@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import secrets
 import ssl
 import subprocess
@@ -16,8 +17,10 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from kubesim.conformance.harness import Target, free_port, plain, signing_key, write_kubeconfig
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
@@ -46,6 +49,14 @@ rules:
       - group: scheduling.k8s.io
   - level: None
 """
+
+
+def of_chart(*arguments: str, **more: str) -> list[dict[str, Any]]:
+    """What Helm makes of the chart. Skips, and says so, without Helm."""
+    render = runpy.run_path(str(DEPLOY / "render.py"))
+    if render["helm"]() is None:
+        pytest.skip("Helm is not there: HELM=1 tests/kubernetes/build.sh builds it into KUBEBUILDER_ASSETS")
+    return [one for one in yaml.safe_load_all(render["template"](*arguments, **more)) if one]
 
 
 def assets() -> tuple[Path | None, str]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.lab import DEPLOY, Lab, of_chart, own
 from kubernetes.moves import LOG, Mover, crowded, told
 from kubernetes.test_beside_gate import BINDING, NOBODY, OTHER_LOG, counts, soon
 from kubernetes.world import NS, World, pod_spec, restricted
@@ -40,7 +39,8 @@ class Hook:
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._folder = lab, lab.work / "webhook-tls"
-        lab.kubectl("apply", "-f", str(DEPLOY / "webhook" / "gate" / "rights.yaml"))
+        self._made = of_chart("--set", "beside.enabled=true,beside.gate=webhook")
+        lab.kubectl("apply", "-f", str(DEPLOY / "chart" / "files" / "webhook-rights.yaml"))
         self._kubeconfig = lab.kubeconfig(lab.account("webhook"), "webhook")
         self._folder.mkdir(exist_ok=True)
         self.certify()
@@ -61,7 +61,7 @@ class Hook:
 
     def configuration(self) -> Any:
         """The deployed one; only where the server is differs."""
-        (found,) = [one for one in yaml.safe_load_all((DEPLOY / "webhook" / "gate" / "webhook.yaml").read_text()) if one["kind"] == "MutatingWebhookConfiguration"]
+        (found,) = [copy.deepcopy(one) for one in self._made if one["kind"] == "MutatingWebhookConfiguration"]
         authority = base64.b64encode((self._folder / "tls.crt").read_bytes()).decode()
         path = found["webhooks"][0]["clientConfig"]["service"]["path"]
         found["webhooks"][0]["clientConfig"] = {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": authority}
@@ -232,7 +232,7 @@ def test_the_rule_says_the_same(name: str) -> None:
 
 async def test_inside_a_cluster_its_account_reads_landings_and_nothing_else(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the token and the authority that the kubelet puts into each pod."""
-    lab.kubectl("apply", "-f", str(DEPLOY / "webhook" / "gate" / "rights.yaml"))
+    lab.kubectl("apply", "-f", str(DEPLOY / "chart" / "files" / "webhook-rights.yaml"))
     (tmp_path / "token").write_text("expired")
     (tmp_path / "ca.crt").write_bytes((lab.work / "api-certs" / "apiserver.crt").read_bytes())
     url = lab.target.url.rpartition(":")

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import random
-import runpy
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +17,7 @@ import yaml
 from e2e.stack import Running
 from kubernetes.churn import ROLLING
 from kubernetes.kubelets import TERM, Kubelets
-from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.lab import Lab, of_chart, own
 from kubernetes.left import entries, nothing_is_left, reservations
 from kubernetes.services import (
     all_ended,
@@ -71,12 +70,8 @@ def audited_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def install_second(one: Lab) -> None:
     """Of the chart its rights: the services are processes here."""
-    render = runpy.run_path(str(DEPLOY / "render.py"))
-    if render["helm"]() is None:
-        pytest.skip("Helm is not there: HELM=1 tests/kubernetes/build.sh builds it into KUBEBUILDER_ASSETS")
+    built = [m for m in of_chart("--set", "shared=false,beside.enabled=true", namespace=SECOND) if m["kind"] in RIGHTS]
     one.kubectl("create", "namespace", SECOND)
-    text = render["template"]("--set", "shared=false,beside.enabled=true", namespace=SECOND)
-    built = [m for m in yaml.safe_load_all(text) if m and m["kind"] in RIGHTS]
     path = one.work / "second.yaml"
     path.write_text(yaml.safe_dump_all(built))
     one.kubectl("apply", "-f", str(path))
