@@ -28,7 +28,7 @@ pytestmark = pytest.mark.simulated("who measures here is kubesim")
 def documented(which: int, world: World, plugin: str = "LoadAware", url: str = "", interval: str = "0s") -> Any:
     """The first or second policy of the page, for this test's nodes alone."""
     section = PAGE.read_text().partition("\n## Policies that use metrics\n")[2]
-    policies = [one for text in section.split("```yaml\n")[1:] if (one := yaml.safe_load(text.partition("```")[0]))["kind"] == "DeschedulerPolicy"]
+    policies = [one for text in section.split("```yaml\n")[1:] if (one := yaml.safe_load(text.partition("```")[0])).get("kind") == "DeschedulerPolicy"]
     said = policies[which]
     said["nodeSelector"] = f"{TAG}={world.ns}"
     said["restow"]["interval"] = interval

@@ -2,11 +2,18 @@
 
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.deadlines import until
-from restow.domain.migration.decider import MigrationDecider, check, check_in, next_trigger, plan_id
+from restow.domain.migration.decider import (
+    DryRunDecider,
+    MigrationDecider,
+    check,
+    check_in,
+    next_trigger,
+    plan_id,
+)
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 
 decider = MigrationDecider()
-of_dry_runs = MigrationDecider(heeds_pause=False)
+of_dry_runs = DryRunDecider()
 
 __all__ = [
     "MigrationDecider",

@@ -37,12 +37,10 @@ class MigrationDecider:
     family: Family = "migration"
     logic = "migration@8"
 
-    def __init__(self, heeds_pause: bool = True) -> None:
-        """`heeds_pause`: without it, it says what would be planned while moves are paused: for dry runs."""
-        self._heeds_pause = heeds_pause
+    heeds_pause = True
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
-        if self._heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
+        if self.heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
             pause.heed(state)
         match command:
             case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand, steps=steps):
@@ -103,6 +101,12 @@ class MigrationDecider:
 
     def owed(self, state: ClusterState, effect: Effect) -> bool:
         return effects.owed(state, effect)
+
+
+class DryRunDecider(MigrationDecider):
+    """Says what would be planned, also while moves are paused."""
+
+    heeds_pause = False
 
 
 def check(config: MigrationConfig) -> None:
