@@ -99,3 +99,13 @@ class Asked(Saga):
 
 Asked.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestAsked = Asked.TestCase
+
+
+def test_a_refusal_that_is_there_before_anybody_has_asked_ends_the_move_in_its_turn():
+    story = Asked()
+    story.start(lost=0)
+    story.workloads_answer_on_a_pod(victim="p1", word=hooks.REFUSED, id="x-1")
+    story.all_goes_well_up_to_the_eviction()
+    story.who_is_asked_is_under_way()
+    story.teardown()
+    assert not story.state.void

@@ -64,8 +64,8 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
     if migration.step is Step.EVICTING and is_asked(state, pod) and not _agreed(state, migration):
         return NOT_ASKED, "its workload is to be asked before a move since its eviction was decided"
     as_gang = is_of_gang(state, migration)
-    if not as_gang or migration.step is Step.HELD:
-        # What it has said may be taken back as long as it can be heeded.
+    if migration.id in state.consents and (not as_gang or migration.step is Step.HELD):
+        # What it has said may be taken back as long as it can be heeded. (Who has not been asked yet is asked in his turn.)
         said = consents.annotated(state, migration)
         if said is not None and not said.agrees:
             return consents.refusal(said.message)
