@@ -42,7 +42,7 @@ test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, an
 check: $(VENV)/.dev  ## Lint, types and import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports
-	@$(BIN)/mypy -p restow
+	@$(BIN)/mypy libs/restow services/restow
 
 simulate: $(VENV)/.dev  ## All of it on virtual time with faults, fresh seeds, judged (MINUTES=10, SEED=)
 	@$(BIN)/restow simulate $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),10) $(ARGS)

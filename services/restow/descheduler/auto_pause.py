@@ -35,10 +35,10 @@ class Watch:
         while True:
             state = self._context.state
             auto, policy = state.migration_config.auto_pause, policy_of(state)
-            wanted = bool(auto.queries) and policy is not None and policy.prometheus is not None and self._context.leadership.leading
-            if wanted and not state.pause.since:
-                await self._round(policy.prometheus, auto.queries)
-            await asyncio.sleep(auto.every / 1000 if wanted else LOOK)
+            source = policy.prometheus if policy is not None and auto.queries and self._context.leadership.leading else None
+            if source is not None and not state.pause.since:
+                await self._round(source, auto.queries)
+            await asyncio.sleep(auto.every / 1000 if source is not None else LOOK)
 
     async def _round(self, source: Prometheus, queries: tuple[str, ...]) -> None:
         log, before = logs.get(family="migration"), self._wrong

@@ -109,7 +109,7 @@ class _MigrationEffects:
         pod, victim = _pod(migration), state.fact_of(migration.move.pod)
         foreign = victim is not None and migration.move.target and is_beside(state, migration.shape)
         # At every attempt: the policy may have been deleted since.
-        if foreign and (instead := await self._landings.not_gated(migration, victim)) is not None:
+        if foreign and victim is not None and (instead := await self._landings.not_gated(migration, victim)) is not None:
             return instead
         for _ in range(TRIES):
             grace = state.migration_config.grace

@@ -84,7 +84,8 @@ class Beside:
         ending: dict[str, int] = {}
         placed: dict[str, int] = {}
         for record in (record for batch in log.batches() for record in batch):
-            for event in (event for decision in decode(record.body) for event in decision.events):
+            events: list[e.Event] = [event for decision in decode(record.body) for event in decision.events]
+            for event in events:
                 match event:
                     case e.Planned():
                         moves |= {move.migration: move for move in event.moves}

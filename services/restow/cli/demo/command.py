@@ -13,9 +13,9 @@ from typing import Any
 
 import aiohttp
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from restow.cli.console import Console
 from restow.cli.demo import beside, check, generate, trace
 from restow.cli.demo.beside import Beside
 from restow.cli.demo.chaos import Chaos

@@ -122,8 +122,8 @@ def _plugin(report: Report, of: tuple[str, str, str], results: list[tuple[Evicti
         if message:
             _say(f"  {report.name(eviction.pod)}: {result}: {message}", faint)
     if stay:
-        rows = [(len(group.pods), group.why, _examples(report, group)) for group in stay]
-        table(("  LEFT", "WHY", "SUCH AS"), [(f"{count:>6}", *rest) for count, *rest in rows], flexible=("WHY", "SUCH AS"), wrap=("WHY", "SUCH AS"))
+        left = [(f"{len(group.pods):>6}", group.why, _examples(report, group)) for group in stay]
+        table(("  LEFT", "WHY", "SUCH AS"), left, flexible=("WHY", "SUCH AS"), wrap=("WHY", "SUCH AS"))
     if plugin == DEFRAGMENTATION and report.made.planned is not None:
         _plan(report, report.made.planned)
 

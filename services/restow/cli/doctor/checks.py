@@ -130,8 +130,8 @@ def _definitions(seen: Seen) -> Iterator[Finding]:
     for name, version in READ.items():
         served = seen.definitions.get(name)
         if served is not None and version not in served:
-            there = f"serves {', '.join(served)}" if served else "is not established"
-            yield Finding("definitions", "bad", f"{name} {there}", f"Restow reads {version}: kubectl apply --server-side -f deploy/crds/{name}.yaml, unless another product owns it")
+            what = f"serves {', '.join(served)}" if served else "is not established"
+            yield Finding("definitions", "bad", f"{name} {what}", f"Restow reads {version}: kubectl apply --server-side -f deploy/crds/{name}.yaml, unless another product owns it")
     there = [name for name in RESERVATIONS if name in seen.definitions]
     if not there:
         yield Finding("definitions", "bad", "no Reservation is defined, so no move can hold a place", f"kubectl create -f deploy/crds/{RESERVATIONS[0]}.yaml")

@@ -440,8 +440,8 @@ class Stack:
         await self._broker.stop_async()
         crashed = False
         if self.failed is not None and not self.failed.cancel():
-            error = self.failed.exception()  # looked at, or asyncio prints it
-            crashed = isinstance(error, StackError) and not isinstance(error, StackRefused)
+            failure = self.failed.exception()  # looked at, or asyncio prints it
+            crashed = isinstance(failure, StackError) and not isinstance(failure, StackRefused)
         if not self._keep:
             # What is said about a process that crashed names its log.
             self._clean(but="logs" if crashed and self._save else "")
