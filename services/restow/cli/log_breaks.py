@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
-from restow.cli.log_location import CONNECT, Where, log_options
+from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, colored, emit, number, output_option, table
+from restow.cli.person import person
 
 if TYPE_CHECKING:
     from restow.cli.log_repair import Found
@@ -91,16 +91,14 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
       restow log repair --lost 4711            a service has read up to 4711 (its /readyz says so)
     """
     from restow.cli.log_repair import look, write
-    from restow.eventlog.jetstream import connect, open_snapshots
+    from restow.eventlog.jetstream import open_snapshots
 
     if where.log:
         raise Failure(f"{where.log} is a file; only a running log can be repaired", UNUSABLE)
-    servers, login = where.writer()
-    person = os.environ.get("RESTOW_PERSON") or getpass.getuser()
+    who = os.environ.get("RESTOW_PERSON") or person()
 
     async def run() -> Found:
-        log = await connect(servers.split(","), where.cluster, create=False, name="restow-cli", wait=CONNECT, **login)
-        try:
+        async with where.opened(*where.writer()) as log:
             found = await look(log, await open_snapshots(log, create=False), Path(where.archive) if where.archive else None, lost)
             if not found.what:
                 return found
@@ -108,9 +106,7 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
                 click.echo(f"{found.what}.")
                 click.echo(f"What is kept: {number(found.state.seq)} records, of these {number(found.void)} are void because they follow from another history.")
                 click.confirm("Go on with the log as it is? What is lost cannot come back", abort=True)
-            return await write(log, found, person, reason)
-        finally:
-            await log.close()
+            return await write(log, found, who, reason)
 
     found = asyncio.run(run())
     said: dict[str, Any] = {"repaired": found.seq, "what": found.what, "first": found.state.broken, "lost": found.lost}

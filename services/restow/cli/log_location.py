@@ -6,8 +6,8 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
 
 if TYPE_CHECKING:
     from restow.contracts.ids import Millis
+    from restow.eventlog.jetstream import JetStreamLog
     from restow.replay.source import LiveSource, Source
 
 CLUSTER = "default"
@@ -154,6 +155,19 @@ class Where:
         logging.getLogger("restow").setLevel(logging.ERROR)
         logging.getLogger("nats").setLevel(logging.CRITICAL)
         return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT, **self.login)
+
+    @asynccontextmanager
+    async def opened(self, servers: str, login: dict[str, Any]) -> AsyncIterator[JetStreamLog]:
+        """The broker's log, which is there, for a command that does more than read it; what goes wrong is the answer, and is not logged beside it."""
+        from restow.eventlog.jetstream import connect
+
+        for name in ("restow", "nats"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        log = await connect(servers.split(","), self.cluster, create=False, name="restow-cli", wait=CONNECT, **login)
+        try:
+            yield log
+        finally:
+            await log.close()
 
     def present(self, last: Millis) -> Millis:
         """What ages count from: this moment, or for a file its `last` commit's time."""

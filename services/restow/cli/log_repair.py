@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import msgspec
@@ -40,7 +39,6 @@ class Found(msgspec.Struct, kw_only=True):
 
 async def look(log: EventLog, snapshots: Snapshots | None, archive: Path | None, lost: int = 0) -> Found:
     """Fold the log as a service does that starts. Raises what the log raises."""
-    logging.getLogger("restow").setLevel(logging.CRITICAL)
     loading = Loading(log, snapshots, archive, lambda phase: None, logs.get(service="cli"))
     state = await loading.state()
     await loading.follow(state)

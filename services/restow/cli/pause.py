@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option
+from restow.cli.person import person
 
 
 @click.command()
@@ -63,8 +63,4 @@ def resume(reason: str, client: DeschedulerClient, where: Where, output: str) ->
 def _ask(path: str, reason: str, client: DeschedulerClient, where: Where) -> dict[str, Any]:
     if where.log:
         raise Failure(f"{where.log} is a file, so nothing moves there", UNUSABLE)
-    try:
-        who = getpass.getuser()
-    except (OSError, KeyError):
-        who = "unknown"
-    return client.post(path, {"by": who, "reason": reason}, conflict=BROKEN)
+    return client.post(path, {"by": person(), "reason": reason}, conflict=BROKEN)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
-from restow.cli.main import _TARGETS, SECTIONS, cli
+from restow.cli.main import SECTIONS, cli
 
 WIDTH = 100
 _HEAD = """# Commands
@@ -22,7 +20,8 @@ def page() -> str:
         parts.append(f"\n## {section}\n")
         for name, (_, text) in commands.items():
             command, own = _found(name.split(), context)
-            parts.append(f"\n### restow {name}\n\n{text}\n\n```\n{_plain(command.get_help(own))}\n```\n")
+            help = "\n".join(line.rstrip() for line in click.unstyle(command.get_help(own)).strip("\n").splitlines())
+            parts.append(f"\n### restow {name}\n\n{text}\n\n```\n{help}\n```\n")
     return "".join(parts)
 
 
@@ -31,15 +30,7 @@ def _found(names: list[str], context: click.Context) -> tuple[click.Command, cli
     for name in names:
         assert isinstance(command, click.Group)
         found = command.get_command(context, name)
-        assert found is not None, f"{name} is declared: one of {sorted(_TARGETS)}"
+        assert found is not None, f"{name} is declared in SECTIONS"
         command, context = found, click.Context(found, info_name=name, parent=context)
     return command, context
 
-
-def _plain(text: str) -> str:
-    return "\n".join(_lines(click.unstyle(text)))
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.strip("\n").splitlines():
-        yield line.rstrip()

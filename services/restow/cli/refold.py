@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from restow.cli.failures import UNUSABLE, Failure
-from restow.cli.log_location import CONNECT, Where
+from restow.cli.log_location import Where
 from restow.cli.output import emit, number, output_option
 
 
@@ -28,16 +28,12 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
     Example:
       kubectl -n restow-system exec deploy/restow-garbage-collector -- restow log refold
     """
-    import logging
-
     from restow.domain.fold import FOLD_VERSION
     from restow.domain.state import ClusterState
-    from restow.eventlog.jetstream import connect, open_snapshots
+    from restow.eventlog.jetstream import open_snapshots
     from restow.runtime import logs
     from restow.runtime.loading import Loading
 
-    logging.getLogger("restow").setLevel(logging.CRITICAL)
-    logging.getLogger("nats").setLevel(logging.CRITICAL)
     where = Where(None, server, cluster, archive)
     data = os.environ.get("RESTOW_DATA")
     folder = Path(archive) if archive else Path(data) / "archive" / where.cluster if data else None
@@ -47,11 +43,8 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
             click.echo(phase, err=True)
 
     async def run() -> ClusterState:
-        opened = await connect(where.need_server().split(","), where.cluster, create=False, name="restow-cli", wait=CONNECT, **where.login)
-        try:
-            return await Loading(opened, await open_snapshots(opened), folder, say, logs.silent()).refold()
-        finally:
-            await opened.close()
+        async with where.opened(where.need_server(), where.login) as log:
+            return await Loading(log, await open_snapshots(log), folder, say, logs.silent()).refold()
 
     state = asyncio.run(run())
     if state.unknown:

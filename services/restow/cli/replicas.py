@@ -8,7 +8,7 @@ import os
 import click
 
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
-from restow.cli.log_location import CONNECT, Where
+from restow.cli.log_location import Where
 from restow.cli.output import emit, output_option
 
 COUNTS = ("1", "3", "5")
@@ -41,13 +41,8 @@ def replicas(count: str, server: str | None, cluster: str | None, output: str) -
     Example:
       restow log replicas 3 --server nats://operator:PASSWORD@HOST:4222 --cluster main
     """
-    import logging
-
-    from restow.eventlog.jetstream import connect
     from restow.eventlog.jetstream.replicas import set_replicas
 
-    logging.getLogger("restow").setLevel(logging.CRITICAL)
-    logging.getLogger("nats").setLevel(logging.CRITICAL)
     where = Where(None, server, cluster, None)
     said = ""
 
@@ -58,11 +53,8 @@ def replicas(count: str, server: str | None, cluster: str | None, output: str) -
         said = text
 
     async def run() -> None:
-        opened = await connect(where.need_server().split(","), where.cluster, create=False, name="restow-cli", wait=CONNECT, **where.login)
-        try:
-            await set_replicas(opened, int(count), told, patience=PATIENCE)
-        finally:
-            await opened.close()
+        async with where.opened(where.need_server(), where.login) as log:
+            await set_replicas(log, int(count), told, patience=PATIENCE)
 
     try:
         asyncio.run(run())

@@ -169,16 +169,12 @@ class _Api:
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
     async def pause(self, request: web.Request) -> web.StreamResponse:
-        http_requests.known_query(request)
-        body = await http_requests.body(request, http_requests.Pausing)
-        by, reason = http_requests.by(body.by), http_requests.reason(body.reason)
+        by, reason = await http_requests.pausing(request)
         outcome = await self._submit(c.Pause(self._context.clock.now(), by, reason), "paused over HTTP")
         return answer({"seq": outcome.seq, "plans": [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)], "events": outcome.events})
 
     async def resume(self, request: web.Request) -> web.StreamResponse:
-        http_requests.known_query(request)
-        body = await http_requests.body(request, http_requests.Pausing)
-        by, reason = http_requests.by(body.by), http_requests.reason(body.reason)
+        by, reason = await http_requests.pausing(request)
         outcome = await self._submit(c.Resume(self._context.clock.now(), by, reason), "resumed over HTTP")
         return answer({"seq": outcome.seq, "events": outcome.events})
 

@@ -116,11 +116,13 @@ def reason(said: str) -> str:
     return said
 
 
-def by(said: str) -> str:
-    """Who asks for a pause. Without a name it would count as Restow's own."""
-    if not said.strip() or len(said) > LONGEST_NAME or not said.isprintable():
-        raise Refused(f"by: {said[:LONGEST_NAME]!r}; allowed: who asks, 1 to {LONGEST_NAME} printable characters")
-    return said
+async def pausing(request: web.Request) -> tuple[str, str]:
+    """Who asks, and why. Without a name it would count as Restow's own."""
+    known_query(request)
+    said = await body(request, Pausing)
+    if not said.by.strip() or len(said.by) > LONGEST_NAME or not said.by.isprintable():
+        raise Refused(f"by: {said.by[:LONGEST_NAME]!r}; allowed: who asks, 1 to {LONGEST_NAME} printable characters")
+    return said.by, reason(said.reason)
 
 
 def pod(state: ClusterState, said: str) -> PodUid:

@@ -1,7 +1,7 @@
 """Plays a scenario against the Kubernetes API, as fast as the stack keeps up."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import aiohttp
@@ -98,15 +98,8 @@ class Feed:
                 await self._observer.until("the stack to keep up", self._has_space, self._keep_up)
             else:
                 await self._observer.until("the stack to rest", self._rests, self._keep_up)
-            name, after = step.workload.name, step
-            if step.arrive:
-                await self._api.create(REPLICA_SETS, replica_set(step.workload, self._scheduler))
-                self.arrived += 1
-                self.alive.add(name)
-            else:
-                await self._api.delete(f"{REPLICA_SETS}/{name}")
-                self.finished += 1
-                self.alive.discard(name)
+            await self._asks(step)
+            after = step
 
     async def play(self, steps: Iterable[Step], pause: float = 0.0) -> None:
         """As fast as the stack keeps up. `pause`: seconds from one step to the next at least."""
@@ -120,16 +113,20 @@ class Feed:
                 await self._observer.until("the stack to keep up", self._has_space, self._keep_up)
                 await slots.acquire()
                 name = step.workload.name
+                task = group.create_task(_one(self._asks(step), slots, None if step.arrive else made.pop(name)))
                 if step.arrive:
-                    call = self._api.create(REPLICA_SETS, replica_set(step.workload, self._scheduler))
-                    self.arrived += 1
-                    self.alive.add(name)
-                    made[name] = group.create_task(_one(call, slots, None))
-                else:
-                    call = self._api.delete(f"{REPLICA_SETS}/{name}")
-                    self.finished += 1
-                    self.alive.discard(name)
-                    group.create_task(_one(call, slots, made.pop(name)))
+                    made[name] = task
+
+    def _asks(self, step: Step) -> Awaitable[None]:
+        """The request that plays it, counted as asked."""
+        name = step.workload.name
+        if step.arrive:
+            self.arrived += 1
+            self.alive.add(name)
+            return self._api.create(REPLICA_SETS, replica_set(step.workload, self._scheduler))
+        self.finished += 1
+        self.alive.discard(name)
+        return self._api.delete(f"{REPLICA_SETS}/{name}")
 
     def _rests(self) -> bool:
         """Every workload has its pod, nobody else has one, and the session has nothing to decide."""

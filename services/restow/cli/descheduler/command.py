@@ -13,6 +13,7 @@ from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.kubeapi import Kube, kube_options
 from restow.cli.log_location import Where
 from restow.cli.output import emit, output_option
+from restow.cli.person import person
 
 if TYPE_CHECKING:
     from restow.cli.descheduler.carry import Carried
@@ -110,7 +111,7 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         now = _now()
         uids = {f"{pod.fact.namespace}/{pod.fact.name}": uid for uid, pod in seen.state.pods.items()}
         samples = await sample(client, policy, uids, now)
-        carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), _user())
+        carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), person())
         made = await asyncio.to_thread(carried_out, seen.state, policy, now, samples, carrier)
         unsent = 0 if carrier is None else await carrier.told()
         return seen, made, tuple(carrier.done) if carrier is not None else (), unsent, client.url
@@ -146,15 +147,6 @@ def read(file: str) -> tuple[Policy, tuple[str, ...]]:
         return load(document), ()
     except (BadConfig, PolicyError, RecursionError) as error:
         raise Failure("\n".join(f"{file}: {line}" for line in (str(error) or "too deeply nested").splitlines()), UNUSABLE) from None
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def _now() -> Millis:
