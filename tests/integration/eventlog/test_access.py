@@ -17,7 +17,7 @@ from restow.eventlog.server import temporary_server
 from restow.eventlog.testing import envelope, free_ports
 
 from .helpers import BODY, end, follow, persist, until
-from .test_permissions import CLUSTER, DEPLOY, PASSWORDS, USERS
+from .test_permissions import CLUSTER, DEPLOY, PASSWORDS, USERS, guarded_server
 
 
 class Files:
@@ -57,13 +57,8 @@ def files(tmp_path):
 
 @pytest.fixture
 def encrypted(files):
-    server = temporary_server(extra="include ./permissions.conf\n" + deployed("nats-tls.conf", files.folder), environment=PASSWORDS)
-    shutil.copy(DEPLOY / "permissions.conf", server.folder)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-        shutil.rmtree(server.folder)
+    with guarded_server(deployed("nats-tls.conf", files.folder)) as server:
+        yield server
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,15 +37,22 @@ USERS = (*FAMILIES, *READERS, "operator")
 PASSWORDS = {f"RESTOW_NATS_{user.upper()}_PASSWORD": f"p{user}" for user in USERS}
 
 
-@pytest.fixture
-def guarded():
-    server = temporary_server(extra="include ./permissions.conf", environment=PASSWORDS)
+@contextmanager
+def guarded_server(more: str = "", **options):
+    """A broker with the users and permissions that are deployed, and whatever else its configuration is to say."""
+    server = temporary_server(extra=f"include ./permissions.conf\n{more}", environment=PASSWORDS, **options)
     shutil.copy(DEPLOY / "permissions.conf", server.folder)
     try:
         yield server.start()
     finally:
         server.stop()
         shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def guarded():
+    with guarded_server() as server:
+        yield server
 
 
 @pytest.fixture

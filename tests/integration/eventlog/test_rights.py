@@ -2,18 +2,17 @@
 
 import asyncio
 import runpy
-import shutil
 
 import pytest
 
 from restow.eventlog.jetstream import connect, open_snapshots
 from restow.eventlog.jetstream.connect import Broker, Denied, NoAnswer
-from restow.eventlog.server import find_binary, temporary_server
+from restow.eventlog.server import find_binary
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import envelope
 
 from .helpers import BODY
-from .test_permissions import CLUSTER, DEPLOY, FAMILIES, PASSWORDS, USERS
+from .test_permissions import CLUSTER, DEPLOY, FAMILIES, USERS, guarded_server
 
 RIGHTS = runpy.run_path(str(DEPLOY.parent / "rights.py"))
 DECLARED = {user.name: user for user in RIGHTS["USERS"]}
@@ -26,13 +25,8 @@ SILENT = 1.0
 
 @pytest.fixture(scope="module")
 def guarded():
-    server = temporary_server(extra="include ./permissions.conf", environment=PASSWORDS, sync=False)
-    shutil.copy(DEPLOY / "permissions.conf", server.folder)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-        shutil.rmtree(server.folder)
+    with guarded_server(sync=False) as server:
+        yield server
 
 
 @pytest.fixture

@@ -55,12 +55,28 @@ class Api:
         return executors(SimpleNamespace(client=None, state=state, clock=clock, recorder=None, metrics=SimpleNamespace(gauges=lambda read: None)))
 
 
-async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypatch):
+def evicting(monkeypatch):
+    """A move of another scheduler's pod whose eviction is decided, and the API that it meets."""
     state = holding(world())
     opened(state)
     stands(state)
     assert evicts(advance(state)) == ["x-1"]
-    api = Api(monkeypatch)
+    return state, Api(monkeypatch)
+
+
+def evicting_gated(monkeypatch):
+    """The same; its successor would be gated."""
+    state, api = evicting(monkeypatch)
+
+    async def gated(_, controller):
+        return Gated()
+
+    monkeypatch.setattr(Beside, "gated", gated)
+    return state, api
+
+
+async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypatch):
+    state, api = evicting(monkeypatch)
     execute = api.executors(state)[Evict].execute
     assert isinstance(await execute(Evict("x-1"), state), Wait), "every API server has heard of the entry"
     api.steady += subject.HEARD
@@ -102,16 +118,7 @@ async def test_while_its_workload_is_asked_an_entry_is_renewed_before_it_ends_an
 
 async def test_an_entry_that_was_over_is_heard_of_anew(monkeypatch):
     """One of a pod that has waited for others of its node, say: the API server that is asked gates again, others may not yet."""
-    state = holding(world())
-    opened(state)
-    stands(state)
-    assert evicts(advance(state)) == ["x-1"]
-    api = Api(monkeypatch)
-
-    async def gated(_, controller):
-        return Gated()
-
-    monkeypatch.setattr(Beside, "gated", gated)
+    state, api = evicting_gated(monkeypatch)
     does, controller = api.executors(state), state.landings["x-1"].controller
     await does[OpenLanding].execute(OpenLanding("x-1", controller, state.landings["x-1"].until), state)
     api.steady += subject.HEARD
@@ -125,16 +132,7 @@ async def test_an_entry_that_was_over_is_heard_of_anew(monkeypatch):
 
 async def test_an_entry_that_another_leader_has_made_a_moment_ago_is_waited_for_by_a_standby_that_is_up_for_hours(monkeypatch):
     """Two API servers: one gates the successor already, the other one may make it."""
-    state = holding(world())
-    opened(state)
-    stands(state)
-    assert evicts(advance(state)) == ["x-1"]
-    api = Api(monkeypatch)
-
-    async def gated(_, controller):
-        return Gated()
-
-    monkeypatch.setattr(Beside, "gated", gated)
+    state, api = evicting_gated(monkeypatch)
     execute = api.executors(state)[Evict].execute
     api.steady += 3_600
     assert (await execute(Evict("x-1"), state), api.evicted) == (Wait(subject.HEARD), [])
