@@ -238,14 +238,15 @@ def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | No
             place(world, left.pop(0), rules, trial)
     else:
         trial = try_gang(world, job, left, rules)
-        for order in () if trial.placed else other_orders(world, job, rules):
-            world.back_to(mark)
-            second = try_gang(world, job, order, rules)
-            if second.placed:
-                trial = second
-                break
         if not trial.placed:
             world.back_to(mark)
+            # All of them now: which nodes take a pod is asked while none of the gang is anywhere.
+            for order in list(other_orders(world, job, rules)):
+                second = try_gang(world, job, order, rules)
+                if second.placed:
+                    trial = second
+                    break
+                world.back_to(mark)
         left = [pod for pod in left if pod.pod not in trial.placed] if trial.placed else []
     for kept, found in zip(astuple(result), astuple(trial), strict=True):
         kept.update(found)

@@ -18,8 +18,8 @@ from domain.build import (
     run,
     shape,
 )
+from hypothesis import example, settings
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 from oracle.compare import compare
 from oracle.schedule import Job, Rules, enough, group_of, members
@@ -108,6 +108,7 @@ def share(have: Counter[str], whole: dict[str, int]) -> int:
 
 @settings(max_examples=150, deadline=None)
 @for_all(st.integers(0, 10**9))
+@example(24618)  # a gang's second order, where its first one had taken some of the capacity
 def test_jobs_and_queues_take_turns_as_if_all_were_asked_before_every_pod(seed):
     facts = drawn(seed)
     state = given(configured("session", CONF), facts)
