@@ -146,6 +146,7 @@ def test_a_guard_that_the_api_refuses_ends_the_move_before_the_eviction():
     evicts(advance(state))
     run(state, session.decider, c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy"))
     assert slot(state).reason == "PlaceholderRefused: 403 Forbidden by policy"
+    assert run(state, session.decider, c.RefusePlaceholder(NOW, "guard", "x-1", "403 Forbidden by policy")) == [], "a second answer releases nothing"
     advance(state)
     run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
     assert step(state, "x-1") is Step.FAILED

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts import events as e
-from restow.contracts.values import ContainerTrouble, DeviceShare, HostPort, LabelSelector, PodTerm
+from restow.contracts.values import ContainerTrouble, DeviceShare, HostPort, LabelSelector, Move, PodTerm
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
@@ -248,6 +248,16 @@ def test_nothing_leaves_critical_and_cooling_nodes_and_the_plan_says_so():
     assert moves(state) == [("q", "b", "a")]
     state.cooling["b"] = NOW
     assert verdicts(state, msgspec.structs.replace(NODES, coolDownTime=60)) == {"p": "CriticalNode", "q": "Cooldown", "r": "NodeNotOpen"}
+
+
+@pytest.mark.parametrize("objective", ["nodes", "devices", "capacity", "value"])
+def test_where_pods_are_leaving_every_node_nothing_is_planned(objective):
+    """Nobody arrives where somebody is leaving, so that no row is open."""
+    state = given(share(500), node("a", gpus=2), node("b", gpus=2), *(half(name, on) for name, on in (("p", "a"), ("q", "b"), ("r", "a"), ("t", "b"))))
+    args = msgspec.structs.replace(DEVICES, objective=objective, **({"capacity": CAPACITY} if objective == "capacity" else {}))
+    under_way = (Move("m-1", "p", "ns", "p", "a", "b"), Move("m-2", "q", "ns", "q", "b", "a"))
+    then(state, msgspec.structs.replace(plan(state, args), plan="before", moves=under_way))
+    assert moves(state, args) == []
 
 
 def test_a_target_stays_below_its_protection():

@@ -27,7 +27,7 @@ from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.other_schedulers import is_beside as is_beside
-from restow.domain.records import FINAL, Migration, Slot, SlotPhase, Step
+from restow.domain.records import FINAL, ON_NODE, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import HOLDS_STOLEN, NOT_CHECKED, NOT_CHOSEN, SCHEDULER
@@ -375,5 +375,6 @@ def lost_to(state: Maps, reservation: ReservationUid, slot: str, reason: str) ->
     if reservation != GUARD:
         return (e.HoldReleased(*key, f"{REFUSED}: {reason}"),)
     held = state.migrations[MigrationId(slot)].reservation
-    names = [name for name in state.slots.get(held, ()) if (held, name) not in state.to_release]
+    # Whoever nominates it may have been refused twice: what that has released is not released again.
+    names = [name for name, slot in state.slots.get(held, {}).items() if slot.phase in ON_NODE and (held, name) not in state.to_release]
     return tuple(e.HoldReleased(held, name, f"{REFUSED}: {reason}") for name in names)

@@ -42,7 +42,8 @@ class Scarcity:
             return
         free, shares, loads = self.world.state.table.free.tolist(), self.world.state.table.device_free.tolist(), self.world.loads.tolist()
         there = [self._absorbs(free[row], shares[row], loads[row]) for row in np.flatnonzero(self.world.open).tolist()]
-        self.total = [*map(sum, zip(*there, strict=True)), self._moves]
+        # Where no row is open there is nothing of anything.
+        self.total = [*map(sum, zip([0] * len(free[0]), *there, strict=True)), self._moves]
         most = max(net for net, _ in offers)
         self._shift = max(most.bit_length() - MOST_NET.bit_length(), 0)
         self._times = MOST_NET // (most >> self._shift)
