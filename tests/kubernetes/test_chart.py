@@ -147,6 +147,15 @@ async def test_it_is_installed_works_fails_over_and_is_upgraded_under_load(stack
     print(f"{made} pods were created and bound while Helm upgraded")
 
 
+def test_one_broker_does_not_become_three_by_a_setting(installed: None, cluster: Lab) -> None:
+    """It would leave its streams behind, and the log with them."""
+    with pytest.raises(AssertionError, match="and the broker that is there has 1: its log would be lost"):
+        helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "nats.replicas=3", "--dry-run=server")
+    cluster.kubectl("-n", SYSTEM, "scale", "statefulset", "restow-nats", "--replicas", "0")
+    helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values")
+    assert cluster.kubectl("-n", SYSTEM, "get", "statefulset", "restow-nats", "-o", "jsonpath={.spec.replicas}") == "1"
+
+
 @pytest.mark.parametrize("service", ["scheduler-session", "descheduler"])
 async def test_a_stolen_token_changes_nothing_of_other_peoples_pods(installed: None, world: World, lab: Lab, service: str) -> None:
     """Although RBAC gives both of them `pods: patch`."""

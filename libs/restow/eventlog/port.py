@@ -106,6 +106,10 @@ class Forbidden(BrokerRefused):
     """The broker's permissions do not let this user do it."""
 
 
+class NoLog(BrokerRefused):
+    """The broker has no log of that name, and this call was not to make one."""
+
+
 class LogMismatch(LogError):
     """This is not the log that was expected: its configuration, id, format or content differs."""
 

@@ -27,6 +27,21 @@ the log has lost records."""
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
+async def noted(client: Client, namespace: str, name: str) -> str:
+    """What the last holder of a Lease has noted there (`NOTE`); empty where there is no such Lease, or no right to look. Raises ApiStatus."""
+    try:
+        lease: _Lease = answered(_lease, await client.get(f"{_path(namespace)}/{name}"))
+    except ApiStatus as status:
+        if status.code in (403, 404, 405, 501) and not status.transient:
+            return ""
+        raise
+    return str((lease.metadata.get("annotations") or {}).get(NOTE, ""))
+
+
+def _path(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
 class LeaseConfig(msgspec.Struct, frozen=True):
     """Seconds. Others may take the lease when it was not renewed for `duration`. The leader renews it every `renew`, and tries again after `retry` where that
     failed; so often those look who wait for it."""
@@ -81,7 +96,7 @@ class Elector:
         self._seen_at = 0.0
         self._written: _Lease | None = None
         """Ours as the API answered our last write; None where it must be read first."""
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = _path(namespace)
 
     async def acquire_or_renew(self) -> bool:
         """One attempt. False: another holds it, or was faster. Raises ApiStatus where the API does not answer."""

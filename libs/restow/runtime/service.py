@@ -22,11 +22,11 @@ from restow.domain.effects import Effect
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog import jetstream
-from restow.eventlog.port import BrokerRefused, EventLog, LogError, Record, Unavailable
+from restow.eventlog.port import BrokerRefused, EventLog, LogError, LogMismatch, NoLog, Record, Unavailable
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
 from restow.kube.event_recorder import Recorder
-from restow.kube.lease import Elector, LeaseConfig, leading
+from restow.kube.lease import Elector, LeaseConfig, leading, noted
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
 from restow.runtime.clock import Clock, LogClock, SystemClock
@@ -44,6 +44,10 @@ from restow.runtime.telemetry import Metrics, Tracer
 T = TypeVar("T")
 
 TO_REPAIR = "Nothing is decided until `restow log repair` (docs/failures.md); `restow log verify` shows what is wrong"
+
+
+LOG_ASKED_EVERY = 2.0
+"""Seconds between two looks for a log that was there before."""
 
 
 class _NoLeases(Exception):
@@ -204,8 +208,11 @@ class Process:
         await self.server.start(*self.settings.listen, self.settings.http_file)
         self.metrics.gauges(self._gauges)
         log, snapshots, client = self._given
+        if client is None:
+            client = await _client(self.settings)
+            stack.push_async_callback(client.close)
         if log is None:
-            there = await self._log_when_there()
+            there = await self._log_when_there(client)
             if there is None:
                 return
             log = there
@@ -221,9 +228,6 @@ class Process:
         state = await self._unless_stopping(loading.state())
         if state is None:
             return
-        if client is None:
-            client = await _client(self.settings)
-            stack.push_async_callback(client.close)
         context = self.context = self._assemble(log, snapshots, client, state)
         shaping = self.service.shape(context) if self.service.shape else Shaping()
         commander = context.commander = Commander(
@@ -299,16 +303,19 @@ class Process:
         if not before and (problem := clock.problem()):
             self.logger.warning("wrong clock", reason=problem)
 
-    async def _log_when_there(self) -> jetstream.JetStreamLog | None:
-        """Wait for the broker as long as it takes; a broker that answers and refuses is fatal."""
-        s = self.settings
+    async def _log_when_there(self, client: Client) -> jetstream.JetStreamLog | None:
+        """Wait for the broker as long as it takes; a broker that answers and refuses is fatal. The log is made where there has never been one."""
+        s, create = self.settings, self.settings.lease == "off"
         self._phase = "waiting for the broker"
         while not self.stopping.is_set():
             try:
                 log = await self._unless_stopping(jetstream.connect(
-                    s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}",
+                    s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}", create=create,
                     user=s.nats_user or None, password=s.nats_password or None, files=s.nats_files, replicas=s.nats_replicas or None,
                 ))
+            except NoLog:
+                create = await self._may_make_a_log(client)
+                continue
             except (BrokerRefused, Unavailable) as error:
                 if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):
                     raise
@@ -318,6 +325,38 @@ class Process:
                 self._phase = "starting"
             return log
         return None
+
+    async def _may_make_a_log(self, client: Client) -> bool:
+        """Whether nobody has read one before. A broker that has lost all of it looks as one that is new, and so does another broker: what begins then on an
+        empty log knows of no hold and no move. False after a while, for the log may come back."""
+        try:
+            said = await noted(client, self.settings.namespace, self._lease_name)
+        except ApiStatus as error:
+            why = f"the broker has no log, and the Kubernetes API does not say whether there was one: {error}"
+        else:
+            if not said:
+                return True
+            why = self._other_log(said, "the broker has none")
+        if why != self._phase:
+            self.logger.error("waiting for the log", reason=why)
+        self._phase = why
+        await self._stops_within(LOG_ASKED_EVERY)
+        return False
+
+    @property
+    def _lease_name(self) -> str:
+        return f"restow-{self.service.family}"
+
+    def _other_log(self, said: str, there: str) -> str:
+        """What is wrong where the Lease tells of a log that is not there."""
+        id, _, mark = said.partition(" ")
+        upto = ""
+        with contextlib.suppress(ValueError):
+            upto = f" up to record {Mark.read(mark).seq}"
+        return (
+            f"the Lease {self._lease_name} says that log {id} was read{upto}, and {there}: the log is lost. Restore it (docs/install.md, \"Backup and restore\"); or, "
+            f"to begin a new one, stop the services and delete their Leases (\"A new log\")"
+        )
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What comes of it; None where the service is to stop before."""
@@ -376,7 +415,7 @@ class Process:
             leadership.claim()
             await self.stopping.wait()
             return
-        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, self._lease, note=self._note)
+        elector = Elector(context.client, s.namespace, self._lease_name, s.identity, self._lease, note=self._note)
         if not await self._until_asked(elector):
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
@@ -392,13 +431,15 @@ class Process:
             lost.cancel()
 
     def _note(self, said: str) -> str:
-        """What the Lease says of the log: it is kept where the broker's disk is not. What its last holder had read must be there."""
+        """What the Lease says of the log: it is kept where the broker's disk is not. What its last holder had read must be there. Raises LogMismatch where that
+        was another log."""
         assert self.context is not None
         log, follower = self.context.log, self.context.follower
         id, _, mark = said.partition(" ")
-        if id == log.log_id:
-            with contextlib.suppress(ValueError):
-                follower.expect(Mark.read(mark))
+        if id and id != log.log_id:
+            raise LogMismatch(self._other_log(said, f"the broker has log {log.log_id}"))
+        with contextlib.suppress(ValueError):
+            follower.expect(Mark.read(mark))
         return f"{log.log_id} {follower.mark}"
 
     async def _until_asked(self, elector: Elector) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from restow.cli import log_repair
 from restow.cluster_watcher.service import service as cluster_watcher
 from restow.eventlog.jetstream import connect
+from restow.eventlog.port import LogMismatch, NoLog
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.scheduler_session.service import service as scheduler_session
 
@@ -89,3 +90,61 @@ async def test_nobody_decides_on_an_old_copy_of_the_log_and_after_a_repair_the_f
                 while (await session.get("/readyz"))[0] != 200:
                     await asyncio.sleep(0.02)
             await until(lambda: watcher.process.context.follower.broken == "")
+
+
+async def test_a_broker_that_has_lost_the_whole_log_gets_no_new_one_until_somebody_says_so(own_broker, tmp_path):
+    """An empty volume, or three brokers in place of one: a broker that is in a cluster does not know what it had alone."""
+    cluster = unique_cluster()
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+
+        def started(identity):
+            return service(cluster_watcher(), own_broker, cluster, kube, lease="on", identity=identity, lease_duration=1)
+
+        async with started("one") as watcher:
+            await watcher.leading()
+            log_id = watcher.process.context.log.log_id
+            seq = watcher.process.context.state.seq
+            async with asyncio.timeout(SOON):
+                while int((await noted(kube, "cluster")).split(":")[1] or 0) < seq:
+                    await asyncio.sleep(0.02)
+        await asyncio.to_thread(own_broker.stop)
+        shutil.move(own_broker.folder, tmp_path / "old")
+        own_broker.folder.mkdir()
+        await own_broker.start_async()
+        async with started("two") as watcher:
+            async with asyncio.timeout(SOON):
+                while watcher.process.server.address == "" or not any(
+                    f"the Lease restow-cluster says that log {log_id} was read up to record" in why and "the broker has none: the log is lost" in why
+                    for why in (await watcher.get("/readyz"))[1]["reasons"]
+                ):
+                    await asyncio.sleep(0.05)
+            with pytest.raises(NoLog):
+                await connect(own_broker.url, cluster, create=False)
+            # It is found again.
+            await asyncio.to_thread(own_broker.stop)
+            shutil.rmtree(own_broker.folder)
+            shutil.copytree(tmp_path / "old", own_broker.folder)
+            await own_broker.start_async()
+            await watcher.leading()
+            assert watcher.process.context.log.log_id == log_id
+        await asyncio.to_thread(own_broker.stop)
+        shutil.rmtree(own_broker.folder)
+        own_broker.folder.mkdir()
+        await own_broker.start_async()
+        await (await connect(own_broker.url, cluster)).close()
+        async with started("three") as watcher:
+            with pytest.raises(LogMismatch, match=f"that log {log_id} was read up to record .* the broker has log .* delete their Leases"):
+                async with asyncio.timeout(SOON):
+                    await watcher.task
+        await _delete(kube, "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases/restow-cluster")
+        async with started("four") as watcher:
+            await watcher.leading()
+            assert watcher.process.context.log.log_id != log_id
+
+
+async def _delete(kube, path):
+    import aiohttp
+
+    async with aiohttp.ClientSession() as session, session.delete(kube.url + path) as response:
+        assert response.status == 200

@@ -13,7 +13,7 @@ from restow.cluster_watcher.service import service as cluster_watcher
 from restow.contracts import events as e
 from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
-from restow.eventlog.port import Unavailable
+from restow.eventlog.port import NoLog, Unavailable
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
@@ -247,6 +247,7 @@ async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, clu
     """A certificate that is not trusted, a network policy: without a word, every service stood by for ever, and was ready."""
     async with kubesim() as kube:
         await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        await (await connect(broker.url, cluster)).close()
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
         async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
             await one.until(lambda _: one.process._no_lease)
@@ -261,12 +262,28 @@ async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, clu
             assert await one.stop() == 0
 
 
+async def test_no_log_is_made_before_the_api_says_that_there_was_none(broker, cluster):
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
+            async with asyncio.timeout(SOON):
+                while "does not say whether there was one" not in one.process._phase:
+                    await asyncio.sleep(0.01)
+            with pytest.raises(NoLog):
+                await connect(broker.url, cluster, create=False)
+            kube.cluster.faults.clear()
+            await one.leading()
+            assert await one.stop() == 0
+
+
 @pytest.mark.parametrize("code", [403, 404])
 async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is_ready(broker, cluster, code):
     """The API's first answer was 503: whoever came later led at once, and this one stood by for ever."""
     async with kubesim() as kube:
         if code == 403:
             await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        await (await connect(broker.url, cluster)).close()
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
         async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
             await one.until(lambda _: one.process._no_lease)

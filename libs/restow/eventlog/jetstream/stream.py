@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from restow.eventlog.jetstream.connect import ApiError, Broker, NotNow
-from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, Unavailable
+from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, NoLog, Unavailable
 
 LOG_ID = "restow-log-id"
 FORMAT_KEY = "restow-format"
@@ -109,7 +109,7 @@ def check_replicas(name: str, config: dict[str, Any], replicas: int | None) -> N
 def too_few(name: str, replicas: int, said: str) -> str:
     """Why a broker does not make a stream."""
     return (
-        f"there are too few brokers for {replicas} copies of {name!r} ({said}): start {replicas} as a cluster (deploy/nats/nats-three.conf), or set "
+        f"there are too few brokers for {replicas} copies of {name!r} ({said}): start {replicas} as a cluster (docs/install.md, \"Three brokers\"), or set "
         "RESTOW_NATS_REPLICAS to 1"
     )
 
@@ -134,7 +134,7 @@ class Stream:
         info = await self._info()
         if info is None:
             if not create:
-                raise BrokerRefused(
+                raise NoLog(
                     f"cluster {self.cluster!r} has no log here: the broker has no stream {self.name!r}. "
                     "Start the services first, or correct the cluster's name"
                 )
