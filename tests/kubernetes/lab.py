@@ -109,7 +109,13 @@ class Lab:
 
     def another_server(self, name: str) -> Target:
         """One more API server on the same etcd, ready."""
-        port = free_port()
+        return self._start_server(name, free_port())
+
+    def server_again(self, name: str, url: str) -> None:
+        """One that was stopped, where it was."""
+        assert self._start_server(name, int(url.rpartition(":")[2])).url == url
+
+    def _start_server(self, name: str, port: int) -> Target:
         self._spawn(
             name, "kube-apiserver", f"--etcd-servers={self._etcd}", f"--secure-port={port}", "--bind-address=127.0.0.1",
             f"--cert-dir={self.work / f'{name}-certs'}", f"--token-auth-file={self.work / 'tokens.csv'}", "--authorization-mode=RBAC",
@@ -124,6 +130,11 @@ class Lab:
         target = Target("cluster", f"https://127.0.0.1:{port}", {"Authorization": f"Bearer {self._token}"}, insecure)
         self._await(name, f"{target.url}/readyz", target)
         return target
+
+    def compact(self) -> None:
+        """etcd forgets all that was: who watches from an older version is told so."""
+        at = plain(Target("etcd", self._etcd), "POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        plain(Target("etcd", self._etcd), "POST", "/v3/kv/compaction", {"revision": at, "physical": True})
 
     def start_scheduler(self, kubeconfig: Path | None = None) -> None:
         port = free_port()

@@ -185,11 +185,11 @@ class Mover:
 
     async def _hand_over(self, move: Move, pod: PodRef, held: PodRef, back: PodRef | None) -> None:
         if not self._lost(held):
-            outcome = await self.session.land(pod, move.target, held)
+            outcome = await self.session.land(pod, move.target, held, LOG)
         else:
             move.stolen = True
             source = move.victim["spec"]["nodeName"]
-            outcome = await (self.session.land(pod, source, back) if back is not None else self.session.let_go(pod))
+            outcome = await (self.session.land(pod, source, back, LOG) if back is not None else self.session.let_go(pod))
         assert isinstance(outcome, Done | Bound | Taken | Gone), outcome
 
     def _overtaken(self, move: Move, since: float) -> bool:

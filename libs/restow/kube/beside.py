@@ -4,7 +4,7 @@
     owners     lists labels whose new pods wait
     occupy     makes a placeholder                           vacate     removes it
     guard      makes a virtual one, which is never bound
-    land       nominates, removes the placeholder, removes the gate: in this order no moment is unguarded
+    land       nominates, has it heard, removes the placeholder, removes the gate: in this order no moment is unguarded
     land_free  the same for a pod that came without the gate: its scheduler looks at it meanwhile
     let_go     removes the gate                              touch      makes the scheduler read a nomination again
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from restow import machine
 from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
@@ -25,6 +26,7 @@ from restow.kube import wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
+from restow.kube.hearing import Hearing, Who, is_looked_at
 from restow.kube.placeholder import (
     NAMESPACE,
     Placeholder,
@@ -44,6 +46,8 @@ LOOKS, QUIET = 200, 10
 the scheduler's that began before would have taken it away by then (with one, 5 of 8 went to each other's nodes on a busy machine)."""
 LANDINGS = "/apis/restow.dev/v1/landings"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+STOCK = "default-scheduler"
+"""Who places a pod that names no scheduler."""
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
 _OVER = ("Succeeded", "Failed")
 
@@ -66,6 +70,7 @@ class Beside(Effects):
     def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep) -> None:
         super().__init__(client, backoff, sleep)
         self._free = asyncio.Lock()
+        self._hearing = Hearing(client, backoff, sleep)
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
@@ -198,9 +203,9 @@ class Beside(Effects):
 
     # -- the pod ---------------------------------------------------------------------------------------------------------
 
-    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None) -> LandOutcome:
-        """Hands the node over: from the nomination on, the scheduler counts the pod there, so that the placeholder may go. `Done`: nothing
-        holds the pod back any more. `Gone` leaves the placeholder.
+    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str) -> LandOutcome:
+        """Hands the node over: once the scheduler has heard of the nomination it counts the pod there, so that the placeholder may go. `Done`: nothing
+        holds the pod back any more. `Gone` leaves the placeholder, and so does `Failed`, where the scheduler is not heard of.
 
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
         another successor would not fit on the node, and go elsewhere."""
@@ -209,6 +214,9 @@ class Beside(Effects):
             return there
         where = _node(there)
         if placeholder is not None:
+            unheard = None if where else await self._unheard(pod, there, log)
+            if unheard is not None:
+                return unheard
             vacated = await self.vacate(placeholder)
             if not isinstance(vacated, Done):
                 return vacated
@@ -218,22 +226,33 @@ class Beside(Effects):
             return Bound() if where == node else Taken(where)
         return await self.let_go(pod)
 
-    async def land_free(self, pod: PodRef, node: str, placeholder: PodRef) -> LandOutcome:
+    async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
+        """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""
+        heard = await self._hearing.heard(_who(there, log))
+        if isinstance(heard, Failed):
+            return heard
+        # One that was listed with its nomination, gated, counts only once it changes.
+        touched = await self.touch(pod, machine.token(8))
+        return touched if isinstance(touched, Gone | Refused | Failed) else None
+
+    async def land_free(self, pod: PodRef, node: str, placeholder: PodRef, log: str) -> LandOutcome:
         """Of a pod that came without the gate, since an API server that has just started did not count the policy. Whenever its scheduler looks at it and it does
         not fit, as beside its placeholder, the nomination is taken away (kube-scheduler, handleSchedulingFailure). So the placeholder goes only when the
         pod was looked at and the nomination has stayed, and that is made again until the pod is bound. One after the other on all nodes, for what
         becomes free for one makes the scheduler look at all of them."""
         async with self._free:
             stayed = 0
-            for _ in range(LOOKS):
+            for look in range(1, LOOKS + 1):
                 there = await self._there(pod)
-                stayed = stayed + 1 if isinstance(there, wire.Pod) and _looked_at(there) and _nomination(there) == node else 0
+                stayed = stayed + 1 if isinstance(there, wire.Pod) and is_looked_at(there) and _nomination(there) == node else 0
                 if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
                     there = await self._nominated(pod, node)
                 if not isinstance(there, wire.Pod):
                     return there
                 if _node(there) or stayed > QUIET:
                     break
+                if (stayed == QUIET or look == LOOKS) and isinstance(heard := await self._hearing.heard(_who(there, log)), Failed):
+                    return heard
                 await self._sleep(SETTLED)
             vacated = await self.vacate(placeholder)
             if not isinstance(vacated, Done):
@@ -265,7 +284,7 @@ class Beside(Effects):
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
         """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
-        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: None}}, "spec": _UNGATED}))
+        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: None, TOUCHED: None}}, "spec": _UNGATED}))
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
@@ -324,9 +343,10 @@ def _nomination(pod: wire.Pod) -> str:
     return pod.status.nominated_node_name if pod.status else ""
 
 
-def _looked_at(pod: wire.Pod) -> bool:
-    """Whether its scheduler has said something of it."""
-    return any(one.type == "PodScheduled" for one in (pod.status.conditions if pod.status else None) or ())
+def _who(pod: wire.Pod, log: str) -> Who:
+    """Who looks at this pod, and when."""
+    spec = pod.spec
+    return Who((spec.scheduler_name if spec else None) or STOCK, (spec.priority if spec else None) or 0, log)
 
 
 def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:

@@ -29,6 +29,8 @@ from restow.kube.pod_template import (
 
 CANARY = "restow.dev/canary"
 """Label of both, with the guest's role; and the guest's gate."""
+NOWHERE = "restow.dev/nowhere"
+"""Label that no node has."""
 HOSTNAME = "kubernetes.io/hostname"
 _REQUESTS = {"cpu": "1m", "memory": "1Mi"}
 
@@ -48,6 +50,7 @@ class Spec(Json, frozen=True):
     tolerations: tuple[Toleration, ...]
     affinity: Affinity | None = None
     scheduling_gates: tuple[Gate, ...] = ()
+    priority_class_name: str = ""
 
 
 class Pod(Json, frozen=True):
@@ -125,7 +128,7 @@ def step(asked: Asked, seen: Seen, patience: float = 10.0) -> tuple[Asked, Step]
 
 def guest(scheduler: str, node: str, log: str, token: str) -> Pod:
     """`token`: distinguishes one check from the others; part of names and labels."""
-    return _pod("guest", scheduler, node, log, token, None, (Gate(CANARY),))
+    return _pod("guest", scheduler, log, token, None, (Gate(CANARY),))
 
 
 def probe(scheduler: str, node: str, log: str, token: str) -> Pod:
@@ -133,7 +136,13 @@ def probe(scheduler: str, node: str, log: str, token: str) -> Pod:
     here = NodeTerm((Expression(HOSTNAME, "Exists"),), (Expression("metadata.name", "In", (node,)),))
     apart = PodTerm(HOSTNAME, Selector({CANARY: _role("guest", token)}), (NAMESPACE,))
     affinity = Affinity(NodeAffinity(NodeSelector((here,))), None, PodAffinity((apart,)))
-    return _pod("probe", scheduler, node, log, token, affinity, ())
+    return _pod("probe", scheduler, log, token, affinity, ())
+
+
+def nowhere(scheduler: str, priority_class: str, log: str, token: str) -> Pod:
+    """Fits on no node, and says so at once: by a field, which the scheduler looks up, and by a label, which autoscalers read."""
+    none = NodeTerm((Expression(NOWHERE, "Exists"),), (Expression("metadata.name", "In", ("nowhere",)),))
+    return _pod("nowhere", scheduler, log, token, Affinity(NodeAffinity(NodeSelector((none,)))), (), priority_class)
 
 
 def _role(role: str, token: str) -> str:
@@ -141,7 +150,7 @@ def _role(role: str, token: str) -> str:
 
 
 def _pod(
-    role: str, scheduler: str, node: str, log: str, token: str, affinity: Affinity | None, gates: tuple[Gate, ...]
+    role: str, scheduler: str, log: str, token: str, affinity: Affinity | None, gates: tuple[Gate, ...], priority_class: str = ""
 ) -> Pod:
     labels = {"app.kubernetes.io/managed-by": "restow", LOG: log, CANARY: _role(role, token)}
     spec = Spec(
@@ -153,5 +162,6 @@ def _pod(
         tolerations=(Toleration(operator="Exists"),),
         affinity=affinity,
         scheduling_gates=gates,
+        priority_class_name=priority_class,
     )
     return Pod("v1", "Pod", Metadata(f"canary-{role}-{token}", NAMESPACE, labels), spec)

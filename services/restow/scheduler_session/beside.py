@@ -62,12 +62,12 @@ class BesideEffects:
         pod, body = state.pods[effect.pod].fact, placeholder_of(state, effect.pod)
         placeholder = _ref(state.pods[body].fact) if body is not None else None
         if pod.landing or placeholder is None:
-            outcome = await self._kube.land(_ref(pod), effect.node, placeholder)
+            outcome = await self._kube.land(_ref(pod), effect.node, placeholder, state.log)
         elif self._kube.is_landing_free:
             # Those that have the gate are not to wait for these.
             return Wait(LOOK)
         else:
-            outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder)
+            outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder, state.log)
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
         if isinstance(outcome, k.Done):

@@ -3,6 +3,7 @@ them is in tests/kubernetes."""
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import yaml
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain.leftovers import Remove
 from restow.kube import beside as subject
-from restow.kube import leftovers
+from restow.kube import hearing, leftovers
+from restow.kube.annotations import TOUCHED
 from restow.kube.beside import LANDING, Beside, NotGated, timestamp
+from restow.kube.canary import CANARY
+from restow.kube.client import ApiStatus
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
 from restow.kube.placeholder import NAMESPACE, Hold, placeholder
 from restow.kube.reservation_objects import Created
@@ -23,12 +27,39 @@ STRANGER = "00000000-0000-0000-0000-000000000000"
 CRD = Path(__file__).parents[3] / "deploy" / "beside" / "crd.yaml"
 LOG = "l0g"
 GATES = [{"name": "theirs"}, {"name": LANDING}]
+PROBES = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={CANARY}"
+REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 SHAPE = PodShape({"cpu": 1000, "pods": 1}, priority=7)
 
 
+class Ears:
+    """Of a scheduler that looks at probes, unless it is deaf."""
+
+    def __init__(self, api):
+        self.api, self.deaf, self.probes = api, False, []
+
+    async def listen(self):
+        while True:
+            for pod in json.loads(await self.api.client.get(PROBES))["items"]:
+                if not self.deaf and pod["metadata"]["name"] not in self.probes:
+                    self.probes.append(pod["metadata"]["name"])
+                    with suppress(ApiStatus):
+                        await self.api.patch_pod(PodRef(NAMESPACE, pod["metadata"]["name"], pod["metadata"]["uid"]), {"status": {"conditions": [REFUSED]}}, "/status")
+            await asyncio.sleep(0.002)
+
+
 @pytest.fixture
-async def beside(api):
+async def ears(api):
     await api.client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    one = Ears(api)
+    listening = asyncio.create_task(one.listen())
+    yield one
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+@pytest.fixture
+async def beside(api, ears):
     return Beside(api.client, FAST)
 
 
@@ -135,30 +166,127 @@ async def test_the_proof_changes_nothing_of_the_pod_and_one_that_has_gone_needs_
 
 async def test_a_pod_lands_with_its_nomination_before_the_placeholder_goes_and_its_gate_after(api, beside):
     held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
-    api.faults.add("status", verb="delete", resource="pods", code=503, count=3)
-    assert isinstance(await beside.land(pod, "t", held), Failed)
+    api.faults.add("status", verb="delete", resource="pods", name="^hold-", code=503, count=3)
+    assert isinstance(await beside.land(pod, "t", held, LOG), Failed)
     got = await api.read_pod(pod)
     assert got["status"]["nominatedNodeName"] == "t"
     assert got["spec"]["schedulingGates"] == GATES
-    assert await beside.land(pod, "t", held) == Done()
+    assert await beside.land(pod, "t", held, LOG) == Done()
     assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
     assert await there(api, held) == []
-    assert await beside.land(pod, "t", held) == Done()
+    assert await beside.land(pod, "t", held, LOG) == Done()
 
 
 async def test_a_pod_that_has_a_node_has_landed_or_not_and_needs_no_placeholder(api, beside):
     for node, outcome in (("t", Bound()), ("u", Taken("u"))):
         held, pod = await occupied(beside), await api.pod(name=f"on-{node}")
         await beside.bind(pod, node)
-        assert await beside.land(pod, "t", held) == outcome
+        assert await beside.land(pod, "t", held, LOG) == outcome
         assert await there(api, held) == []
 
 
 async def test_a_pod_that_has_gone_leaves_the_placeholder_to_whom_it_may_concern(api, beside):
     held, pod = await occupied(beside), await api.pod()
-    assert await beside.land(PodRef("default", "web", STRANGER), "t", held) == Gone()
-    assert await beside.land(PodRef("default", "nobody", STRANGER), "t", held) == Gone()
+    assert await beside.land(PodRef("default", "web", STRANGER), "t", held, LOG) == Gone()
+    assert await beside.land(PodRef("default", "nobody", STRANGER), "t", held, LOG) == Gone()
     assert "nominatedNodeName" not in (await api.read_pod(pod))["status"]
+    assert await there(api, held)
+
+
+async def probes_left(api):
+    for _ in range(500):
+        left = json.loads(await api.client.get(PROBES))["items"]
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    return [pod["metadata"]["name"] for pod in left]
+
+
+async def test_the_placeholder_stays_until_the_scheduler_has_looked_at_a_pod_that_is_newer_than_the_nomination(api, beside, ears, monkeypatch):
+    monkeypatch.setattr(hearing, "PATIENCE", 0.1)
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.deaf = True
+    unheard = await beside.land(pod, "t", held, LOG)
+    assert (type(unheard), unheard.reason) == (Failed, "Unheard")
+    assert await there(api, held)
+    got = await api.read_pod(pod)
+    assert (got["status"]["nominatedNodeName"], got["spec"]["schedulingGates"]) == ("t", GATES)
+    ears.deaf = False
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert (await there(api, held), await probes_left(api)) == ([], [])
+
+
+async def test_a_probe_is_newer_than_the_nomination_and_the_pod_is_touched_before_its_placeholder_goes(api, beside, ears):
+    """A scheduler that has listed it, gated, with its nomination counts that only once the pod changes."""
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    order = []
+
+    def seen(change):
+        old, new = change.old, change.new
+        name = (new or old)["metadata"]["name"]
+        if name.startswith("canary-") and old is None:
+            order.append("probe")
+        elif name.startswith("hold-") and new is None:
+            order.append("vacated")
+        elif name == "web" and old is not None:
+            order.append("touched" if TOUCHED in (new["metadata"].get("annotations") or {}) else "nominated" if new["spec"]["schedulingGates"] == GATES else "free")
+
+    api.server.cluster.store.subscribe(seen)
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert order == ["nominated", "probe", "touched", "vacated", "free"]
+    assert TOUCHED not in ((await api.read_pod(pod))["metadata"].get("annotations") or {})
+
+
+async def test_pods_that_land_in_the_same_moment_share_a_probe(api, beside, ears):
+    both = [(await occupied(beside, slot=f"s-{i}"), await api.pod(name=f"web-{i}", schedulingGates=GATES)) for i in range(8)]
+    assert await asyncio.gather(*(beside.land(pod, "t", held, LOG) for held, pod in both)) == [Done()] * 8
+    assert len(ears.probes) <= 3
+
+
+async def test_who_asks_while_a_probe_is_looked_at_has_another_one(api, ears):
+    """It may have written something since."""
+    ears.deaf = True
+    one = hearing.Hearing(api.client, FAST, asyncio.sleep)
+    who = hearing.Who("theirs", 7, LOG)
+    first = asyncio.create_task(one.heard(who))
+    while not (made := json.loads(await api.client.get(PROBES))["items"]):
+        await asyncio.sleep(0.002)
+    second = asyncio.create_task(one.heard(who))
+    await asyncio.sleep(0)
+    ears.deaf = False
+    assert (await first, await second) == (Done(), Done())
+    assert len(ears.probes) == 2
+    (probe,) = made
+    assert (probe["spec"]["schedulerName"], probe["spec"]["priority"], probe["spec"]["preemptionPolicy"]) == ("theirs", 7, "Never")
+    assert await probes_left(api) == []
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut"])
+@pytest.mark.parametrize("verb", ["create", "get", "delete"])
+async def test_lost_answers_about_a_probe_leave_none(api, beside, ears, fault, verb):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    rule = api.faults.add(fault, verb=verb, resource="pods", name="" if verb == "create" else "^canary-")
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert await probes_left(api) == []
+    assert rule.hits == 1
+
+
+async def test_where_the_api_takes_no_probe_nothing_is_proven_and_the_pod_lands(api, beside, ears):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    api.faults.add("status", verb="create", resource="pods", code=403)
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert ears.probes == []
+
+
+async def test_a_probe_that_somebody_deletes_is_no_proof(api, beside, ears):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.deaf = True
+    landing = asyncio.create_task(beside.land(pod, "t", held, LOG))
+    while not (made := json.loads(await api.client.get(PROBES))["items"]):
+        await asyncio.sleep(0.002)
+    await api.client.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{made[0]['metadata']['name']}", {"gracePeriodSeconds": 0})
+    outcome = await landing
+    assert (type(outcome), outcome.reason) == (Failed, "Gone")
     assert await there(api, held)
 
 
@@ -169,13 +297,15 @@ class Scheduler:
         self.api, self.pod, self.does, self.there = api, pod, list(does), []
 
     async def __call__(self, seconds):
+        if seconds != subject.SETTLED:
+            await asyncio.sleep(0.002)
+            return
         await (self.does.pop(0)(self) if self.does else asyncio.sleep(0))
 
     async def refuse(self):
         """As one does to whom it does not fit: the nomination goes."""
         self.there.append(len(await there(self.api, self.held)))
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        await self.api.patch_pod(self.pod, {"status": {"conditions": [said], "nominatedNodeName": None}}, "/status")
+        await self.api.patch_pod(self.pod, {"status": {"conditions": [REFUSED], "nominatedNodeName": None}}, "/status")
 
     async def wait(self):
         """It does not look."""
@@ -192,7 +322,7 @@ async def test_a_pod_without_the_gate_keeps_its_placeholder_until_its_scheduler_
     held, pod = await occupied(beside), await api.pod()
     scheduler = Scheduler(api, pod, Scheduler.wait, Scheduler.refuse, *QUIET[1:], Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.bind)
     scheduler.held = held
-    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held) == Bound()
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG) == Bound()
     assert scheduler.there == [1, 1]
     assert scheduler.nominated == "t"
     assert await there(api, held) == []
@@ -202,7 +332,7 @@ async def test_one_that_loses_the_nomination_after_all_is_nominated_again_until_
     held, pod = await occupied(beside), await api.pod()
     scheduler = Scheduler(api, pod, Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.refuse, Scheduler.wait, Scheduler.bind)
     scheduler.held = held
-    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held) == Bound()
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG) == Bound()
     assert scheduler.there == [1, 0]
     assert scheduler.nominated == "t"
 
@@ -210,13 +340,13 @@ async def test_one_that_loses_the_nomination_after_all_is_nominated_again_until_
 async def test_without_the_gate_one_lands_after_the_other_and_nobody_waits_for_ever(api, beside):
     held, pod = await occupied(beside), await api.pod()
     quick = Beside(api.client, FAST, Scheduler(api, pod))
-    landing = asyncio.create_task(quick.land_free(pod, "t", held))
+    landing = asyncio.create_task(quick.land_free(pod, "t", held, LOG))
     await asyncio.sleep(0)
     assert quick.is_landing_free
     assert await landing == Done(), "nobody has looked at it"
     assert not quick.is_landing_free
     assert (await api.read_pod(pod))["status"]["nominatedNodeName"] == "t"
-    assert await quick.land_free(PodRef("default", "nobody", STRANGER), "t", held) == Gone()
+    assert await quick.land_free(PodRef("default", "nobody", STRANGER), "t", held, LOG) == Gone()
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut"])
@@ -224,7 +354,7 @@ async def test_without_the_gate_one_lands_after_the_other_and_nobody_waits_for_e
 async def test_lost_answers_to_a_landing_are_no_failure(api, beside, fault, resource):
     held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
     rule = api.faults.add(fault, verb="patch", resource=resource)
-    assert await beside.land(pod, "t", held) == Done()
+    assert await beside.land(pod, "t", held, LOG) == Done()
     assert rule.hits == 1
     assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
 

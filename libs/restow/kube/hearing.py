@@ -1,0 +1,124 @@
+"""Has a scheduler heard of what was written a moment ago? It hears of pods by one watch, in the order in which they were written. So its word on a pod that was made
+afterwards, the *probe*, proves that it has: nothing that is written from then on reaches it earlier.
+
+Without that proof a scheduler may hear of a placeholder's end before it hears of the nomination that was written first: where its watch was cut, it lists all
+pods anew, and takes in who has gone before what has changed (client-go, reconcileReplacement).
+
+The probe fits nowhere, has the priority of the pod that it is made for, so that it is looked at no later than that one would be, and never preempts.
+"""
+
+import asyncio
+from typing import Any, NamedTuple
+
+from restow import machine
+from restow.kube import canary, wire
+from restow.kube import decode as d
+from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.effects import Done, Failed, Refused, bounded, read
+from restow.kube.placeholder import NAMESPACE, class_name, hold_class
+from restow.kube.retry import Backoff, Sleep
+
+LOOK = 0.02
+"""Seconds between two looks at a probe."""
+PATIENCE = 10.0
+"""Seconds after which a scheduler that has said nothing is asked anew."""
+REMOVING = Backoff(attempts=20, longest=5.0)
+"""Of what is nobody's any more: an API server that starts again is waited for."""
+DELETE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+
+Heard = Done | Refused | Failed
+
+
+class Who(NamedTuple):
+    """A scheduler, the priority of the pods that are looked at, and whose probe it is."""
+
+    scheduler: str
+    priority: int
+    log: str
+
+
+class Hearing:
+    """Those who ask in the same moment share a probe."""
+
+    def __init__(self, client: Client, backoff: Backoff, sleep: Sleep) -> None:
+        self._client, self._backoff, self._sleep = client, backoff, sleep
+        self._next: dict[Who, asyncio.Task[Heard]] = {}
+        self._asking: dict[Who, asyncio.Lock] = {}
+        self._removing: set[asyncio.Task[None]] = set()
+
+    async def heard(self, who: Who) -> Heard:
+        """`Done` once this scheduler has heard of everything that was written before this was called. `Refused` where the API takes no probe, `Failed` where
+        the scheduler says nothing of it within PATIENCE, or the API does not answer."""
+        asking = self._next.get(who)
+        if asking is None:
+            asking = self._next[who] = asyncio.create_task(self._in_turn(who))
+        # Others wait for the same one.
+        return await asyncio.shield(asking)
+
+    async def _in_turn(self, who: Who) -> Heard:
+        async with self._asking.setdefault(who, asyncio.Lock()):
+            # Who asks from now on may have written something since.
+            del self._next[who]
+            probe = canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8))
+            made = await bounded(lambda: self._make(probe, who), self._backoff, self._sleep)
+            word = await self._word(probe, who) if isinstance(made, Done) else made
+            # Also where it was not made, as far as the API's answer tells.
+            removing = asyncio.create_task(self._remove(probe))
+            self._removing.add(removing)
+            removing.add_done_callback(self._removing.discard)
+            return word
+
+    async def _make(self, probe: canary.Pod, who: Who) -> Done:
+        """The class is there as a rule, for a placeholder has it."""
+        try:
+            await self._client.create(path_of(d.PODS, NAMESPACE), probe)
+        except ApiStatus as status:
+            if status.code == 409:
+                return Done()
+            if status.code != 403 or f"PriorityClass with name {class_name(who.priority)}" not in status.message:
+                raise
+            await self._make_class(who)
+            # Admission hears of it a moment later.
+            raise ApiStatus(0, "ClassIsNew", status.message) from status
+        return Done()
+
+    async def _make_class(self, who: Who) -> None:
+        try:
+            await self._client.create(d.PRIORITY_CLASSES.path, hold_class(who.priority, who.log))
+        except ApiStatus as status:
+            if status.code != 409:
+                raise
+
+    async def _word(self, probe: canary.Pod, who: Who) -> Heard:
+        end = machine.steady() + PATIENCE
+        while machine.steady() < end:
+            there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
+            if isinstance(there, Refused | Failed):
+                return there
+            if there is None:
+                return Failed(404, "Gone", f"somebody deleted {probe.metadata.name}")
+            if is_looked_at(there):
+                return Done()
+            await self._sleep(LOOK)
+        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {PATIENCE:g} s")
+
+    async def _read(self, probe: canary.Pod) -> wire.Pod | None:
+        return await read(self._client, d.PODS, path_of(d.PODS, NAMESPACE, probe.metadata.name))
+
+    async def _remove(self, probe: canary.Pod) -> None:
+        """Of a process that ends meanwhile it is a canary that is left: the next one sweeps (`canaries`)."""
+
+        async def attempt() -> Any:
+            try:
+                await self._client.delete(path_of(d.PODS, NAMESPACE, probe.metadata.name), DELETE)
+            except ApiStatus as status:
+                if status.code != 404:
+                    raise
+
+        await bounded(attempt, REMOVING, self._sleep)
+
+
+def is_looked_at(pod: wire.Pod) -> bool:
+    """Whether its scheduler has said something of it. That it is gated is the API server's word."""
+    said = (pod.status.conditions if pod.status else None) or ()
+    return any(one.type == "PodScheduled" and one.reason != "SchedulingGated" for one in said)
