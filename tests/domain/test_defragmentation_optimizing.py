@@ -16,6 +16,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.defragmentation.optimizing.choices import lightest
+from restow.domain.defragmentation.optimizing.order import Sequence
 from restow.domain.defragmentation.optimizing.search import Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
@@ -174,6 +175,33 @@ def test_so_it_is_on_clusters_made_at_random(objective):
         assert all(state.on_node[m.source].keys() <= leaving for m in got.moves if m.pod), seed
         carry_out(state, got, seed)
     assert moved, "some are worth it"
+
+
+# -- which devices it takes ------------------------------------------------------------------------------------------
+
+
+def in_order(state, wanted: dict[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
+    """These pods to these nodes and devices (-1 for any), thought of in this order: who moves where, and what it gets."""
+    rows, ask = state.table.rows, {uid: state.charges[uid].devices[0].milli for uid in wanted}
+    spots = {uid: Spot(rows[name], (DeviceShare(device, ask[uid]),) if device >= 0 else ()) for uid, (name, device) in wanted.items()}
+    with opened(task := Task(state, DEVICES, NOW, "p", 9), "devices", Rows(task)) as world:
+        return [(move.pod, move.target, move.devices[0].index) for move in Sequence(world, "p", 9).order(spots, list(spots)).moves]
+
+
+def test_moves_get_the_devices_that_were_thought_of_so_that_all_fit():
+    """500 and 600 are free: 500 goes to the one, 200 and 400 to the other. Without such a word 200 takes the fullest that suffices, and 500 waits at a third
+    place for ever."""
+    shapes = [share(milli) for milli in (200, 400, 500)]
+    there = [half("u", "t", 0, 500), half("v", "t", 1, 400)]
+    state = given(*shapes, node("t", gpus=2), *(node(name, gpus=1) for name in "abc"), there, half("p", "a", 0, 200), half("q", "b", 0, 400), half("r", "c"))
+    assert in_order(state, {"p": ("t", 1), "q": ("t", 1), "r": ("t", 0)}) == [("p", "t", 1), ("q", "t", 1), ("r", "t", 0)]
+    assert in_order(state, {"p": ("t", -1), "q": ("t", -1), "r": ("t", -1)}) == [("p", "t", 0), ("q", "t", 1), ("r", "b", 0)]
+
+
+def test_in_a_circle_a_move_takes_other_devices_where_there_are_any():
+    """`p` is to have what `q` has, and `q` what `p` has; nobody has a third place."""
+    state = given(share(600), node("a", gpus=1), node("t", gpus=2), half("p", "a", 0, 600), half("q", "t", 0, 600))
+    assert in_order(state, {"p": ("t", 0), "q": ("a", 0)}) == [("p", "t", 1), ("q", "a", 0)]
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------------

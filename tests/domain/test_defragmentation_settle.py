@@ -32,7 +32,7 @@ class Searches:
     def search(self, steps: int, ends: Ends) -> Wanted:
         self.asked.append(steps)
         found = self.found.pop(0) if self.found else ""
-        return Wanted(dict.fromkeys(found, 1), STEPS, self.full)
+        return Wanted(dict.fromkeys(found, Spot(1)), STEPS, self.full)
 
     def order(self, wanted, ends: Ends) -> Ordered:
         return plan(*(pod for pod in wanted if ends or pod not in self.lost))
@@ -93,7 +93,7 @@ def test_where_each_time_fewer_are_worth_it_the_last_ones_are_kept_if_all_of_the
         facts += [node(f"n{i}"), pod(f"p{i}", "s", f"n{i}", owner=replica_of("rs"))]
     state = given(*facts)
     maker = EachTimeOneLess(Task(state, DefragmentationArgs(planner="optimizing", objective="nodes"), NOW, "p", 99))
-    wanted = {f"p{i}": state.table.rows["to"] for i in range(9)}
+    wanted = {f"p{i}": Spot(state.table.rows["to"]) for i in range(9)}
     assert len(maker.order(wanted, NOWHERE).moves) == 6
     maker.gain = 0
     assert maker.order(wanted, NOWHERE).moves == []

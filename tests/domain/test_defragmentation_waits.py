@@ -20,13 +20,14 @@ from restow.domain.defragmentation.optimizing.order import Sequence
 from restow.domain.defragmentation.optimizing.rule_order import _Predecessors
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.simulation import Spot
 
 ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
 
 
 def ordered(state, wanted: dict[str, str]) -> list[Move]:
     """Moves that bring these pods to these nodes, of as many as can be."""
-    rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
+    rows = {uid: Spot(state.table.rows[name]) for uid, name in wanted.items()}
     with opened(task := Task(state, ARGS, NOW, "p", 2_000), "nodes", Rows(task)) as world:
         return Sequence(world, "p", 2_000).order(rows, list(rows)).moves
 

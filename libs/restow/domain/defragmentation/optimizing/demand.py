@@ -118,7 +118,7 @@ class _Attempt:
                 granted = search_for.grant_all(job, pods) if whole else search_for.grant_needed(job, pods)
             finally:
                 self.steps += world.steps
-            wanted = {uid: spot.row for uid, spot in world.away.items()}
+            wanted = dict(world.away)
         with opened(task, "none", self._rows) as world:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.

@@ -6,6 +6,7 @@ to a third place first where there is one, and whoever still cannot arrive stays
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,12 +19,17 @@ from restow.domain.defragmentation.simulation import Spot
 
 
 class Leg(NamedTuple):
-    """A pod that goes to a row. `follows`: it is the successor of that migration."""
+    """A pod that goes to `end`. `follows`: it is the successor of that migration."""
 
     uid: PodUid
-    row: int
+    end: Spot
     start: Spot
     follows: MigrationId = MigrationId("")
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Which it is to get; none where any will do."""
+        return frozenset(d.index for d in self.end.devices)
 
 
 class Left(NamedTuple):
@@ -90,14 +96,15 @@ class Sequence:
         self._number: dict[MigrationId, int] = {}
         self._by_rules: dict[PodUid, bool] = {}
 
-    def order(self, wanted: dict[PodUid, int], first: list[PodUid]) -> Ordered:
-        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of."""
+    def order(self, wanted: Mapping[PodUid, Spot], first: list[PodUid]) -> Ordered:
+        """`wanted` is where each pod goes, to the very devices that are named there as long as that can be: another one fits on what is left beside it. `first`:
+        all of them in the order in which they were thought of."""
         legs = [Leg(uid, wanted[uid], self.world.home(uid)) for uid in first]
         stayed: list[PodUid] = []
         for needed in (False, True):
             legs = self._all(legs, needed)
         while legs:
-            if not self._by_a_third(legs):
+            if not self._by_a_third(legs) and not self._on_other_devices(legs):
                 stayed.append(legs.pop(self._least(legs)).uid)
             legs = self._all(legs, True)
         return Ordered(self._with_rules(), dict(self.ends), stayed)
@@ -119,7 +126,7 @@ class Sequence:
         while going:
             going, waiting = False, []
             for leg in legs:
-                if len(self.moves) < self.most and self._begin(leg, leg.row, freeing):
+                if len(self.moves) < self.most and self._begin(leg, freeing):
                     going = True
                 else:
                     waiting.append(leg)
@@ -133,32 +140,38 @@ class Sequence:
 
     # -- one move ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, leg: Leg, row: int, freeing: bool) -> bool:
-        uid = leg.uid
-        if leg.row == leg.start.row:
+    def _begin(self, leg: Leg, freeing: bool) -> bool:
+        row = leg.end.row
+        if row == leg.start.row:
             return False
-        ruled = self._is_ruled(uid)
-        freed: list[tuple[int, Left]] = []
-        spot = self._at(leg, row, ruled)
-        while spot is None and freeing and (left := self._next(row)) is not None:
+        ruled = self._is_ruled(leg.uid)
+        freed: list[Left] = []
+        spot = self._at(leg, ruled)
+        while spot is None and freeing and (left := self._next(leg)) is not None:
             self._free(row, left)
-            freed.append((row, left))
-            spot = self._at(leg, row, ruled)
+            freed.append(left)
+            spot = self._at(leg, ruled)
         if spot is None:
-            for at, left in reversed(freed):
-                self._unfree(at, left)
+            for left in reversed(freed):
+                self._unfree(row, left)
             return False
         self._take(leg, spot, tuple(dict.fromkeys(self._freed.get(row, ()))), ruled)
         return True
 
-    def _at(self, leg: Leg, row: int, ruled: bool) -> Spot | None:
+    def _at(self, leg: Leg, ruled: bool) -> Spot | None:
         """As the successor would be judged: without the pod that it follows."""
-        if not ruled:
-            return self.world.placement.fits_at(leg.uid, row)
-        self._say_gone(leg)
+        row = leg.end.row
+        if leg.devices:
+            shares = self.world.free(row)[1]
+            if any(shares[d.index] < d.milli for d in leg.end.devices):
+                return None
+        if ruled:
+            self._say_gone(leg)
         found = self.world.placement.fits_at(leg.uid, row)
-        self._say_back(leg)
-        return found
+        if ruled:
+            self._say_back(leg)
+        # CPUs are chosen beside the devices that come with them.
+        return found if found is None or found.cores or not leg.devices else found._replace(devices=leg.end.devices)
 
     def _say_gone(self, leg: Leg) -> None:
         """Rules only: its capacity is still in use."""
@@ -179,7 +192,7 @@ class Sequence:
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
         world.session.nodes.take(spot.row, world.vector(uid), spot.devices)
         self._say_gone(leg)
-        cost = world.cost(uid) + (world.dearer(uid, spot.row) if spot.row == leg.row and not leg.follows else 0)
+        cost = world.cost(uid) + (world.dearer(uid, spot.row) if spot.row == leg.end.row and not leg.follows else 0)
         world.simulation.enter(uid, spot)
         self.moves.append(
             Move(
@@ -196,12 +209,15 @@ class Sequence:
 
     # -- what is left ------------------------------------------------------------------------------------------------
 
-    def _next(self, row: int) -> Left | None:
-        left = self._left.get(row)
-        return left[0] if left else None
+    def _next(self, leg: Leg) -> Left | None:
+        """Of what is left there what is on the devices that it is to get, if there is any."""
+        left, devices = self._left.get(leg.end.row), leg.devices
+        if not left:
+            return None
+        return next((one for one in left if any(d.index in devices for d in one.spot.devices)), left[0])
 
     def _free(self, row: int, left: Left) -> None:
-        self._left[row].pop(0)
+        self._left[row].remove(left)
         self.world.session.nodes.give(row, self.world.vector(left.uid), left.spot.devices)
         self._freed.setdefault(row, []).append(left.id)
 
@@ -222,7 +238,7 @@ class Sequence:
         """One of them goes to a place that nobody else wants, and on from there."""
         if len(self.moves) + 2 > self.most:
             return False
-        wanted = {leg.row for leg in legs} | {leg.start.row for leg in legs}
+        wanted = {leg.end.row for leg in legs} | {leg.start.row for leg in legs}
         for i, leg in enumerate(legs):
             if leg.follows:
                 continue
@@ -232,7 +248,14 @@ class Sequence:
             if spot is None:
                 continue
             id = self._take(leg, spot, tuple(self._freed.get(spot.row, ())), False)
-            legs[i] = Leg(leg.uid, leg.row, spot, id)
+            legs[i] = Leg(leg.uid, leg.end, spot, id)
             return True
         return False
 
+    def _on_other_devices(self, legs: list[Leg]) -> bool:
+        """One of them takes whatever devices it gets there: who waits for those that others are on, and these for its own."""
+        for i, leg in enumerate(legs):
+            if leg.devices and len(self.moves) < self.most and self._begin(leg._replace(end=Spot(leg.end.row)), True):
+                del legs[i]
+                return True
+        return False

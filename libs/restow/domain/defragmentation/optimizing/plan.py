@@ -38,7 +38,7 @@ def plan(task: Task, stays: Stays) -> Found:
     """The state stays as it is. Raises ArgsError."""
     maker = _Maker(task)
     search = maker.searched(task.args.searchSteps, NOWHERE)
-    steps, wanted = search.world.steps, {uid: spot.row for uid, spot in search.world.away.items()}
+    steps, wanted = search.world.steps, dict(search.world.away)
     ordered = maker.order(wanted, NOWHERE)
     if not search.bounded:
         ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
@@ -57,9 +57,9 @@ NOWHERE: Ends = {}
 
 
 class Wanted(NamedTuple):
-    """Rows of those who are to move. `full`: a limit kept more from moving."""
+    """Where those go who are to move. `full`: a limit kept more from moving."""
 
-    wanted: dict[PodUid, int]
+    wanted: Mapping[PodUid, Spot]
     steps: int
     full: bool
 
@@ -69,7 +69,7 @@ class Maker(Protocol):
 
     def search(self, steps: int, ends: Ends) -> Wanted: ...
 
-    def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
+    def order(self, wanted: Mapping[PodUid, Spot], ends: Ends) -> Ordered:
         """All moves that can be carried out and are worth it."""
         ...
 
@@ -99,9 +99,9 @@ def settle(maker: Maker, made: Ordered, steps: int) -> tuple[Ordered, int]:
     return made, taken
 
 
-def _joined(maker: Maker, made: Ordered, wanted: dict[PodUid, int], net: int) -> Ordered | None:
+def _joined(maker: Maker, made: Ordered, wanted: Mapping[PodUid, Spot], net: int) -> Ordered | None:
     """Both parts as one plan that gains more; None where there is none."""
-    together = {uid: spot.row for uid, spot in made.ends.items()} | wanted
+    together = {**made.ends, **wanted}
     whole = maker.order(together, NOWHERE)
     if whole.moves and maker.net(whole) > net:
         return whole
@@ -174,16 +174,15 @@ class _Maker:
 
     def search(self, steps: int, ends: Ends) -> Wanted:
         search = self.searched(steps, ends)
-        wanted = {uid: spot.row for uid, spot in search.world.away.items()}
-        return Wanted(wanted, search.world.steps, search.full or bool(search.bounded))
+        return Wanted(dict(search.world.away), search.world.steps, search.full or bool(search.bounded))
 
-    def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
+    def order(self, wanted: Mapping[PodUid, Spot], ends: Ends) -> Ordered:
         """All moves that can be carried out, as long as they gain what they cost. Those that are of no use without others that found no order are
         left out, and the rest is put in order anew; after some times the rest is kept as it is, for all of it together is worth it."""
         often, last = OFTEN, NONE
         while often:
             with self._opened(ends) as world:
-                wanted = {uid: row for uid, row in wanted.items() if row != world.home(uid).row}
+                wanted = {uid: spot for uid, spot in wanted.items() if spot.row != world.home(uid).row}
                 if not wanted:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
@@ -191,17 +190,17 @@ class _Maker:
                 ordered = Sequence(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
-                wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
+                wanted = {uid: spot for uid, spot in ordered.ends.items() if uid not in halves}
                 continue
             often -= 1
             if dropped := beyond(self.limits, ordered):
-                wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in dropped}
+                wanted = {uid: spot for uid, spot in ordered.ends.items() if uid not in dropped}
                 continue
             net, again = self._judged(ordered, ends, pruned=True)
             if net > 0 and again == set(ordered.ends):
                 return ordered
             last = ordered
-            wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
+            wanted = {uid: ordered.ends[uid] for uid in again} if net > 0 else {}
         return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
 
     def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
@@ -228,11 +227,11 @@ class _Maker:
             return net, set(world.away)
 
 
-def by_target(world: World, wanted: dict[PodUid, int]) -> list[PodUid]:
+def by_target(world: World, wanted: Mapping[PodUid, Spot]) -> list[PodUid]:
     """In which order they are thought of: by where they go. By the node's name, for which row it has depends on what came and went before, and
     is another one in a state from a snapshot."""
     rank = world.state.table.rank
-    return sorted(wanted, key=lambda uid: (int(rank[wanted[uid]]), uid))
+    return sorted(wanted, key=lambda uid: (int(rank[wanted[uid].row]), uid))
 
 
 def beyond(limits: Limits, ordered: Ordered) -> set[PodUid]:
