@@ -21,6 +21,7 @@ from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
+from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.port import (
     Conflict,
@@ -398,11 +399,15 @@ class Commander:
             reason, message = "Stopped", str(error)
             _fail(waiting, error)
         else:
-            if not decisions:
+            if self.follower.broken:
+                # It became so meanwhile.
+                reason, message = "Stopped", self.follower.broken
+                _fail(waiting, Refused(message))
+            elif not decisions:
                 self._nothing(batch)
             elif refusal := await self._append(batch, decisions, started, read):
                 reason, message = "TooLarge" if isinstance(refusal, TooLarge) else "NotStored", str(refusal)
-        if heavy.under_way(state) == begun:
+        if heavy.under_way(state) == begun and not self.follower.broken:
             failed = reason in ("CopyFailed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
 
@@ -482,22 +487,34 @@ class Commander:
         )
 
     async def testify(self) -> None:
-        """The log does not hold what we have read of it, and this process ends. A commit that says nothing but what it follows from tells every
-        reader, also those who come later: they find a record of another history, and nobody decides anything until the log is repaired."""
-        family, state = self.decider.family, self.follower.state
+        """The log does not hold what we have read of it, and this process ends."""
         if isinstance(self.log, RemembersRead):
             self.log.forget_read()
+        state = self.follower.state
+        await self._put_on_record(state.seq, state.history.said())
+
+    async def testify_for(self, mark: Mark) -> bool:
+        """The log does not hold what somebody has read of it who is gone; whether that is on record now. Where the broker only answered before it had all
+        of it, the commit comes behind that, and is like any other."""
+        return await self._put_on_record(mark.seq, f"{mark.seq}:{mark.digest.hex()}")
+
+    async def _put_on_record(self, read: int, digest: str) -> bool:
+        """A commit that says nothing but what it follows from tells every reader, also those who come later: they find a record of another history, and
+        nobody decides anything until the log is repaired."""
+        family = self.decider.family
         try:
             for _ in range(CONFLICTS):
                 expected = await self.log.last_of(family)
-                envelope = self._envelope(self._tracer.span(f"{family} commit", ""), state.seq)
+                envelope = msgspec.structs.replace(self._envelope(self._tracer.span(f"{family} commit", ""), read), digest=digest)
                 try:
                     seq = await self.log.append(family, encode(()), envelope, expected_last=expected)
                 except Conflict:
                     continue
-                return self._log.error("the log has lost records; that is on record", read=state.seq, seq=seq)
+                self._log.error("the log has lost records; that is on record", read=read, seq=seq)
+                return True
         except LogError as error:
             self._log.warning("what was read cannot be put on record", reason=str(error))
+        return False
 
     def _expected(self) -> int:
         last = self.follower.state.last[self.decider.family]

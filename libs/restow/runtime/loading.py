@@ -38,12 +38,14 @@ MOST_LOOKED_AT = 8
 
 
 class Loading:
-    """One start. `archive`: the folder of the log's archive, None where this service has none. `say` is told what is waited for."""
+    """One start. `archive`: the folder of the log's archive, None where this service has none. `say` is told what is waited for. `waits`: whether for a
+    snapshot that another service is to store; else that there is none is an error."""
 
     def __init__(
-        self, log: EventLog, snapshots: Snapshots | None, archive: Path | None, say: Callable[[str], None], logger: logs.Logger
+        self, log: EventLog, snapshots: Snapshots | None, archive: Path | None, say: Callable[[str], None], logger: logs.Logger, *, waits: bool = True
     ) -> None:
         self._log, self._snapshots, self._archive, self._say, self._logger = log, snapshots, archive, say, logger
+        self._waits = waits
         self.mark: Mark | None = None
         """How far the log was read by whoever has stored a snapshot of what it does not hold any more."""
         self.began = 0
@@ -69,6 +71,8 @@ class Loading:
                 return await self._refold(self._archive, first)
             if self._snapshots is None:
                 raise LogMismatch(f"the log begins at {first}, and there are no snapshots: fold it from its archive")
+            if not self._waits:
+                raise LogMismatch(f"the log begins at {first}, and no snapshot continues it: name its archive (--archive DIR)")
             self._say(
                 f"waiting for the garbage collector: the log begins at {first}, and no snapshot of fold {FOLD_VERSION} continues it"
             )

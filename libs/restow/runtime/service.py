@@ -413,6 +413,7 @@ class Process:
         leadership, s = context.leadership, self.settings
         if s.lease == "off":
             leadership.claim()
+            await self._put_losses_on_record(context)
             await self.stopping.wait()
             return
         elector = Elector(context.client, s.namespace, self._lease_name, s.identity, self._lease, note=self._note)
@@ -425,10 +426,26 @@ class Process:
             leadership.claim()
             lost = asyncio.create_task(lease.lost.wait())
             stopped = asyncio.create_task(self._drained.wait())
-            await asyncio.wait({lost, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if lost.done():
-                leadership.depose("the lease was lost")
-            lost.cancel()
+            said = asyncio.create_task(self._put_losses_on_record(context))
+            try:
+                await asyncio.wait({lost, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if lost.done():
+                    leadership.depose("the lease was lost")
+            finally:
+                for task in (lost, stopped, said):
+                    task.cancel()
+                await asyncio.gather(lost, stopped, said, return_exceptions=True)
+
+    async def _put_losses_on_record(self, context: Context) -> None:
+        """What only this service knows to be lost, from its Lease or from a snapshot, the others are to know, too: each of them would go on deciding. Where the
+        log is said to be broken already, or is not any more, there is nothing to say."""
+        follower = context.follower
+        while (lost := follower.lost) is not None and not follower.state.broken:
+            if await context.commander.testify_for(lost):
+                await context.commander.to_tail()
+                return
+            if await self._stops_within(LOG_ASKED_EVERY):
+                return
 
     def _note(self, said: str) -> str:
         """What the Lease says of the log: it is kept where the broker's disk is not. What its last holder had read must be there. Raises LogMismatch where that

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,7 +98,7 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
 
     async def run() -> Found:
         async with where.opened(*where.writer()) as log:
-            found = await look(log, await open_snapshots(log, create=False), Path(where.archive) if where.archive else None, lost)
+            found = await look(log, await open_snapshots(log, create=False), where.collectors_archive, lost)
             if not found.what:
                 return found
             if not yes:
@@ -114,5 +113,7 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
         emit(said)
     elif not found.what:
         click.echo("the log shows no break: nothing was done. If a service says that it has read more than there is, name that record: --lost SEQ")
+    elif not found.seq:
+        click.echo("somebody else has repaired the log meanwhile: nothing was done")
     else:
         click.echo(f"repaired by record {found.seq}; the watcher lists the cluster again, and decisions go on")

@@ -103,6 +103,14 @@ class Where:
         places = (Path(data) / "archive" / self.cluster, Path(data) / self.cluster, Path(data))
         return next((str(place) for place in places if any(place.glob("*.jsonl.zst"))), None)
 
+    @property
+    def collectors_archive(self) -> Path | None:
+        """`archive`, or in the garbage collector's container the one that it writes."""
+        if self.archive:
+            return Path(self.archive)
+        data = os.environ.get("RESTOW_DATA")
+        return Path(data) / "archive" / self.cluster if data else None
+
     def need_server(self) -> str:
         """The broker's address. Raises Failure with what can be done."""
         if server := self.server:

@@ -38,8 +38,9 @@ class Found(msgspec.Struct, kw_only=True):
 
 
 async def look(log: EventLog, snapshots: Snapshots | None, archive: Path | None, lost: int = 0) -> Found:
-    """Fold the log as a service does that starts. Raises what the log raises."""
-    loading = Loading(log, snapshots, archive, lambda phase: None, logs.get(service="cli"))
+    """Fold the log as a service does that starts. Raises what the log raises, and LogMismatch where it was truncated, no snapshot is of what it holds now, and
+    `archive` is None."""
+    loading = Loading(log, snapshots, archive, lambda phase: None, logs.silent(), waits=False)
     state = await loading.state()
     await loading.follow(state)
     mark = loading.mark
@@ -52,9 +53,16 @@ async def look(log: EventLog, snapshots: Snapshots | None, archive: Path | None,
 
 
 async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
-    """Put the repair on record, behind what was folded, and return it. Raises Conflict where the log does not come to rest, and what the log raises."""
-    state = found.state
+    """Put the repair on record, behind what was folded, and return it; `seq` is 0 where somebody else was faster. Raises Conflict where the log does not come
+    to rest, and what the log raises."""
+    state, repairs = found.state, found.state.repairs
+    reading = Loading(log, None, None, lambda phase: None, logs.silent())
     for attempt in range(ATTEMPTS):
+        # What comes behind it is refused; what came before it is folded.
+        expected = await log.last_of("gc")
+        await reading.follow(state)
+        if state.repairs != repairs:
+            return found
         now = Millis(await log.time() // 1_000_000)
         command = c.RepairLog(now, found.lost, person, reason)
         events = tuple(decider.decide(state, command))
@@ -63,10 +71,9 @@ async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
             log=log.log_id, release=release.name(""), digest=state.history.said(),
         )  # fmt: skip
         try:
-            found.seq = await log.append("gc", encode([Decision(command, events, "restow log repair")]), envelope, expected_last=await log.last_of("gc"))
+            found.seq = await log.append("gc", encode([Decision(command, events, "restow log repair")]), envelope, expected_last=expected)
             return found
         except Conflict:
             if attempt + 1 == ATTEMPTS:
                 raise
-            await Loading(log, None, None, lambda phase: None, logs.get(service="cli")).follow(state)
     raise AssertionError

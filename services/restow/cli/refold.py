@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 
@@ -35,8 +33,7 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
     from restow.runtime.loading import Loading
 
     where = Where(None, server, cluster, archive)
-    data = os.environ.get("RESTOW_DATA")
-    folder = Path(archive) if archive else Path(data) / "archive" / where.cluster if data else None
+    folder = where.collectors_archive
 
     def say(phase: str) -> None:
         if phase != "starting" and output != "json":

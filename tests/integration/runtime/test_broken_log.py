@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from domain.build import NOW, node, pod, shape
 
+from restow.cli import log_repair
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode
@@ -229,3 +230,15 @@ async def test_a_snapshot_behind_which_the_log_is_broken_is_passed_over_for_one_
     whole = await early.state()
     await early.follow(whole)
     assert whole.broken == 6
+
+
+async def test_of_two_repairs_at_once_the_second_finds_the_first():
+    log = memory()
+    others = Writer(log)
+    await others.write(node("n0"))
+    others.state.seq += 5
+    others.state.history.seq += 5
+    await others.say(node("lost"))
+    both = [await log_repair.look(log, None, None) for _ in range(2)]
+    assert [(await log_repair.write(log, found, "ann", "")).seq for found in both] == [3, 0]
+    assert await log.tail() == 3

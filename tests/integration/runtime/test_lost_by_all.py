@@ -10,6 +10,7 @@ from restow.cluster_watcher.service import service as cluster_watcher
 from restow.eventlog.jetstream import connect
 from restow.eventlog.port import LogMismatch, NoLog
 from restow.eventlog.testing import running_server, unique_cluster
+from restow.runtime.leadership import Phase
 from restow.scheduler_session.service import service as scheduler_session
 
 from .test_services import SOON, _node, _on, _pod, _post, kubesim, service
@@ -68,17 +69,17 @@ async def test_nobody_decides_on_an_old_copy_of_the_log_and_after_a_repair_the_f
         shutil.copytree(tmp_path / "old", own_broker.folder)
         await own_broker.start_async()
         async with started(cluster_watcher(), "watcher-2") as watcher, started(scheduler_session(), "session-2") as session:
-            await session.until(lambda _: session.process.context.follower.broken)
-            await watcher.until(lambda _: watcher.process.context.follower.broken)
+            await session.until(lambda state: state.broken)
+            await watcher.until(lambda state: state.broken)
             code, said = await session.get("/readyz")
             assert code == 503
-            assert any("was read of it before. Nothing is decided until `restow log repair`" in reason for reason in said["reasons"])
+            assert any("follows from another history. Nothing is decided until `restow log repair`" in reason for reason in said["reasons"])
             await _post(kube, "/api/v1/namespaces/default/pods", _pod("p1"))
             log = await connect(own_broker.url, cluster, create=False)
             try:
-                tail = await log.tail()
-                found = await log_repair.look(log, None, None, lost=int((await noted(kube, "session")).split(":")[1]))
-                assert await log.tail() == tail, "nobody has said anything meanwhile"
+                found = await log_repair.look(log, None, None)
+                assert found.what.startswith("The log is broken at record")
+                assert found.state.void == {"record.other_history": found.state.void.total()}, "nobody has said anything else meanwhile"
                 await log_repair.write(log, found, "ann", "power cut")
             finally:
                 await log.close()
@@ -90,6 +91,35 @@ async def test_nobody_decides_on_an_old_copy_of_the_log_and_after_a_repair_the_f
                 while (await session.get("/readyz"))[0] != 200:
                     await asyncio.sleep(0.02)
             await until(lambda: watcher.process.context.follower.broken == "")
+
+
+async def test_what_one_lease_knows_to_be_lost_everybody_finds_out(own_broker, tmp_path):
+    """The others had not got as far, or have no Lease: they would go on deciding, on a log without its facts."""
+    cluster = unique_cluster()
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        await _post(kube, "/api/v1/nodes", _node("n0"))
+        async with service(cluster_watcher(), own_broker, cluster, kube, lease="on", identity="watcher") as watcher:
+            await watcher.until(lambda state: list(state.nodes) == ["n0"])
+            await asyncio.to_thread(own_broker.stop)
+            shutil.copytree(own_broker.folder, tmp_path / "old")
+            await own_broker.start_async()
+            await _post(kube, "/api/v1/nodes", _node("n1"))
+            await watcher.until(lambda state: len(state.nodes) == 2)
+            seq = watcher.process.context.state.seq
+            async with asyncio.timeout(SOON):
+                while int((await noted(kube, "cluster")).split(":")[1] or 0) < seq:
+                    await asyncio.sleep(0.02)
+        await asyncio.to_thread(own_broker.kill)
+        shutil.rmtree(own_broker.folder)
+        shutil.copytree(tmp_path / "old", own_broker.folder)
+        await own_broker.start_async()
+        async with service(cluster_watcher(), own_broker, cluster, kube, lease="on", identity="watcher-2") as watcher:
+            await watcher.until(lambda state: state.broken)
+            async with service(scheduler_session(), own_broker, cluster, kube, lease="on", identity="session") as session:
+                await session.until(lambda state: state.broken)
+                await session.until(lambda _: session.process.context.leadership.phase == Phase.CLAIMING)
+                assert session.process.context.state.leaders["session"].epoch == 0
 
 
 async def test_a_broker_that_has_lost_the_whole_log_gets_no_new_one_until_somebody_says_so(own_broker, tmp_path):

@@ -5,13 +5,18 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from domain.build import node
+from domain.build import NOW, node
 
 from restow.cli.main import cli
+from restow.contracts.codec import encode
+from restow.contracts.envelope import Envelope
+from restow.contracts.times import rfc3339
 from restow.domain import snapshot
-from restow.domain.fold import FOLD_VERSION
+from restow.domain.fold import FOLD_VERSION, fold_record
+from restow.domain.state import ClusterState
 from restow.eventlog.archive import export
 from restow.eventlog.jetstream import connect, open_snapshots
+from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import running_server, unique_cluster
 
 from .rig import facts
@@ -76,3 +81,34 @@ def test_without_its_archive_a_truncated_log_is_refused_with_what_helps(server, 
     done = restow("log", "refold", "--server", server.url, "--cluster", cluster)
     assert done.exit_code != 0
     assert "the log begins at 6: name the archive with what was before. Restore the archive from a backup" in " ".join(done.output.split())
+
+
+async def lost(server, cluster):
+    """A snapshot of records that the log has not, as after an old copy of its volume was restored with newer snapshots."""
+    log = await connect(server.url, cluster, create=False)
+    try:
+        state = ClusterState()
+        for number in range(2 * RECORDS):
+            envelope = Envelope(f"lost-{number}", "/test", rfc3339(NOW), number, "cluster@1", log=log.log_id)
+            fold_record(state, number + 1, "cluster", envelope, encode([]), log.log_id)
+        await (await open_snapshots(log)).put(Snapshot(log.log_id, state.seq, FOLD_VERSION, snapshot.dump(state)))
+    finally:
+        await log.close()
+
+
+def test_a_truncated_log_with_no_snapshot_but_of_lost_records_is_repaired_with_the_archive_and_says_so_without(server, tmp_path, monkeypatch):
+    """Without it the command waited for ever, for a snapshot that nobody was to store."""
+    cluster = unique_cluster()
+    folder = tmp_path / "archive" / cluster
+    asyncio.run(logged(server, cluster, folder, truncated=5))
+    asyncio.run(lost(server, cluster))
+    command = ("log", "repair", "--yes", "--cluster", cluster)
+    monkeypatch.delenv("RESTOW_DATA", raising=False)
+    done = restow(*command, "--server", server.url)
+    assert done.exit_code == 2
+    assert "the log begins at 6, and no snapshot continues it: name its archive" in " ".join(done.output.split())
+    monkeypatch.setenv("RESTOW_NATS_URL", server.url)
+    monkeypatch.setenv("RESTOW_DATA", str(tmp_path))
+    done = restow(*command, "-o", "json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"repaired": RECORDS + 1, "what": f"The log has lost records: it ends at {RECORDS}, and {2 * RECORDS} was read of it before", "first": 0, "lost": 2 * RECORDS}
