@@ -19,6 +19,7 @@ from restow.cli.doctor.checks import (
     examine,
 )
 from restow.cli.doctor.look import needed
+from restow.domain.history import BROKEN
 from restow.kube import rights
 
 DEFINED = {name: [version] for name, version in READ.items()}
@@ -63,6 +64,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", False, "restow:1", "CrashLoopBackOff", 7)))), "services", "bad", "restow-system: d: CrashLoopBackOff, 7 restarts"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:2", reasons=())))), "services", "warning", "restow-system: services of several images: restow:1, restow:2"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=("no broker",))))), "services", "bad", "restow-system: d is not ready: no broker"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(f"{BROKEN}: x",))))), "log", "bad", "restow-system: d is not ready: the log is broken: x"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), notes=("a policy is refused",))))), "services", "warning", "restow-system: d: a policy is refused"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), lag=20_000)))), "services", "warning", "restow-system: d is 20000 records behind the log"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", why="Forbidden (403)")))), "services", "unknown", "restow-system: d was not asked: Forbidden (403)"),

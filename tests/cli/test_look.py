@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cli.conftest import export
+from msgspec.structs import replace
 from replay.handmade import SHAPE, Handmade, fragmented, migration, node, pod, shape, time_at
 
 from restow.cli.output import table
@@ -168,6 +169,20 @@ def test_a_record_that_is_not_ours_is_shown_as_void_everywhere(restow, as_json, 
     assert as_json("state", "--log", file)["void"]["record.no_envelope"] == 1
     assert "1 record is not ours, and void" in restow("verify", file).said
     assert restow("why", "p1-1", "--log", file).exit_code == 0
+
+
+def test_a_log_that_is_broken_is_the_first_thing_that_is_said_of_what_waits(restow, as_json, tmp_path):
+    """Nothing is decided then, whatever else speaks against a pod."""
+    log = migration()
+    lost = replace(log.records[-1], seq=len(log.records) + 1)
+    lost = replace(lost, envelope=replace(lost.envelope, id="lost", digest=f"900:{'0' * 32}"))
+    log.records.append(lost)
+    file = export(tmp_path / "log.jsonl.zst", log)
+    said = f"the log is broken at record {lost.seq}, so nothing is decided: `restow log verify` says what is wrong, `restow log repair` goes on without it"
+    assert said in restow("state", "--log", file).said
+    assert as_json("state", "--log", file)["broken"] == said
+    assert as_json("why", "web-new", "--log", file)["verdict"][0] == said
+    assert as_json("state", "--log", file, "--at", str(lost.seq - 1))["broken"] == ""
 
 
 def test_stats(restow, as_json, moved):

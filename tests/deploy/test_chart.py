@@ -160,6 +160,7 @@ class TestEveryWay:
             if workload["spec"]["replicas"] > 1:
                 budget = named(made(way), "PodDisruptionBudget", f"restow-{service}")["spec"]
                 assert budget["maxUnavailable"] == 1
+                assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
                 assert budget["selector"] == workload["spec"]["selector"]
 
     def test_the_archive_is_written_by_one(self, way):
@@ -239,6 +240,8 @@ def test_values_are_what_the_schema_says(path):
         {"replicas": 3}, {"image": {"digest": "abc"}}, {"defaults": {"replicas": 0}}, {"garbageCollector": {"replicas": 2}}, {"cluster": "Main"},
         {"nats": {"enabled": False}}, {"nats": {"url": "http://broker"}}, {"nats": {"url": "nats://user:password@broker"}}, {"beside": {"gate": "none"}},
         {"networkPolicy": {"apiServerPorts": []}}, {"descheduler": {"resources": {"requests": {"cpu": "much"}}}}, {"logLevel": "trace"},
+        {"nats": {"tls": {"enabled": True, "certificate": "existing"}}}, {"nats": {"enabled": False, "url": "nats://b", "existingSecret": "s", "tls": {"enabled": True}}},
+        {"beside": {"enabled": True, "gate": "webhook", "webhook": {"certificate": "existing"}}},
     ],
     ids=json.dumps,
 )  # fmt: skip
@@ -444,6 +447,13 @@ def test_alerts_ask_for_metrics_that_there_are():
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
     assert asked
     assert {name for name in asked if f"`{name}`" not in pages} == set()
+
+
+def test_that_nobody_is_left_to_lead_is_an_alert_too():
+    """A family without a pod has no series, and a sum of none is none."""
+    (group,) = named(made("everything"), "PrometheusRule", "restow")["spec"]["groups"]
+    (expr,) = [rule["expr"] for rule in group["rules"] if rule["alert"] == "RestowNobodyLeads"]
+    assert re.findall(r'or absent\(restow_leader\{namespace="restow-system",family="(\w+)"\}\)', expr) == ["cluster", "session", "reservation", "migration", "gc"]
 
 
 # -- configuration -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ KEPT = 1024
 """Records whose digests are remembered. A commit names what its writer had folded when it was appended, and that lags by the few commits that others
 append meanwhile; one that names something older is not judged."""
 
+BROKEN = "the log is broken"
+"""With this begins every sentence that says so: `restow doctor` goes by it."""
+
 _UNKNOWN = b""
 """In the place of the digest of a record that is missing: nobody who has read it agrees with us."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from restow.domain import record_trust
-from restow.domain.history import History
+from restow.domain.history import BROKEN, History
+from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, examine_record, no_progress
@@ -50,10 +51,17 @@ class Wholeness(msgspec.Struct):
     @property
     def sentence(self) -> str:
         if self.broken:
-            return f"the log is broken at record {self.broken}"
+            return f"{BROKEN} at record {self.broken}"
         if self.count:
             return f"the log was broken at {'record' if self.count == 1 else 'records'} {', '.join(str(one.seq) for one in self.breaks)}, and was repaired"
         return "the log is whole: no record is missing, and each follows from those before it" if self.compared else "no record is missing; none says what it follows from"
+
+
+def said(state: ClusterState) -> str:
+    """That nothing is decided as of this state, and what to do; empty while the log is whole, or repaired."""
+    if not state.broken:
+        return ""
+    return f"{BROKEN} at record {state.broken}, so nothing is decided: `restow log verify` says what is wrong, `restow log repair` goes on without it"
 
 
 def check(source: Source, progress: Progress = no_progress) -> Wholeness:

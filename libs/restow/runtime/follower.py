@@ -8,7 +8,7 @@ from restow import machine
 from restow.contracts.ids import Family
 from restow.domain import record_trust
 from restow.domain.fold import fold_record
-from restow.domain.history import Mark
+from restow.domain.history import BROKEN, Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.port import EventLog, LogMismatch, OtherHistory, Record, Unavailable
 from restow.runtime import logs
@@ -97,10 +97,10 @@ class Follower:
         """Why nothing may be decided on this log; empty while it is whole."""
         state, lost = self.state, self.lost
         if state.broken:
-            return f"the log is broken: record {state.broken} is missing, or follows from another history"
+            return f"{BROKEN}: record {state.broken} is missing, or follows from another history"
         if lost is not None:
             there = f"record {lost.seq} is another one now" if lost.seq <= state.seq else f"it ends at {state.seq}, and {lost.seq} was read of it before"
-            return f"the log is broken: it has lost records; {there}"
+            return f"{BROKEN}: it has lost records; {there}"
         return ""
 
     def _compare(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli.log_location import Where, log_options
-from restow.cli.output import Progress, emit, number, table
+from restow.cli.output import Progress, colored, emit, number, table
 
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
@@ -145,6 +145,8 @@ def _summary(s: dict[str, Any]) -> None:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
+    if s["broken"]:
+        line("log", colored(s["broken"], "red"))
     if paused := s["paused"]:
         why = f": {paused['reason']}" if paused["reason"] else ""
         line("paused", f"no pod is moved since {paused['since']}, by {paused['by'] or 'Restow itself'}{why}; `restow resume` ends that")

@@ -28,7 +28,7 @@ from restow.runtime import commander, logs
 from restow.runtime.commander import Outcome
 from restow.runtime.http import Handler, Route, answer
 from restow.runtime.offload import CopyFailed, in_copy
-from restow.runtime.service import Context
+from restow.runtime.service import TO_REPAIR, Context
 
 DRY_RUNS = 8
 """That wait for their turn: each may take all of a CPU for seconds, and anybody may ask where there is no token."""
@@ -199,6 +199,9 @@ class _Api:
         if not context.leadership.leading:
             leader = context.state.leaders[context.service.family]
             raise Refused(f"not the leader; {leader.holder or 'nobody'} is", 503)
+        if broken := context.follower.broken:
+            # It would be decided after the repair, whenever that is, and nobody would wait for it any more.
+            raise Refused(f"{broken}. {TO_REPAIR}", 503)
         outcome: Outcome = await context.commander.submit(command, cause=cause)
         return outcome
 

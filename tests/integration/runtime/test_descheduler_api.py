@@ -393,6 +393,21 @@ async def test_whoever_does_not_lead_says_who_does_and_plans_dry(broker, tmp_pat
             context.leadership = leadership
 
 
+async def test_nothing_is_asked_for_that_would_be_done_after_a_repair_whenever_that_is(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        state = made.server.process.context.state
+        state.broken = 7
+        try:
+            for path, body in (("/defragment", {}), ("/pause", {"by": "ann"})):
+                status, answer = await made.ask("POST", path, body)
+                assert status == 503
+                assert answer["error"].startswith("the log is broken: record 7 is missing")
+                assert "`restow log repair`" in answer["error"]
+            assert (await made.ask("POST", "/defragment?dryRun=true", {}))[0] == 200
+        finally:
+            state.broken = 0
+
+
 def test_a_move_is_of_a_pod_or_of_a_group_that_the_log_has():
     state = given(pod_group("train"), pod("w", node=None, annotations={"scheduling.k8s.io/group-name": "train"}), shape("s"))
     assert http_requests.gang(state, http_requests.Move(pod="default/w")) == ""

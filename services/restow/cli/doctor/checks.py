@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
+from restow.domain.history import BROKEN
+
 Word = Literal["ok", "warning", "bad", "unknown"]
 """`bad`: Restow cannot do its work, or not all of it. `warning`: it can, for now. `unknown`: you may not ask, or nobody answers."""
 
@@ -158,7 +160,7 @@ def _all(seen: Seen) -> Iterator[Finding]:
 def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
         yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else f"see {stack.logs}/{one.name}.log")
-        yield from _said(one, one.name)
+        yield from _said(one, one.name, "restow log verify (or repair; docs/failures.md)")
 
 
 def _services(one: Installation) -> Iterator[Finding]:
@@ -181,17 +183,18 @@ def _services(one: Installation) -> Iterator[Finding]:
 def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
     if pod.state:
         yield Finding("services", "bad", f"{one.namespace}: {pod.name}: {pod.state}" + (f", {pod.restarts} restarts" if pod.restarts else ""), f"kubectl -n {one.namespace} logs {pod.name} --previous")
-    yield from _said(pod, f"{one.namespace}: {pod.name}")
+    yield from _said(pod, f"{one.namespace}: {pod.name}", f"kubectl -n {one.namespace} exec -it deploy/restow-garbage-collector -- restow log verify (or repair; docs/failures.md)")
 
 
-def _said(pod: Pod, named: str) -> Iterator[Finding]:
-    """What it says of itself."""
+def _said(pod: Pod, named: str, repair: str) -> Iterator[Finding]:
+    """What it says of itself. `repair`: the command that shows what is wrong with a broken log."""
     if pod.reasons is None:
         if pod.why:
             yield Finding("services", "unknown", f"{named} was not asked: {pod.why}")
         return
     for reason in pod.reasons:
-        yield Finding("services", "bad", f"{named} is not ready: {reason}")
+        broken = reason.startswith(BROKEN)
+        yield Finding("log" if broken else "services", "bad", f"{named} is not ready: {reason}", repair if broken else "")
     for note in pod.notes:
         yield Finding("services", "warning", f"{named}: {note}")
     if pod.lag > MOST_LAG:
