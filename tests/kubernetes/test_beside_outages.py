@@ -4,8 +4,9 @@ plane of its own."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from e2e.stack import Running
 from kubernetes.lab import Lab, own
 from kubernetes.services import all_ended, known, migrate, stand
 from kubernetes.world import World, gated, pod_spec
+from kubesim.conformance.harness import Target
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.slow]
 COUNT = 20
@@ -20,7 +22,7 @@ COUNT = 20
 
 @pytest.fixture(scope="module", name="lab")
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with own(tmp_path_factory, "outages") as one:
+    with own(tmp_path_factory, "outages", audit="audit.jsonl") as one:
         one.install()
         yield one
 
@@ -42,14 +44,17 @@ async def held(world: World, stack: Running) -> tuple[list[Any], list[str]]:
 
 
 async def come_to_an_end(world: World, stack: Running, moves: list[str]) -> None:
-    """Every pod runs, once, on the slot that was held for it."""
+    """Every pod runs, once, on the slot that was held for it. (One that its controller has made twice, since the answer was lost, it deletes once: the slot of
+    that one is free then.)"""
     await world.until(lambda: not {"gated", "waits"} & {*world.where("victim")} or {*world.where("crowd")} != {"waits"}, "all successors are bound", 120)
-    assert Counter(world.where("crowd")) == {"waits": 50}
-    over = [one for one in await all_ended(stack, 120) if one["id"] in moves]
+    over = [one for one in await all_ended(stack, 150) if one["id"] in moves]
     ends = Counter((str(one["step"]), one["reason"]) for one in over)
-    assert ends == {("landed", ""): COUNT}
+    deleted = ends.pop(("failed", "SuccessorGone"), 0)
+    assert ends == {("landed", ""): COUNT - deleted}
+    assert deleted <= 2
+    assert len([node for node in world.where("crowd") if node != "waits"]) <= deleted
     await world.running("victim", COUNT)
-    assert world.where("victim") == sorted(f"target-{i}" for i in range(COUNT))
+    assert len(set(world.where("victim"))) == len(world.where("victim")) == COUNT
     assert world.kubelets.rejected == []
 
 
@@ -58,29 +63,57 @@ def successors(world: World, pods: list[Any]) -> list[Any]:
     return [pod for pod in world.of("victim") if pod["metadata"]["uid"] not in before]
 
 
-async def test_a_scheduler_that_has_heard_of_no_nomination_is_waited_for(world: World, stack: Running, lab: Lab) -> None:
-    """Its API server is down while all pods are evicted, their successors made and nominated. It lists pods again, and hears of who has gone first."""
+@contextlib.asynccontextmanager
+async def scheduler_of_its_own_server(lab: Lab) -> AsyncIterator[Target]:
+    """The scheduler is at another API server than Restow, until the end."""
     second = await asyncio.to_thread(lab.another_server, "second")
     lab.stop("scheduler")
     await asyncio.to_thread(lab.start_scheduler, lab.kubeconfig(second, "second"))
-    pods, moves = await held(world, stack)
-    lab.stop("second", hard=True)
-    await world.budget(1)
-    await world.gone(pods)
-    await world.until(lambda: len([one for one in successors(world, pods) if one["status"].get("nominatedNodeName")]) == COUNT, "all are nominated")
-    await asyncio.sleep(2)
-    assert len([one for one in world.of("victim") if gated(one)]) == COUNT
-    await asyncio.to_thread(lab.server_again, "second", second.url)
-    await come_to_an_end(world, stack, moves)
+    yield second
     lab.stop("scheduler")
     lab.stop("second", hard=True)
     await asyncio.to_thread(lab.start_scheduler)
 
 
-async def test_an_api_server_that_starts_again_in_the_middle_of_moves(world: World, stack: Running, lab: Lab) -> None:
+async def test_a_scheduler_that_has_heard_of_no_nomination_is_waited_for(world: World, stack: Running, lab: Lab) -> None:
+    """Its API server is down while all pods are evicted, their successors made and nominated. It lists pods again, and hears of who has gone first."""
+    async with scheduler_of_its_own_server(lab) as second:
+        pods, moves = await held(world, stack)
+        lab.stop("second", hard=True)
+        await world.budget(1)
+        await world.gone(pods)
+        await world.until(lambda: len([one for one in successors(world, pods) if one["status"].get("nominatedNodeName")]) == COUNT, "all are nominated")
+        await asyncio.sleep(2)
+        assert len([one for one in world.of("victim") if gated(one)]) == COUNT
+        await asyncio.to_thread(lab.server_again, "second", second.url)
+        await come_to_an_end(world, stack, moves)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_an_api_server_that_starts_again_in_the_middle_of_moves(world: World, stack: Running, lab: Lab, compacted: bool) -> None:
+    """Everybody is at it. `compacted`: etcd has forgotten where they were by then."""
     pods, moves = await held(world, stack)
     await world.budget(1)
     await world.until(lambda: len(successors(world, pods)) >= COUNT // 4, "a quarter has gone")
     lab.stop("api", hard=True)
+    if compacted:
+        lab.compact()
     await asyncio.to_thread(lab.server_again, "api", lab.target.url)
     await come_to_an_end(world, stack, moves)
+
+
+async def test_successors_that_an_api_server_makes_that_has_just_started_land_without_the_gate(world: World, stack: Running, lab: Lab) -> None:
+    """The controllers are at a server that does not count the policy yet, Restow at one that does, and the scheduler at a third."""
+    async with scheduler_of_its_own_server(lab):
+        pods, moves = await held(world, stack)
+        lab.stop("controllers")
+        await world.budget(1)
+        await world.gone(pods, 90)
+        third = await asyncio.to_thread(lab.another_server, "third")
+        lab.start_controllers(lab.kubeconfig(third, "third"))
+        try:
+            await come_to_an_end(world, stack, moves)
+        finally:
+            lab.stop("controllers")
+            lab.stop("third", hard=True)
+            lab.start_controllers(lab.work / "kubeconfig")

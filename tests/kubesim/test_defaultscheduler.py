@@ -129,6 +129,73 @@ def test_a_restart_changes_nothing_for_pods_that_run_or_wait(world):
     assert world.get(PODS, "p")["spec"]["nodeName"] == "n0"
 
 
+def nominate(world: World, name: str, node: str) -> None:
+    pod = world.get(PODS, name)
+    world.store.update(PODS, {**pod, "status": {**pod["status"], "nominatedNodeName": node}}, subresource="status")
+
+
+def swap(world: World, *, heard: bool, known: bool = True, touched: bool = False) -> str:
+    """Where the pod is that waits, once a gated one was nominated to the node of a third, which has gone. `heard`: by then the scheduler has heard of the
+    nomination; `known`: it knew the gated pod before."""
+    scheduler = world.running.by_name["default-scheduler"]
+    gated = {"cpu": "3", "schedulingGates": [{"name": "g"}]}
+    make(world, "full", cpu="3")
+    make(world, "hold", cpu="3")
+    assert make(world, "waits", cpu="3") == ""
+    if known:
+        make(world, "next", **gated)
+    scheduler.cut()
+    if not known:
+        make(world, "next", **gated)
+    nominate(world, "next", "n1")
+    if heard:
+        scheduler.list_again()
+        world.run(0.2)
+        if touched:
+            world.annotate(PODS, "next", touched="1")
+            world.run(0.1)
+        scheduler.cut()
+    world.delete(PODS, "hold")
+    world.run(1.0)
+    assert waits(world, "waits"), "it stands still"
+    scheduler.list_again()
+    world.run(1.0)
+    return world.get(PODS, "waits")["spec"].get("nodeName", "")
+
+
+def test_a_scheduler_that_lists_pods_again_hears_of_who_has_gone_before_it_hears_of_a_nomination(world):
+    """KS-421"""
+    assert swap(world, heard=False) == "n1"
+
+
+def test_one_that_has_heard_of_the_nomination_before_keeps_the_node(world):
+    """KS-421"""
+    assert swap(world, heard=True) == ""
+
+
+@pytest.mark.parametrize(("touched", "node"), [(False, "n1"), (True, "")])
+def test_a_gated_pod_that_was_first_listed_with_its_nomination_counts_once_it_changes(world, touched, node):
+    """KS-407, KS-421"""
+    assert swap(world, heard=True, known=False, touched=touched) == node
+
+
+def test_one_that_lists_again_binds_nobody_twice_to_the_same_capacity(world):
+    """KS-421"""
+    scheduler = world.running.by_name["default-scheduler"]
+    make(world, "a", cpu="3")
+    make(world, "b", cpu="3")
+    assert [make(world, name, cpu="3") for name in ("c", "d")] == ["", ""]
+    scheduler.cut()
+    world.delete(PODS, "a")
+    assert make(world, "e", cpu="3") == ""
+    scheduler.list_again()
+    world.run(1.0)
+    assert sorted(world.get(PODS, name)["spec"].get("nodeName", "") for name in "cde") == ["", "", "n0"]
+    world.delete(PODS, "b")
+    world.run(1.0)
+    assert sorted(world.get(PODS, name)["spec"].get("nodeName", "") for name in "cde") == ["", "n0", "n1"]
+
+
 @pytest.fixture
 def classes(world: World) -> World:
     for name, value in (("low", 10), ("mid", 1000), ("high", 2000)):

@@ -207,12 +207,16 @@ class _Draw:
         return acts
 
     def gone_wrong_beside(self, beside: bool) -> list[Act]:
-        """Now and then the gate's policy is taken away for a while, and the stock scheduler begins again."""
+        """Now and then the gate's policy is taken away for a while, the stock scheduler begins again, or hears nothing for a while."""
         chance = random.Random(f"faults beside {self.seed}")
         if not beside or chance.random() < 0.4:
             return []
         kinds = [chance.choice(("gate", "stock")) for _ in range(int(self.seconds / 20.0))]
-        return [Act(round(chance.uniform(0.0, self.seconds), 3), kind, {"seconds": round(chance.uniform(0.5, 25.0), 3)} if kind == "gate" else {}) for kind in kinds]
+        acts = [Act(round(chance.uniform(0.0, self.seconds), 3), kind, {"seconds": round(chance.uniform(0.5, 25.0), 3)} if kind == "gate" else {}) for kind in kinds]
+        deaf = random.Random(f"deaf beside {self.seed}")
+        if deaf.random() < 0.5:
+            acts.append(Act(round(deaf.uniform(0.0, self.seconds), 3), "stock", {"seconds": round(deaf.uniform(0.5, 25.0), 3)}))
+        return acts
 
     def fault(self, kind: str, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> dict[str, Any]:
         chance = self.chance

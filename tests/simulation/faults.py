@@ -52,6 +52,7 @@ class Faults:
                 unit.process.kill_at = None
                 self._loop.resume(unit.process)
         self._put_back()
+        world.in_cluster(world.server.controllers.by_name["default-scheduler"].list_again)
         for node in world.plan.nodes:
             world.in_cluster(world.users.heal, node.name)
 
@@ -151,10 +152,12 @@ class Faults:
         if taken is not None:
             self._world.in_cluster(self._world.store.create, MUTATINGPOLICIES, taken)
 
-    def _stock(self) -> None:
-        """The stock scheduler begins again; nominations of gated pods are unknown to it."""
+    def _stock(self, seconds: float = 0.0) -> None:
+        """The stock scheduler begins again, and nominations of gated pods are unknown to it; or its API server is away for so long."""
         scheduler = self._world.server.controllers.by_name["default-scheduler"]
-        self._world.in_cluster(scheduler.restart)
+        self._world.in_cluster(scheduler.cut if seconds else scheduler.restart)
+        if seconds:
+            self._until(seconds, lambda: self._world.in_cluster(scheduler.list_again))
 
     # -- network, nodes, budgets ---------------------------------------------------------------------------------------
 

@@ -189,17 +189,20 @@ class Beside(Effects):
     async def vacate(self, placeholder: PodRef) -> DeleteOutcome:
         """At once, with the uid as precondition. One that is gone, or replaced by another, is done."""
         path = path_of(d.PODS, placeholder.namespace, placeholder.name)
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
-        return await self._bounded(lambda: self._delete(path, options))
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
 
-    async def _delete(self, path: str, options: dict[str, Any]) -> DeleteOutcome:
-        """One that is gone, or replaced by another, is done."""
-        try:
-            await self._client.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions"} | options)
-        except ApiStatus as status:
-            if status.code not in (404, 409):
-                raise
-        return Done()
+        async def attempt() -> DeleteOutcome:
+            try:
+                await self._client.delete(path, options)
+            except ApiStatus as status:
+                if status.code not in (404, 409):
+                    raise
+                if status.code == 409 and await self._read(placeholder) is not None:
+                    # Another conflict than the uid's: it is there still, and its node is not free.
+                    raise ApiStatus(0, status.reason, status.message) from status
+            return Done()
+
+        return await self._bounded(attempt)
 
     # -- the pod ---------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ from restow.kubesim.workqueue import WorkQueue
 SCHEDULER = "default-scheduler"
 LOOKED_AT = 16
 """So many nodes that fit are compared; the real one takes at least 100."""
+LISTED = 0.05
+"""Seconds between who has gone and what has changed, when pods are listed again: in the real one other work may come between."""
 EVERYBODY, FRIENDS = ("", "everybody"), ("", "friends")
 """Keys of no pod: all that wait are tried again, or those whose place depends on other pods. Together, so that priority decides."""
 
@@ -63,6 +65,11 @@ class DefaultScheduler:
         """The loop's time before which they are not tried again."""
         self._hopeless: dict[str, str] = {}
         """Shape → why it fitted nowhere; valid until capacity becomes free."""
+        self._known: dict[str, Obj] | None = None
+        """Pods as they were when the watch was cut, by uid; None while it hears of them."""
+        self._still = False
+        self._kept: dict[PodKey, None] = {}
+        """Keys that came up meanwhile."""
 
     def restart(self) -> None:
         """As if the process began again. Nominations of gated pods are unknown until these pods are updated: the real one reads
@@ -73,13 +80,43 @@ class DefaultScheduler:
         for pod in self.store.list(PODS):
             self._observe_pod(None, pod)
 
+    def cut(self) -> None:
+        """Its API server goes away: it hears of no pod and binds none until `list_again`."""
+        if self._known is None:
+            self._known, self._still = {uid_of(pod): pod for pod in self.store.list(PODS)}, True
+
+    def list_again(self) -> None:
+        """It lists pods. As client-go does it, it takes in who has gone before what has changed, and it schedules meanwhile."""
+        if self._known is None:
+            return
+        self._still = False
+        self._take_in_gone()
+        kept, self._kept = self._kept, {}
+        for key in kept:
+            self.queue.add(key)
+        self.runtime.timers.after(LISTED, self._take_in)
+
+    def _take_in_gone(self) -> None:
+        assert self._known is not None
+        there = {uid_of(pod) for pod in self.store.list(PODS)}
+        for uid in self._known.keys() - there:
+            self._observe_pod(self._known.pop(uid), None)
+
+    def _take_in(self) -> None:
+        if self._known is None or self._still:
+            return  # It was restarted, or cut again, meanwhile.
+        self._take_in_gone()
+        known, self._known = self._known, None
+        for pod in self.store.list(PODS):
+            self._observe_pod(known.get(uid_of(pod)), pod)
+
     # -- observing ------------------------------------------------------------------------------
 
     def observe(self, change: Change) -> None:
         old, new = before_of(change), change.new
         if change.resource == NODES:
             self._observe_node(old, new)
-        else:
+        elif self._known is None:
             self._observe_pod(old, new)
 
     def _observe_pod(self, old: Obj | None, new: Obj | None) -> None:
@@ -146,6 +183,9 @@ class DefaultScheduler:
     # -- reconciling ----------------------------------------------------------------------------
 
     def reconcile(self, key: PodKey) -> float | None:
+        if self._still:
+            self._kept[key] = None
+            return None
         if key in (EVERYBODY, FRIENDS):
             self._again = self.runtime.time() + self.runtime.timings.unschedulable_retry
             for waiting, social in self._waiting.items():
@@ -273,6 +313,10 @@ class DefaultScheduler:
         status["conditions"] = set_condition(kept, "PodScheduled", "True", "", "", self.store.now(), lastProbeTime=None)
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
         self.store.update(PODS, bound, subresource="binding", owned=True)
+        if self._known is not None:
+            # It assumes what it has decided, and does not wait until it hears of it.
+            self.book.hold(bound)
+            self._settle(bound)
 
     def _tell(self, pod: Obj, reason: str, nominated: str) -> None:
         """Writes why the pod waits, and where it is nominated ("" for nowhere)."""

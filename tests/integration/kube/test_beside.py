@@ -130,6 +130,13 @@ async def test_a_placeholder_goes_once_and_another_of_its_name_stays(api, beside
     assert await beside.vacate(held) == Done()
 
 
+async def test_a_conflict_that_is_not_the_uids_leaves_a_placeholder_that_is_deleted_then(api, beside):
+    held = await occupied(beside)
+    rule = api.faults.add("status", verb="delete", resource="pods", name="^hold-", code=409)
+    assert await beside.vacate(held) == Done()
+    assert (rule.hits, await there(api, held)) == (1, [])
+
+
 async def test_a_virtual_placeholder_is_nominated(api, beside):
     manifest = placeholder(SHAPE, Hold(LOG, "s-1", "t", "default", virtual=True))
     pod = await api.pod()
@@ -269,6 +276,13 @@ async def test_lost_answers_about_a_probe_leave_none(api, beside, ears, fault, v
     assert await beside.land(pod, "t", held, LOG) == Done()
     assert await probes_left(api) == []
     assert rule.hits == 1
+
+
+async def test_a_probe_that_the_api_does_not_let_go_at_first_is_deleted_later(api, beside, ears):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    rule = api.faults.add("status", verb="delete", resource="pods", name="^canary-", code=403, count=2)
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert (await probes_left(api), rule.hits) == ([], 2)
 
 
 async def test_where_the_api_takes_no_probe_nothing_is_proven_and_the_pod_lands(api, beside, ears):
