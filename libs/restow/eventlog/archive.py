@@ -15,6 +15,7 @@ from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
 from restow.eventlog.segment import (
     GENESIS,
     ArchiveError,
+    Order,
     Segment,
     SegmentWriter,
     open_segment,
@@ -43,7 +44,7 @@ class BulkLog(Protocol):
 
 
 class Archive:
-    """A checked chain of segments of one log, in order and without holes. Made by `open_archive`."""
+    """A checked chain of segments of one log, in order and without holes, but for those that the log has, too. Made by `open_archive`."""
 
     def __init__(self, path: Path, segments: list[Segment]) -> None:
         self.path, self.segments = path, segments
@@ -67,6 +68,11 @@ class Archive:
     def last(self) -> int:
         """Last sequence in the archive."""
         return self.segments[-1].header.last
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """What the log had lost when it was written: of each hole the first and the last sequence."""
+        return [hole for segment in self.segments for hole in segment.header.holes]
 
     @property
     def digest(self) -> str:
@@ -207,19 +213,24 @@ async def _written(
     log: EventLog, folder: Path, start: int, stop: int, previous: str, segment_bytes: int
 ) -> AsyncIterator[Segment]:
     writer: SegmentWriter | None = None
+    begins = start
     try:
         async with aclosing(log.read(start)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 rest = [record for record in batch if record.seq <= stop]
                 while rest:
-                    writer = writer or SegmentWriter(folder, log.log_id, log.cluster, previous)
+                    # What the broker has lost is told as lost: else the archive would end there, and nothing behind it could ever be truncated.
+                    writer = writer or SegmentWriter(folder, log.log_id, log.cluster, previous, Order(begins, None))
                     taken = await _whole(_add, writer, rest, segment_bytes)
                     rest = rest[taken:]
                     if writer.size >= segment_bytes or writer.last == stop:
                         segment = await _whole(writer.finish)
-                        writer, previous = None, segment.digest
+                        writer, previous, begins = None, segment.digest, segment.header.last + 1
                         yield segment
                 if batch[-1].seq >= stop:
+                    if writer is not None:
+                        segment, writer = await _whole(writer.finish), None
+                        yield segment
                     return
     finally:
         if writer is not None:
@@ -259,6 +270,8 @@ async def import_(path: str | Path, log: EventLog) -> int:
     tail, first = await log.tail(), await log.first()
     if tail >= first:
         raise LogMismatch(f"log {log.log_id} is not empty (it holds {first} to {tail}); an import needs an empty one")
+    if archive.holes:
+        raise LogMismatch(hole(archive.path, *archive.holes[0]))
     if first != archive.first:
         raise LogMismatch(f"{archive.path} begins at {archive.first}, the empty log at {first}: create it with that first sequence")
     if isinstance(log, BulkLog):
@@ -272,6 +285,12 @@ async def import_(path: str | Path, log: EventLog) -> int:
         )
         count += 1
     return count
+
+
+def hole(name: object, first: int, last: int) -> str:
+    """Why a log that has lost records cannot be put back into a broker."""
+    what = f"record {first} is" if first == last else f"records {first} to {last} are"
+    return f"{name}: {what} missing in it, for its broker had lost them. A broker cannot hold a log with a hole, so it can be read and not imported"
 
 
 async def _following(archive: Archive, from_seq: int) -> AsyncIterator[Record]:

@@ -3,7 +3,8 @@
 Layout of `<first>-<last>.jsonl.zst` (sequences padded to 20 digits):
 
 1. a zstd frame with the header line: `{"restow":"archive","format":1,"log_id":…,"cluster":…,"first":…,"last":…,"previous":…}`,
-   where `previous` is the seal of the segment before (64 zeros at the beginning of a chain);
+   where `previous` is the seal of the segment before (64 zeros at the beginning of a chain). Where the broker has lost records in between, `"holes":[[790,791]]`
+   says which: all of them, both ends included, from `first` on;
 2. a zstd frame with the records, one a line (`eventlog.lines`);
 3. a zstd skippable frame with the seal: SHA-256 of every byte before it. Where the records would unpack to more than a reader
    takes (`eventlog.unpack`), one of zeros before it.
@@ -18,7 +19,7 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -52,8 +53,9 @@ class ArchiveError(LogError):
         super().__init__(f"{path}: {where}: {why}" if where else f"{path}: {why}")
 
 
-class Header(msgspec.Struct, frozen=True, tag_field="restow", tag="archive", forbid_unknown_fields=True):
-    """First line of a segment. first, last: sequences, both included. previous: seal of the segment before, hex."""
+class Header(msgspec.Struct, frozen=True, tag_field="restow", tag="archive", forbid_unknown_fields=True, omit_defaults=True):
+    """First line of a segment. first, last: sequences, both included. previous: seal of the segment before, hex. holes: what is missing in between, each with
+    its first and last sequence, ascending."""
 
     format: int
     log_id: str
@@ -61,6 +63,42 @@ class Header(msgspec.Struct, frozen=True, tag_field="restow", tag="archive", for
     first: int
     last: int
     previous: str
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """Why these are no sequences of a segment; empty where they are."""
+        if not 1 <= self.first <= self.last:
+            return f"first {self.first} and last {self.last} are no range"
+        end = self.first - 1
+        for first, last in self.holes:
+            if not end < first <= last < self.last:
+                return f"hole {first} to {last} is none of {self.first} to {self.last}, or not behind the one before it"
+            end = last
+        return ""
+
+
+class Order:
+    """The sequences that follow each other from `first` on: at each, or where there is a hole behind it. `first`: 0 for whichever comes first."""
+
+    def __init__(self, first: int = 0, holes: Sequence[tuple[int, int]] | None = ()) -> None:
+        """`holes`: those that there are; None for any, and they are noted."""
+        self.first, self.next = first, first
+        self.holes: list[tuple[int, int]] = list(holes or ())
+        self._any = holes is None
+        self._behind = {first: last + 1 for first, last in holes or ()}
+
+    def follows(self, seq: int) -> bool:
+        """Whether this one is the next. Then it is the last one so far."""
+        if not self.next:
+            self.first = self.next = seq
+        expected = self._behind.get(self.next, self.next)
+        if seq > expected and self._any:
+            self.holes.append((expected, seq - 1))
+        elif seq != expected:
+            return False
+        self.next = seq + 1
+        return True
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -80,9 +118,11 @@ def segment_name(first: int, last: int) -> str:
 class SegmentWriter:
     """Writes one segment. Nothing appears under its name until `finish` has made all of it durable."""
 
-    def __init__(self, folder: Path, log_id: str, cluster: str, previous: str) -> None:
+    def __init__(self, folder: Path, log_id: str, cluster: str, previous: str, order: Order | None = None) -> None:
+        """`order`: where it begins, and what it may lack; by default at its first record, and nothing."""
         self._folder, self._log_id, self._cluster, self._previous = folder, log_id, cluster, previous
-        self.first = self.last = 0
+        self._order = order or Order()
+        self.last = 0
         self.size = 0
         """Bytes of lines so far, unpacked."""
         # In containers every process is the first: two collectors on one volume must not write into one file.
@@ -96,9 +136,9 @@ class SegmentWriter:
 
     def add(self, record: Record) -> None:
         """The next record. Raises ArchiveError unless it follows the one before."""
-        if self.last and record.seq != self.last + 1:
+        if not self._order.follows(record.seq):
             raise ArchiveError(self._folder, "", f"record {record.seq} does not follow {self.last}")
-        self.first, self.last = self.first or record.seq, record.seq
+        self.last = record.seq
         line = encode_line(record)
         self.size += len(line)
         self._packer.write(line)
@@ -108,8 +148,9 @@ class SegmentWriter:
         if not self.last:
             raise ArchiveError(self._folder, "", "a segment needs at least one record")
         self._packer.flush(zstandard.FLUSH_FRAME)
-        header = Header(FORMAT, self._log_id, self._cluster, self.first, self.last, self._previous)
-        path = self._folder / segment_name(self.first, self.last)
+        first = self._order.first
+        header = Header(FORMAT, self._log_id, self._cluster, first, self.last, self._previous, tuple(self._order.holes))
+        path = self._folder / segment_name(first, self.last)
         sealed = path.with_name(f".{path.name}.{self._mark}.tmp")
         head = zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.json.encode(header) + b"\n")
         try:
@@ -216,8 +257,8 @@ def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
         raise ArchiveError(path, "line 1", f"it is not the header of a Restow archive: {error}") from error
     if header.format != FORMAT:
         raise ArchiveError(path, "line 1", f"format {header.format}; this Restow reads format {FORMAT}")
-    if not 1 <= header.first <= header.last:
-        raise ArchiveError(path, "line 1", f"first {header.first} and last {header.last} are no range")
+    if header.problem:
+        raise ArchiveError(path, "line 1", header.problem)
     if path.name != segment_name(header.first, header.last):
         raise ArchiveError(
             path, "line 1", f"the header says {segment_name(header.first, header.last)}; the file was renamed or replaced"
@@ -237,16 +278,15 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 def read_segment(segment: Segment, from_seq: int = 0) -> Iterator[list[Record]]:
     """The segment's records from `from_seq` on, in batches of at most 1000. Raises ArchiveError."""
-    path, expected, batch = segment.path, segment.header.first, []
+    path, order, batch = segment.path, Order(segment.header.first, segment.header.holes), []
     number, size = 1, 0
     try:
         with path.open("rb") as file:
             file.seek(segment.offset)
             for number, line in enumerate(_lines(file), 2):
                 record = decode_line(line)
-                if record.seq != expected:
-                    raise ArchiveError(path, f"line {number}", f"sequence {record.seq} where {expected} must be")
-                expected += 1
+                if not order.follows(record.seq):
+                    raise ArchiveError(path, f"line {number}", f"sequence {record.seq} where {order.next} must be")
                 if record.seq >= from_seq:
                     batch.append(record)
                     size += len(line)
@@ -259,7 +299,7 @@ def read_segment(segment: Segment, from_seq: int = 0) -> Iterator[list[Record]]:
         raise ArchiveError(path, f"after line {number}", f"cannot be unpacked: {error}") from error
     except OSError as error:
         raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
-    if expected != segment.header.last + 1:
-        raise ArchiveError(path, f"after line {number}", f"it ends at {expected - 1}, its header says {segment.header.last}")
+    if order.next != segment.header.last + 1:
+        raise ArchiveError(path, f"after line {number}", f"it ends at {order.next - 1}, its header says {segment.header.last}")
     if batch:
         yield batch

@@ -21,7 +21,7 @@ from restow.eventlog.archive import Archive, open_archive
 from restow.eventlog.disk import sync_folder
 from restow.eventlog.lines import LineError, decode_line, encode_line
 from restow.eventlog.port import FORMAT, READ_BATCH, Record
-from restow.eventlog.segment import GENESIS, ArchiveError, Header, SegmentWriter, segment_name
+from restow.eventlog.segment import GENESIS, ArchiveError, Header, Order, SegmentWriter, segment_name
 
 PACKED, PLAIN = ".jsonl.zst", ".jsonl"
 _HEADER = 64 * 1024
@@ -40,24 +40,23 @@ class PlainFile:
 
     def batches(self, from_seq: int) -> Iterator[list[Record]]:
         """Records from `from_seq` on. Raises ArchiveError."""
-        expected, batch, size = self.header.first, [], 0
+        order, batch, size = Order(self.header.first, self.header.holes), [], 0
         with self.path.open("rb") as file:
             file.readline()
             for number, line in enumerate(unpack.plain_lines(file), 2):
-                if expected > self.header.last:
+                if order.next > self.header.last:
                     break
                 record = _record(self.path, number, line)
-                if record.seq != expected:
-                    raise ArchiveError(self.path, f"line {number}", f"sequence {record.seq} where {expected} must be")
-                expected += 1
+                if not order.follows(record.seq):
+                    raise ArchiveError(self.path, f"line {number}", f"sequence {record.seq} where {order.next} must be")
                 if record.seq >= from_seq:
                     batch.append(record)
                     size += len(line)
                     if len(batch) == READ_BATCH or size >= unpack.BATCH_BYTES:
                         yield batch
                         batch, size = [], 0
-        if expected != self.header.last + 1:
-            raise ArchiveError(self.path, "", f"it ends at {expected - 1}, its header says {self.header.last}")
+        if order.next != self.header.last + 1:
+            raise ArchiveError(self.path, "", f"it ends at {order.next - 1}, its header says {self.header.last}")
         if batch:
             yield batch
 
@@ -127,26 +126,26 @@ def _plain_header(path: Path, line: bytes) -> Header:
         raise ArchiveError(path, "line 1", f"it is not the header of a Restow export: {error}") from error
     if header.format != FORMAT:
         raise ArchiveError(path, "line 1", f"format {header.format}; this Restow reads format {FORMAT}")
-    if not 1 <= header.first <= header.last:
-        raise ArchiveError(path, "line 1", f"first {header.first} and last {header.last} are no range")
+    if header.problem:
+        raise ArchiveError(path, "line 1", header.problem)
     return header
 
 
 def _damage(path: Path, header: Header) -> str:
     """Where a file that does not fit its seal stops making sense, as well as that can be told."""
+    order, number = Order(header.first, header.holes), 1
     with path.open("rb") as file:
         file.readline()
-        for seq, line in enumerate(file, header.first):
-            number = seq - header.first + 2
-            if seq > header.last:
+        for number, line in enumerate(file, 2):
+            if order.next > header.last:
                 break
             try:
                 msgspec.json.decode(line)
-                if decode_line(line).seq != seq:
+                if not order.follows(decode_line(line).seq):
                     return f"line {number}"
             except (LineError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return f"line {number}"
-    return f"lines 1 to {header.last - header.first + 3}"
+    return f"lines 1 to {number}"
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
@@ -170,7 +169,7 @@ def write(
     when it is whole. Its folder must be there. Raises OSError, and what `records` raises."""
     with tempfile.TemporaryDirectory(prefix=".restow-export-", dir=path.parent) as scratch:
         if path.name.endswith(PACKED):
-            writer = SegmentWriter(Path(scratch), log_id, cluster, GENESIS)
+            writer = SegmentWriter(Path(scratch), log_id, cluster, GENESIS, Order(first, None))
             try:
                 for record in records:
                     writer.add(record)
@@ -180,26 +179,33 @@ def write(
                 writer.abandon()
         else:
             made = Path(scratch) / "export"
-            _write_plain(made, records, Header(FORMAT, log_id, cluster, first, last, GENESIS), progress)
+            lines, order = Path(scratch) / "lines", Order(first, None)
+            _write_lines(lines, records, order, progress)
+            _write_plain(made, lines, Header(FORMAT, log_id, cluster, first, order.next - 1, GENESIS, tuple(order.holes)))
         size = made.stat().st_size
         os.replace(made, path)
     sync_folder(path.parent)
     return size
 
 
-def _write_plain(path: Path, records: Iterable[Record], header: Header, progress: Callable[[int], None]) -> None:
-    digest = hashlib.sha256()
+def _write_lines(path: Path, records: Iterable[Record], order: Order, progress: Callable[[int], None]) -> None:
+    """The header comes before them, and says what they lack."""
     with path.open("wb", buffering=_BLOCK) as file:
-        for line in _plain_lines(records, header, progress):
-            digest.update(line)
-            file.write(line)
+        for record in records:
+            if not order.follows(record.seq):
+                raise ArchiveError(path, "", f"record {record.seq} does not follow {order.next - 1}")
+            file.write(encode_line(record))
+            progress(record.seq)
+
+
+def _write_plain(path: Path, lines: Path, header: Header) -> None:
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=_BLOCK) as file, lines.open("rb") as body:
+        block = msgspec.json.encode(header) + b"\n"
+        while block:
+            digest.update(block)
+            file.write(block)
+            block = body.read(_BLOCK)
         file.write(msgspec.json.encode(_Seal(digest.hexdigest())) + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _plain_lines(records: Iterable[Record], header: Header, progress: Callable[[int], None]) -> Iterator[bytes]:
-    yield msgspec.json.encode(header) + b"\n"
-    for record in records:
-        yield encode_line(record)
-        progress(record.seq)

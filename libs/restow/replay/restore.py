@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from restow.eventlog.access import NO_FILES, AccessFiles
-from restow.eventlog.archive import BulkLog
+from restow.eventlog.archive import BulkLog, hole
 from restow.eventlog.port import BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, no_progress
@@ -75,10 +75,14 @@ async def fill(source: Source, log: EventLog, progress: Progress = no_progress) 
 
 def _check(source: Source, log: EventLog) -> None:
     """Raises LogMismatch, and BrokerRefused where the broker's limit is too low for a record, with what to do."""
+    expected = source.first
     for batch in source.batches():
-        if not isinstance(log, BulkLog):
-            continue
         for record in batch:
+            if record.seq != expected:
+                raise LogMismatch(hole(source.name, expected, record.seq - 1))
+            expected += 1
+            if not isinstance(log, BulkLog):
+                continue
             try:
                 log.check_bulk(record)
             except TooLarge as error:

@@ -26,7 +26,7 @@ ANSWER = 30.0
 
 
 class Source(Protocol):
-    """Records first..last in order and without holes. `last` is first - 1 where there are none."""
+    """Records first..last in order, and without holes but for those of a log whose broker has lost records. `last` is first - 1 where there are none."""
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 from restow.contracts.envelope import Envelope
@@ -10,7 +11,7 @@ from restow.eventlog.archive import export, full_log, import_, open_archive
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.parquet import write_parquet
 from restow.eventlog.port import MAX_BODY, LogMismatch
-from restow.eventlog.segment import ArchiveError
+from restow.eventlog.segment import ArchiveError, Header
 from restow.eventlog.testing import envelope
 
 
@@ -134,3 +135,19 @@ async def test_an_archive_of_another_log_does_not_join(log, make_log, tmp_path):
     await fill(log, 3)
     with pytest.raises(ArchiveError, match="not from"):
         await everything(full_log(tmp_path / "a", log), 3)
+
+
+@pytest.mark.parametrize(
+    ("holes", "problem"),
+    [
+        (((3, 4),), ""), (((1, 2), (5, 5)), ""), (((0, 1),), "hole 0 to 1"), (((9, 10),), "hole 9 to 10"), (((4, 3),), "hole 4 to 3"),
+        (((3, 5), (5, 6)), "hole 5 to 6"), (((5, 6), (3, 3)), "hole 3 to 3"),
+    ],
+)  # fmt: skip
+def test_holes_are_between_the_records_of_a_segment(holes, problem):
+    assert Header(1, "id", "c", 1, 10, "0" * 64, holes).problem.startswith(problem)
+    assert bool(Header(1, "id", "c", 1, 10, "0" * 64, holes).problem) == bool(problem)
+
+
+def test_what_has_no_hole_is_written_as_ever():
+    assert b"holes" not in msgspec.json.encode(Header(1, "id", "c", 1, 10, "0" * 64))

@@ -10,14 +10,17 @@ from integration.runtime.chained import Writer
 from integration.runtime.rig import Rig, soon, until
 
 from restow.cli import log_repair
+from restow.domain import record_trust
 from restow.domain.fold import fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
-from restow.eventlog.archive import export, import_
+from restow.eventlog.archive import covered as archived
+from restow.eventlog.archive import export, full_log, import_, open_archive
 from restow.eventlog.jetstream import connect
-from restow.eventlog.port import LogError
+from restow.eventlog.port import LogError, LogMismatch
 from restow.replay.breaks import check
-from restow.replay.source import ListSource
+from restow.replay.restore import fill
+from restow.replay.source import ListSource, open_path, save
 
 from .helpers import persist
 
@@ -162,7 +165,7 @@ async def test_a_broker_and_services_that_died_together_are_found_out_by_what_th
         await rig.end()
 
 
-async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_passes_in_the_same_way(own_server, opened, cluster):
+async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_passes_in_the_same_way(own_server, opened, cluster, tmp_path):
     """Large records, so that the broker keeps them in several files, of which one is damaged."""
     log = await opened(own_server.url, cluster)
     writer = Writer(log)
@@ -190,6 +193,41 @@ async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_p
     whole = await Writer(again).fold()
     assert (whole.state.broken, whole.state.repairs) == (0, 1)
     assert "more" in whole.state.nodes
+
+    # The archive goes on behind it, and says what is missing; so does an export.
+    records = [r async for batch in batches(again) for r in batch]
+    missing = [seq for seq in range(1, records[-1].seq + 1) if seq not in {r.seq for r in records}]
+    assert missing
+    folder = tmp_path / "archive"
+    upto = missing[0] - 1
+    await export(again, folder, to_seq=upto)
+    archive = await export(again, folder, segment_bytes=1)
+    assert (archive.first, archive.last, archived(folder, 1)) == (1, records[-1].seq, records[-1].seq)
+    assert archive.holes == [(missing[0], missing[-1])]
+    assert [r.seq for r in open_archive(folder).records()] == [r.seq for r in records]
+    await Writer(again).write(node("and more"))
+    assert (await export(again, folder)).last == records[-1].seq + 1
+    async for batch in full_log(folder, again):
+        if batch[-1].seq > records[-1].seq:
+            break
+    sources = [open_path(folder)]
+    for name in ("log.jsonl.zst", "log.jsonl"):
+        save(sources[0], tmp_path / name)
+        sources.append(open_path(tmp_path / name))
+    for source in sources:
+        state = ClusterState()
+        for batch in source.batches():
+            for r in batch:
+                fold_record(state, r.seq, r.family, r.envelope, r.body, again.log_id)
+        assert (state.seq, state.broken, state.repairs, "and more" in state.nodes) == (records[-1].seq + 1, 0, 1, True)
+        found = check(source)
+        assert (found.broken, found.breaks[0].seq, found.repairs) == (0, missing[0], whole_repairs(records))
+        with pytest.raises(LogMismatch, match="missing in it, for its broker had lost them"):
+            await fill(source, again)
+
+
+def whole_repairs(records):
+    return [r.seq for r in records if record_trust.repairs(r.family, r.body)]
 
 
 async def test_a_log_that_was_imported_has_the_digest_that_it_had(own_server, opened, cluster, tmp_path):
