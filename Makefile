@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights manifests cli saga planning proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench vendor shots rights manifests cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,12 @@ rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from libs/r
 
 cli: $(VENV)/.runtime  ## Write docs/cli.md from the commands' help
 	@$(BIN)/python -c 'from restow.cli.reference import page; print(page(), end="")' > docs/cli.md
+
+vendor: $(VENV)/.runtime  ## Fetch what the console's page is made with, by pinned hashes (needs npm)
+	@$(BIN)/python deploy/vendor.py
+
+shots: $(VENV)/.dev  ## Take the pictures of docs/console.md anew (LOG=<file of make demo>; needs Chromium)
+	@PYTHONPATH=tests $(BIN)/python -m console.shots $(or $(LOG),.restow/demo-log.jsonl.zst)
 
 manifests: $(VENV)/.runtime  ## Write deploy/restow.yaml from deploy/chart (needs Helm)
 	@$(BIN)/python deploy/render.py

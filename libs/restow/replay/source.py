@@ -118,6 +118,18 @@ class FileSource(_Bounded):
         return self._file.batches(from_seq)
 
 
+class Until(_Bounded):
+    """Another source, as it was when sequence `last` was its last one. Closing it is the other one's business."""
+
+    def __init__(self, source: Source, last: int) -> None:
+        self._source = source
+        self.name, self.cluster, self.log_id = source.name, source.cluster, source.log_id
+        self.first, self.last = source.first, min(last, source.last)
+
+    def _read(self, from_seq: int) -> Iterator[list[Record]]:
+        return self._source.batches(from_seq)
+
+
 class LiveSource(_Bounded):
     """A log that somebody may still be writing to, up to its tail when this was opened; with the archive of what was
     truncated away where there is one. The log is opened in this source's own event loop."""

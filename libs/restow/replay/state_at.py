@@ -64,10 +64,10 @@ def fold_record(state: ClusterState, record: Record, log_id: str = "") -> None:
     fold_examined(state, record, examine_record(record, log_id), log_id)
 
 
-def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: str = "") -> None:
-    """Fold one that was looked at already. Raises ReplayError."""
+def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: str = "") -> Examined:
+    """Fold one that was looked at already; says what it was taken for. Raises ReplayError."""
     try:
-        fold.fold_examined(state, record.seq, record.family, record.envelope, record.body, found, log_id)
+        return fold.fold_examined(state, record.seq, record.family, record.envelope, record.body, found, log_id)
     except (msgspec.ValidationError, KeyError, IndexError, TypeError) as error:
         raise ReplayError(
             f"sequence {record.seq} ({record.family}) cannot be folded: {type(error).__name__}: {error}"

@@ -23,6 +23,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
         "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
+        "console": ("restow.cli.show_console:console", "The cluster in a browser: a map of it at any instant of its log."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
     },
     "The log": {
@@ -66,6 +67,7 @@ EXAMPLES = """\
   restow why pod/shop/web-1                 why it is where it is, or why it waits
   restow state pods --at 2026-01-31T12:00Z  the pods as they were then
   restow state --at -5m                     a summary of the cluster five minutes ago
+  restow console                            a map of the cluster in a browser, with a time slider
   restow log export incident.jsonl.zst      the whole log in one file, to send
   restow verify incident.jsonl.zst          ... and to check on any machine
   restow reserve --like deploy/web --ttl 1h capacity for its next pod, before a scale-up

@@ -26,6 +26,7 @@ from restow.domain.state import ClusterState
 from restow.replay import breaks
 from restow.replay.beside import beside_view
 from restow.replay.moves import consent_lines
+from restow.replay.pod_status import pod_status
 from restow.replay.sentences import devices_text
 
 Rows = list[dict[str, Any]]
@@ -65,19 +66,6 @@ def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
     return found
 
 
-def _pod_status(state: ClusterState, uid: Any) -> str:
-    live = state.pods[uid].live
-    if live.deleting and live.phase not in ("Succeeded", "Failed"):
-        return "Terminating"
-    if live.phase == "Pending" and live.node is None:
-        if uid in state.placed:
-            return "Placed"
-        if uid in state.nominations:
-            return "Nominated"
-        return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].fact.gated else "Pending"
-    return live.phase
-
-
 def pods(state: ClusterState, namespace: str | None = None) -> Rows:
     """By namespace and name. `status` is the phase, or Placed, Nominated, Waiting, Gated, Terminating where that says more."""
     found = []
@@ -91,7 +79,7 @@ def pods(state: ClusterState, namespace: str | None = None) -> Rows:
                 "namespace": pod.fact.namespace,
                 "name": pod.fact.name,
                 "uid": uid,
-                "status": _pod_status(state, uid),
+                "status": pod_status(state, uid),
                 "ready": live.ready,
                 "node": state.node_of(uid) or "",
                 "shape": pod.fact.shape,
@@ -241,7 +229,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "nodes": len(state.nodes),
         "nodesReady": sum(node.ready for node in state.nodes.values()),
         "pods": len(state.pods),
-        "podsByStatus": dict(sorted(Counter(_pod_status(state, uid) for uid in state.pods).items())),
+        "podsByStatus": dict(sorted(Counter(pod_status(state, uid) for uid in state.pods).items())),
         "shapes": len(state.shapes),
         "resources": totals,
         "devices": int((free != NO_DEVICE).sum()),

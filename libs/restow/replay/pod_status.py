@@ -1,0 +1,22 @@
+"""What people are told that a pod does: its phase, or what the log knows beyond it."""
+
+from restow.contracts.ids import PodUid
+from restow.domain.state import ClusterState
+from restow.domain.state_maps import OVER
+
+STATUSES = ("Pending", "Waiting", "Gated", "Nominated", "Placed", "Running", "Terminating", "Succeeded", "Failed", "Unknown")
+"""Every answer of `pod_status`."""
+
+
+def pod_status(state: ClusterState, uid: PodUid) -> str:
+    """The phase, or Placed, Nominated, Waiting, Gated, Terminating where that says more."""
+    live = state.pods[uid].live
+    if live.deleting and live.phase not in OVER:
+        return "Terminating"
+    if live.phase == "Pending" and live.node is None:
+        if uid in state.placed:
+            return "Placed"
+        if uid in state.nominations:
+            return "Nominated"
+        return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].fact.gated else "Pending"
+    return live.phase

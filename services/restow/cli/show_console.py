@@ -1,0 +1,59 @@
+"""`restow console`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.log_location import Where, log_options
+
+if TYPE_CHECKING:
+    from restow.replay.source import Source
+
+PORT = 8090
+
+
+@click.command(name="console")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port on 127.0.0.1; 0 for any that is free.")
+@log_options
+def console(file: str | None, port: int, where: Where) -> None:
+    """Look at a cluster in a browser: a map of its nodes at any instant of its log, with the story of each pod, node, move and plan.
+
+    FILE is an export or an archive folder; without it, the running log, which the page then follows. The log is read
+    and nothing else: nothing can be changed from the page. It answers on 127.0.0.1 only, to everybody who is on this machine, and
+    needs nothing from any other host. Ctrl-C ends it.
+
+    \b
+    Examples:
+      restow console .restow/demo-log.jsonl.zst    what `restow demo` has left
+      restow console                               the stack running here, live
+      restow console --server nats://broker:4222 --cluster prod
+    """
+    from restow.replay.state_at import check_whole
+
+    where.log = file or where.log
+    with where.source() as source:
+        check_whole(source)
+        asyncio.run(_serve(source, port))
+
+
+async def _serve(source: Source, port: int) -> None:
+    from restow.console.service import Console
+
+    console = Console(source)
+    try:
+        await console.start(port)
+    except OSError as error:
+        raise Failure(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); name another one with --port", UNUSABLE) from None
+    click.echo(f"{console.address}  shows {source.name}; Ctrl-C ends it")
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, ended.set)
+    await ended.wait()
+    await console.stop()

@@ -1,0 +1,256 @@
+"""The console's public API: the page uses nothing else. Everything is read; nothing can be changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from restow.console import answers
+from restow.console.follow import Follower
+from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at, time_at
+from restow.console.index import KINDS
+from restow.console.stories import Stories
+from restow.replay.find import Ambiguous, NotFound
+from restow.replay.state_at import ReplayError
+from restow.runtime.http import Route, answer, describe
+
+NUMBER = {"type": "integer", "minimum": 0}
+AT = {"at": NUMBER | {"description": "a sequence of the log; default: the last one that is folded"}, "time": NUMBER | {"description": "instead of `at`: the last commit by then, in ms"}}
+BEAT = 0.25
+"""Seconds between two looks at the log for those who follow it."""
+STILL = 15.0
+"""Seconds after which a stream says that it is there although nothing has changed."""
+MOST_STREAMS = 32
+
+
+class Refused(Exception):
+    """A request that cannot be served, and why."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def number(request: web.Request, name: str, default: int, most: int = 1 << 60) -> int:
+    """Raises Refused."""
+    said = request.query.get(name)
+    if said is None:
+        return default
+    if not (said.isascii() and said.isdigit() and len(said) < 20 and int(said) <= most):
+        raise Refused(f"{name} is {said[:40]!r}; allowed: 0 to {most}")
+    return int(said)
+
+
+class Api:
+    """Handlers of one log."""
+
+    def __init__(self, follower: Follower, stories: Stories) -> None:
+        self._follower, self._index, self._stories = follower, follower.index, stories
+        self._streams = 0
+        self.closing = asyncio.Event()
+        frames, get = "application/octet-stream", "GET"
+        limits = {"limit": NUMBER}
+        what = {"what": {"type": "string", "description": "`pod/NAMESPACE/NAME`, a uid, `node/NAME`, `migration/ID`, as for `restow why`"}}
+        said = {200: "found", 304: "as your ETag has it", 400: "not understood", 404: "there is none"}
+        self.routes = [
+            Route(get, "/api/v1/log", "The log: where it is, how far it is folded, its health", self._log, {200: "the log"}),
+            Route(get, "/api/v1/live", "Server-sent events `log`, each as /api/v1/log, whenever it has changed", self._live, {200: "a stream", 503: "too many streams"}, content="text/event-stream"),
+            Route(get, "/api/v1/frame", "Everything on the map at an instant, as typed arrays (console/frames.py); with `since` what differs from that sequence", self._frame, said, AT | {"since": NUMBER}, content=frames),
+            Route(get, "/api/v1/frame.json", "The same as JSON", self._frame_json, said, AT | {"since": NUMBER}),
+            Route(get, "/api/v1/names/{kind}", f"Names of slots, of {', '.join(KINDS)} or words", self._names, said, {"from": NUMBER, "to": NUMBER}),
+            Route(get, "/api/v1/timeline", "Events by family over the log's time, and what one may want to jump to", self._timeline, said, {"buckets": NUMBER}),
+            Route(get, "/api/v1/moment", "The sequence of a time, and what there is to jump to before and after it", self._moment, said, AT),
+            Route(get, "/api/v1/happened", "The latest commits up to an instant, in sentences", self._happened, said, AT | limits),
+            Route(get, "/api/v1/plans", "The plans made by an instant, and how far they were", self._plans, said, AT),
+            Route(get, "/api/v1/plans/{plan}", "One plan with its moves", self._plan, said, AT),
+            Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`", self._report, said, AT),
+            Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
+            Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
+            Route(get, "/api/v1/why", "The story of a thing and why it is as it is, as `restow why`, at an instant", self._why, said | {409: "several things have that name"}, AT | what),
+            Route(get, "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
+        ]
+
+    def add_to(self, app: web.Application) -> None:
+        for route in self.routes:
+            app.router.add_route(route.method, route.path, self._told(route.handler))
+
+    def _told(self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handled(request: web.Request) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except Refused as error:
+                return answer({"error": str(error)}, error.status)
+
+        return handled
+
+    # -- what all of them need -----------------------------------------------------------------------------------------
+
+    def _at(self, request: web.Request) -> int:
+        """The sequence that is asked for. Raises Refused."""
+        index = self._index
+        if "time" in request.query:
+            return seq_at(index, number(request, "time", 0))
+        at = number(request, "at", index.last)
+        if at > index.last:
+            raise Refused(f"sequence {at} is not folded yet; the last one is {index.last}", 404)
+        return at
+
+    async def _cached(self, request: web.Request, tag: str, make: Callable[[], Any]) -> web.Response:
+        """What `make` says, unless the client has it. `tag` tells answers of this log apart; what follows from an instant alone never changes."""
+        etag = f'"{self._follower.source.log_id[:12]}-{tag}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        if etag in [one.strip().removeprefix("W/") for one in request.headers.get("If-None-Match", "").split(",")]:
+            return web.Response(status=304, headers=headers)
+        made = await asyncio.to_thread(make)
+        if made is None:
+            raise Refused("there is none of that name at that instant", 404)
+        if isinstance(made, bytes):
+            return web.Response(body=made, content_type="application/octet-stream", headers=headers)
+        return answer(made, headers=headers)
+
+    def _locked(self, make: Callable[[], Any]) -> Callable[[], Any]:
+        def made() -> Any:
+            with self._follower.lock:
+                return make()
+
+        return made
+
+    # -- handlers ------------------------------------------------------------------------------------------------------
+
+    def said(self) -> dict[str, Any]:
+        """The log and its health. Times in ms."""
+        follower, index = self._follower, self._index
+        return {
+            "source": follower.source.name,
+            "cluster": follower.source.cluster,
+            "log": follower.source.log_id,
+            "live": follower.live,
+            "first": index.first,
+            "last": index.last,
+            "tail": follower.tail,
+            "from": time_at(index, index.first),
+            "to": time_at(index, index.last),
+            "now": int(time.time() * 1000),
+            "events": index.events,
+            "bytes": index.bytes,
+            "void": follower.void,
+            "unknown": follower.unknown,
+            "broken": follower.broken,
+            "error": follower.error,
+            "done": follower.done,
+        }
+
+    async def _log(self, _request: web.Request) -> web.Response:
+        return answer(self.said())
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        if self._streams >= MOST_STREAMS:
+            raise Refused(f"{MOST_STREAMS} pages follow this console already", 503)
+        from restow.console.guard import HEADERS
+
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS})
+        self._streams += 1
+        try:
+            await response.prepare(request)
+            last, at = None, 0.0
+            while not self.closing.is_set():
+                said = self.said()
+                told = {key: value for key, value in said.items() if key != "now"}
+                if told != last or time.monotonic() - at > STILL:
+                    await response.write(b"event: log\ndata: " + msgspec.json.encode(said) + b"\n\n")
+                    last, at = told, time.monotonic()
+                await asyncio.sleep(BEAT)
+        except ConnectionError:
+            pass
+        finally:
+            self._streams -= 1
+        return response
+
+    async def _frame(self, request: web.Request) -> web.Response:
+        return await self._framed(request, "b", as_bytes)
+
+    async def _frame_json(self, request: web.Request) -> web.Response:
+        return await self._framed(request, "j", as_values)
+
+    async def _framed(self, request: web.Request, form: str, write: Callable[[Frame], Any]) -> web.Response:
+        at = self._at(request)
+        since = number(request, "since", 0) if "since" in request.query else None
+        if since is not None and since > self._index.last:
+            raise Refused(f"since: sequence {since} is not folded yet; the last one is {self._index.last}", 404)
+        make = self._locked(lambda: frame(self._index, at, since))
+        # `last` and the number of words grow while the rest stays.
+        return await self._cached(request, f"{form}-{at}-{'' if since is None else since}-{self._index.last}", lambda: write(make()))
+
+    async def _names(self, request: web.Request) -> web.Response:
+        kind = request.match_info["kind"]
+        if kind not in (*KINDS, "words"):
+            raise Refused(f"no names of {kind[:40]!r}; allowed: {', '.join(KINDS)}, words", 404)
+        first = number(request, "from", 0)
+        upto = min(number(request, "to", first + answers.MOST_NAMES), first + answers.MOST_NAMES)
+        return answer(await asyncio.to_thread(self._locked(lambda: answers.names(self._index, kind, first, upto))))
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        buckets = max(1, number(request, "buckets", 200, answers.MOST_BUCKETS))
+        return await self._cached(request, f"t-{buckets}-{self._index.last}", self._locked(lambda: answers.timeline(self._index, buckets)))
+
+    async def _moment(self, request: web.Request) -> web.Response:
+        at = self._at(request)
+        return answer(await asyncio.to_thread(self._locked(lambda: answers.moment(self._index, at))))
+
+    async def _happened(self, request: web.Request) -> web.Response:
+        at, count = self._at(request), max(1, number(request, "limit", 30, 200))
+        labels = self._index.labels
+        return await self._cached(request, f"h-{at}-{count}", lambda: answers.happened(self._stories.source, labels, at, count))
+
+    async def _plans(self, request: web.Request) -> web.Response:
+        at = self._at(request)
+        return await self._cached(request, f"p-{at}", self._locked(lambda: answers.plans(self._index, at)))
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        at, id = self._at(request), request.match_info["plan"]
+        return await self._cached(request, f"p-{at}-{hash_of(id)}", self._locked(lambda: answers.plan(self._index, id, at)))
+
+    async def _report(self, request: web.Request) -> web.Response:
+        at = self._at(request)
+        return await self._asked(request, f"r-{at}", lambda: self._stories.report(at))
+
+    async def _search(self, request: web.Request) -> web.Response:
+        at, text, limit = self._at(request), request.query.get("q", "").strip(), max(1, number(request, "limit", 20, 200))
+        if not 0 < len(text) <= 300:
+            raise Refused("q: allowed: 1 to 300 characters")
+        return answer(await asyncio.to_thread(self._locked(lambda: answers.search(self._index, text, at, limit))))
+
+    async def _find(self, request: web.Request) -> web.Response:
+        at, what = self._at(request), request.query.get("what", "")
+        return answer(await asyncio.to_thread(self._locked(lambda: answers.find(self._index, what, at))))
+
+    async def _why(self, request: web.Request) -> web.Response:
+        at, what = self._at(request), request.query.get("what", "").strip()
+        if not 0 < len(what) <= 600:
+            raise Refused("what: allowed: 1 to 600 characters")
+        return await self._asked(request, f"w-{at}-{hash_of(what)}", lambda: self._stories.why(what, at))
+
+    async def _asked(self, request: web.Request, tag: str, make: Callable[[], Any]) -> web.Response:
+        try:
+            return await self._cached(request, tag, make)
+        except NotFound as error:
+            raise Refused(str(error), 404) from None
+        except Ambiguous as error:
+            raise Refused(f"{error}: {', '.join(one.path for one in error.candidates[:20])}", 409) from None
+        except ReplayError as error:
+            raise Refused(str(error)) from None
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return answer(describe("console", self.routes))
+
+
+def hash_of(text: str) -> str:
+    """A name as a part of an ETag, which takes no quotes."""
+    from hashlib import sha256
+
+    return sha256(text.encode(errors="replace")).hexdigest()[:16]

@@ -1,0 +1,88 @@
+"""A log read to its end, and on from there while it is live, in a thread of its own; what it says is in `index`."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from restow.console.index import Index
+from restow.domain.state import ClusterState
+from restow.eventlog.port import LogError, Record
+from restow.replay.source import LiveSource, Source
+from restow.replay.state_at import ReplayError, examine_record, fold_examined
+
+log = structlog.get_logger(__name__)
+
+AGAIN = 1.0
+"""Seconds until a log that could not be read is read on."""
+
+
+class Follower:
+    """`lock` is held while a commit is folded: hold it to read `index`. `error`: why it has stopped, or waits; empty while it reads."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.index, self.lock = source, Index(), threading.Lock()
+        self.live = isinstance(source, LiveSource)
+        self.error, self.done = "", False
+        self.void = self.unknown = self.broken = 0
+        self._state, self._stopped = ClusterState(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="restow-console-fold", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, wait: float = 5.0) -> None:
+        """Ends the thread; a live source has to be closed after it, which wakes it where it waits for more."""
+        self._stopped.set()
+        if not self.live:
+            self._thread.join(wait)
+
+    @property
+    def tail(self) -> int:
+        """The last sequence that there is, as far as is known."""
+        return max(self.source.last, self.index.last)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+                self.done = True
+                return
+            except ReplayError as error:
+                self.error = str(error)
+                return
+            except (LogError, OSError, TimeoutError) as error:
+                if not self.live or self._stopped.is_set():
+                    self.error = str(error)
+                    return
+                self.error = f"{error or type(error).__name__}; it is read on as soon as it is there again"
+                self._stopped.wait(AGAIN)
+            except Exception as error:
+                # A thread that dies silently would leave a page that looks alive.
+                if not self._stopped.is_set():
+                    self.error = f"{type(error).__name__}: {error}"
+                    log.exception("the log cannot be folded")
+                return
+
+    def _read(self) -> None:
+        source, begin = self.source, self.index.last + 1 if self.index.last else self.source.first
+        for batch in source.follow(begin) if isinstance(source, LiveSource) else source.batches(begin):
+            for record in batch:
+                if self._stopped.is_set():
+                    return
+                self._fold(record)
+            self.error = ""
+            if isinstance(source, LiveSource):
+                source.last = max(source.last, self.index.last)
+            # Others want the interpreter, too.
+            time.sleep(0)
+
+    def _fold(self, record: Record) -> None:
+        examined = examine_record(record, self.source.log_id)
+        with self.lock:
+            found = fold_examined(self._state, record, examined, self.source.log_id)
+            told = [] if found.kind else [event for decision in found.decisions for event in decision.events]
+            self.index.note(self._state, record.family, len(record.body), told)
+            self.void, self.unknown, self.broken = sum(self._state.void.values()), sum(self._state.unknown.values()), self._state.broken

@@ -1,0 +1,262 @@
+"""The time index: a fold over the states of a log that keeps what the map showed at every instant.
+
+After each commit it looks at what the commit has touched, and keeps the rows that are others now. What it shows at any sequence is what
+`view` shows of the state there; a property test holds both equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from restow.console.tracks import Grown, Track
+from restow.console.view import Shares, hold_row, move_row, node_row, pod_row
+from restow.contracts import events as e
+from restow.contracts.ids import FAMILIES, NodeName
+from restow.domain.records import SlotPhase, Step
+from restow.domain.slots import SlotKey
+from restow.domain.state import ClusterState, Touched
+from restow.replay.pod_status import STATUSES
+from restow.replay.sentences import sentence
+
+KINDS = ("nodes", "pods", "holds", "moves")
+STEPS = tuple(str(step) for step in Step)
+PHASES = tuple(str(phase) for phase in SlotPhase)
+READY, CLOSED = 1, 2
+NOWHERE = -1
+"""The slot of a node, pod or move that is none."""
+_MOST = (1 << 31) - 1
+
+_SHARES = [("first", "<u4"), ("count", "<u2")]
+"""Where the device shares of a row are in `Index.shares`."""
+DTYPES: dict[str, list[tuple[str, str]]] = {
+    "nodes": [("slot", "<u4"), ("flags", "u1"), ("cpu", "<f8"), ("memory", "<f8"), ("kind", "<u4"), ("rack", "<u4"), ("zone", "<u4"), *_SHARES],
+    "pods": [
+        ("slot", "<u4"), ("status", "u1"), ("ready", "u1"), ("node", "<i4"), ("cpu", "<f8"), ("memory", "<f8"), ("unsaid", "<u2"), ("asked", "<f8"),
+        ("queue", "<u4"), ("priority", "<i4"), ("workload", "<u4"), *_SHARES,
+    ],
+    "holds": [("slot", "<u4"), ("node", "<i4"), ("phase", "u1"), ("cpu", "<f8"), ("memory", "<f8"), ("move", "<i4"), *_SHARES],
+    "moves": [
+        ("slot", "<u4"), ("plan", "<u4"), ("pod", "<i4"), ("successor", "<i4"), ("source", "<i4"), ("target", "<i4"), ("step", "u1"),
+        ("since", "<f8"), ("reason", "<u4"), ("message", "<u4"),
+    ],
+}  # fmt: skip
+"""The record of each kind. Words are indices of `Index.words`; nodes, pods and moves are slots."""
+
+MARKS: dict[type, str] = {
+    e.Planned: "plan", e.PlanCancelled: "cancelled", e.MovesPaused: "paused", e.MovesResumed: "resumed", e.NodeGone: "node gone",
+    e.MigrationFailed: "move failed", e.NotRecreated: "not recreated", e.Preempted: "preempted", e.LogRepaired: "repaired",
+}  # fmt: skip
+"""What one may want to jump to."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Something worth jumping to. `what` is one of `MARKS`."""
+
+    seq: int
+    time: int
+    what: str
+    text: str
+
+
+class PlanNote(msgspec.Struct):
+    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never."""
+
+    seq: int
+    time: int
+    planned: e.Planned
+    cancelled: int = 0
+    why: str = ""
+
+
+class Index:
+    """Grows with the log. Reading it while it grows needs a lock (`follow.Follower.lock`)."""
+
+    def __init__(self) -> None:
+        self.first = self.last = 0
+        """Sequences that it knows; 0 and 0 for none."""
+        self.tracks = {kind: Track(np.dtype(DTYPES[kind])) for kind in KINDS}
+        self.words: list[str] = [""]
+        self.labels: dict[str, str] = {}
+        """`namespace/name` of pods by uid, and of Reservations by theirs."""
+        self.marks: list[Mark] = []
+        self.plans: dict[str, PlanNote] = {}
+        self.events = self.bytes = 0
+        self._commits = Grown([("time", "<i8"), ("family", "u1"), ("events", "<u4")])
+        self._shares = Grown([("index", "u1"), ("milli", "<i4")])
+        self._numbers: dict[str, int] = {"": 0}
+        self._latest = 0
+        self._moved = self._parked = self._rows = 0
+        self._shapes: set[str] = set()
+
+    @property
+    def commits(self) -> np.ndarray:
+        """`(last - first + 1,)`: `time` in ms, which never goes back; `family` as in `FAMILIES`; how many events."""
+        return self._commits.array
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The device shares that rows point to: `index`, `milli`."""
+        return self._shares.array
+
+    # -- fold --------------------------------------------------------------------------------------------------------
+
+    def note(self, state: ClusterState, family: str, size: int, told: list[Any]) -> None:
+        """A commit of `size` bytes was folded; the events that it `told`, none where it is void."""
+        seq, time = state.seq, max(int(state.time), self._latest)
+        self.first, self.last, self._latest = self.first or seq, seq, time
+        self.events, self.bytes = self.events + len(told), self.bytes + size
+        self._commits.add((time, FAMILIES.index(family) if family in FAMILIES else 0, min(len(told), _MOST)))
+        found = _Found()
+        for event in told:
+            self._hear(state, event, found)
+            if type(event) in MARKS:
+                self._mark(seq, time, event)
+        self._gather(state, found)
+        for name in found.nodes:
+            self._put("nodes", seq, name, node_row(state, name))
+        for uid in found.pods:
+            self._put("pods", seq, uid, pod_row(state, uid))
+        for key in found.holds:
+            self._put("holds", seq, key, hold_row(state, key))
+        for id in found.moves:
+            self._put("moves", seq, id, move_row(state, id))  # type: ignore[arg-type]
+        state.touched = Touched()
+
+    def _hear(self, state: ClusterState, event: Any, found: _Found) -> None:
+        """What an event may have changed beyond what the state says was touched."""
+        match event:
+            case e.PodObserved(pod=uid, namespace=namespace, name=name):
+                self.labels[uid] = f"{namespace}/{name}"
+                found.pods[uid] = None
+            case e.ReservationObserved(reservation=uid, namespace=namespace, name=name):
+                self.labels[uid] = f"{namespace}/{name}".removeprefix("/")
+                self._all_of(state, uid, found)
+            case e.NodeObserved(name=name) | e.NodeGone(name=name):
+                found.nodes[name] = None
+                found.pods |= dict.fromkeys(state.on_node.get(name, ()))
+            case e.WorkloadObserved(uid=uid) | e.WorkloadGone(uid=uid):
+                found.pods |= dict.fromkeys(state.owned.get(uid, ()))
+            case e.PodGroupObserved(namespace=namespace, name=name) | e.PodGroupGone(namespace=namespace, name=name):
+                found.pods |= dict.fromkeys(state.groups.get((namespace, name), ()))
+            case e.ShapeDeclared(shape=shape):
+                if shape in self._shapes:
+                    found.pods |= {uid: None for uid, pod in state.pods.items() if pod.fact.shape == shape}
+                self._shapes.add(shape)
+            case e.Planned(plan=plan):
+                self.plans.setdefault(plan, PlanNote(state.seq, self._latest, event))
+                # Plans of long ago are forgotten with their moves when a new one is made.
+                found.moves |= {id: None for id in self.tracks["moves"].present() if id not in state.migrations}
+            case e.PlanCancelled(plan=plan, reason=reason) if (note := self.plans.get(plan)) is not None and not note.cancelled:
+                note.cancelled, note.why = state.seq, reason
+        if isinstance(pod := getattr(event, "pod", None), str):
+            found.pods[pod] = None
+        if isinstance(move := getattr(event, "migration", None), str):
+            found.moves[move] = None
+        if isinstance(reservation := getattr(event, "reservation", None), str):
+            self._all_of(state, reservation, found)
+
+    def _all_of(self, state: ClusterState, uid: Any, found: _Found) -> None:
+        found.holds |= {(uid, slot): None for slot in state.slots.get(uid, ())}
+
+    def _gather(self, state: ClusterState, found: _Found) -> None:
+        """What the state says has changed, and what follows from it on the same nodes."""
+        moved, parked, rows = state.moved.since(self._moved), state.parkings.since(self._parked), state.changed_rows.since(self._rows)
+        self._moved, self._parked, self._rows = state.moved.position, state.parkings.position, state.changed_rows.position
+        if moved is None or parked is None or rows is None:
+            # More than is remembered: everything is looked at anew.
+            found.nodes |= dict.fromkeys([*self.tracks["nodes"].present(), *state.nodes])
+            found.pods |= dict.fromkeys([*self.tracks["pods"].present(), *state.pods])
+            found.holds |= dict.fromkeys([*self.tracks["holds"].present(), *(key for held in state.held_on.values() for key in held)])
+            return
+        for who in moved:
+            if isinstance(who, str):
+                found.pods[who] = None
+            else:
+                found.holds[who] = None
+        found.pods |= dict.fromkeys(parked)
+        names = state.table.names
+        found.nodes |= {name: None for row in rows if (name := names[row]) in state.nodes}
+        found.moves |= dict.fromkeys(state.touched.migrations)
+        for uid in state.touched.reservations:
+            self._all_of(state, uid, found)
+        # What is held on a node follows from who else is there.
+        if state.held_on:
+            there = [*found.nodes, *(state.node_of(uid) or "" for uid in found.pods), *self._nodes_of(found.pods)]
+            for node in dict.fromkeys(there):
+                found.holds |= dict.fromkeys(state.held_on.get(NodeName(node), ()))
+
+    def _nodes_of(self, pods: Iterable[str]) -> list[str]:
+        """Where they were until now."""
+        track = self.tracks["pods"]
+        rows = [track.row(uid) for uid in pods]
+        return [row.node for row in rows if row is not None]
+
+    def _put(self, kind: str, seq: int, key: Any, row: Any) -> None:
+        track = self.tracks[kind]
+        if track.row(key) != row:
+            track.put(seq, key, row, None if row is None else _RECORDS[kind](self, track.slot(key), row))
+
+    def _mark(self, seq: int, time: int, event: Any) -> None:
+        if isinstance(event, e.Planned) and not event.moves and not event.slots:
+            return
+        self.marks.append(Mark(seq, time, MARKS[type(event)], sentence(event, self.labels)))
+
+    # -- rows as records ---------------------------------------------------------------------------------------------
+
+    def word(self, text: str) -> int:
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.words)
+            self.words.append(text)
+        return found
+
+    def _slot(self, kind: str, key: str) -> int:
+        return self.tracks[kind].slot(key) if key else NOWHERE
+
+    def _kept(self, shares: Shares) -> tuple[int, int]:
+        first = len(self._shares)
+        for index, milli in shares:
+            self._shares.add((index, max(-_MOST, min(milli, _MOST))))
+        return first, len(shares)
+
+    def _node(self, slot: int, row: Any) -> tuple:
+        flags = READY * row.ready + CLOSED * row.closed
+        words = self.word(row.kind), self.word(row.rack), self.word(row.zone)
+        return (slot, flags, row.cpu, row.memory, *words, *self._kept(tuple((index, 1000) for index in row.devices)))
+
+    def _pod(self, slot: int, row: Any) -> tuple:
+        return (
+            slot, STATUSES.index(row.status), row.ready, self._slot("nodes", row.node), row.cpu, row.memory, max(0, min(row.unsaid, 65_535)),
+            row.asked, self.word(row.queue), max(-_MOST, min(row.priority, _MOST)), self.word(row.workload), *self._kept(row.devices),
+        )  # fmt: skip
+
+    def _hold(self, slot: int, row: Any) -> tuple:
+        return (
+            slot, self._slot("nodes", row.node), PHASES.index(row.phase), row.cpu, row.memory, self._slot("moves", row.migration),
+            *self._kept(row.devices),
+        )  # fmt: skip
+
+    def _move(self, slot: int, row: Any) -> tuple:
+        return (
+            slot, self.word(row.plan), self._slot("pods", row.pod), self._slot("pods", row.successor), self._slot("nodes", row.source),
+            self._slot("nodes", row.target), STEPS.index(row.step), row.since, self.word(row.reason), self.word(row.message),
+        )  # fmt: skip
+
+
+_RECORDS = {"nodes": Index._node, "pods": Index._pod, "holds": Index._hold, "moves": Index._move}
+
+
+class _Found:
+    """Keys whose rows may be others now."""
+
+    __slots__ = ("holds", "moves", "nodes", "pods")
+
+    def __init__(self) -> None:
+        self.nodes: dict[Any, None] = {}
+        self.pods: dict[Any, None] = {}
+        self.holds: dict[SlotKey, None] = {}
+        self.moves: dict[str, None] = {}

@@ -1,0 +1,99 @@
+// The public API, and nothing else: frames as typed arrays, names in chunks, the rest as JSON.
+
+const TYPES = {
+  "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<i4": Int32Array, "<f8": Float64Array,
+};
+
+export class ApiError extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+async function asked(path, query = {}, signal) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  const tail = pairs.length ? "?" + new URLSearchParams(pairs) : "";
+  const answer = await fetch(path + tail, { signal, credentials: "omit" });
+  if (!answer.ok) {
+    let reason = answer.statusText;
+    try {
+      reason = (await answer.json()).error ?? reason;
+    } catch { /* the status says enough */ }
+    throw new ApiError(answer.status, reason);
+  }
+  return answer;
+}
+
+export const json = async (path, query, signal) => (await asked(path, query, signal)).json();
+
+// The header of a frame, and its arrays by name (`pods.node`); see console/frames.py.
+export function decode(buffer) {
+  const view = new DataView(buffer);
+  const length = view.getUint32(4, true);
+  const about = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const begin = Math.ceil((8 + length) / 8) * 8;
+  const arrays = {};
+  for (const one of about.arrays) {
+    arrays[one.name] = new TYPES[one.type](buffer, begin + one.at, one.length);
+  }
+  return { about, arrays };
+}
+
+export async function frame(query, signal) {
+  return decode(await (await asked("/api/v1/frame", query, signal)).arrayBuffer());
+}
+
+const CHUNK = 1000;
+
+// Names of slots, fetched a thousand at a time when one of them is first wanted. `heard` is called when some have come.
+export class Names {
+  constructor(heard) {
+    this.heard = heard;
+    this.chunks = new Map();
+  }
+
+  // The name, or null while it is on its way.
+  get(kind, slot) {
+    if (slot < 0) return "";
+    const known = this.chunks.get(kind + Math.floor(slot / CHUNK));
+    const name = known?.names?.[slot % CHUNK];
+    if (name === undefined) {
+      this.fetch(kind, Math.floor(slot / CHUNK), slot);
+      return null;
+    }
+    return name;
+  }
+
+  // Of a pod `namespace/name`, of a hold its Reservation's.
+  label(kind, slot) {
+    const name = this.get(kind, slot);
+    return Array.isArray(name) ? name[name.length - 1] || name[0] : name;
+  }
+
+  // All names of the slots below `count`.
+  async all(kind, count) {
+    const chunks = [];
+    for (let first = 0; first < count; first += CHUNK) {
+      chunks.push(this.fetch(kind, first / CHUNK, Math.min(count, first + CHUNK) - 1));
+    }
+    await Promise.all(chunks);
+  }
+
+  fetch(kind, number, slot) {
+    const key = kind + number;
+    const known = this.chunks.get(key);
+    if (known?.busy) return known.busy;
+    if (known?.names && slot % CHUNK < known.names.length) return undefined;
+    const first = number * CHUNK;
+    const busy = json(`/api/v1/names/${kind}`, { from: first, to: first + CHUNK }).then(
+      (said) => {
+        this.chunks.set(key, { names: said.names });
+        this.heard();
+      },
+      () => this.chunks.set(key, { names: known?.names }),
+    );
+    this.chunks.set(key, { names: known?.names, busy });
+    return busy;
+  }
+}

@@ -1,0 +1,152 @@
+// The page: its head, the view, the panel, the dock.
+
+import { h, render } from "./vendor/preact.js";
+import { useEffect, useReducer, useRef, useState } from "./vendor/hooks.js";
+import htm from "./vendor/htm.js";
+import { json } from "./api.js";
+import { MODES } from "./colors.js";
+import { bytes, number, percent, span } from "./format.js";
+import { GROUPS } from "./layout.js";
+import { Legend, NodeMap } from "./map.js";
+import { Panel } from "./panel.js";
+import { Plans } from "./plans.js";
+import { Store } from "./store.js";
+import { Dock } from "./time.js";
+
+const html = htm.bind(h);
+
+function Health({ state }) {
+  const { log, error } = state;
+  if (error) return html`<p class="health bad" role="status"><i></i>${error}</p>`;
+  if (!log) return html`<p class="health" role="status"><i></i>…</p>`;
+  const behind = log.tail - log.last;
+  const parts = [`${number(log.events)} events`, bytes(log.bytes)];
+  let level = "good";
+  if (log.broken) [level, parts[parts.length]] = ["bad", `broken at ${log.broken}`];
+  if (log.void) parts.push(`${number(log.void)} void`);
+  if (log.error) [level, parts[parts.length]] = ["bad", log.error];
+  else if (behind > 0) [level, parts[parts.length]] = ["busy", `reading, ${percent(log.last, log.tail)}`];
+  else if (log.live) parts.push(`last event ${span(log.now - log.to)} ago`);
+  return html`<p class=${`health ${level}`} role="status" title=${log.source}><i></i><b>${log.live ? "live" : "recorded"}</b> ${parts.join(" · ")}</p>`;
+}
+
+function Search({ store }) {
+  const [text, type] = useState("");
+  const [{ of, found }, learn] = useState({ of: "", found: [] });
+  const [at, move] = useState(0);
+  const box = useRef(null);
+  useEffect(() => {
+    if (!text.trim()) return learn({ of: "", found: [] });
+    const asking = new AbortController();
+    const timer = setTimeout(() => {
+      json("/api/v1/search", { q: text.trim(), at: store.world.at ?? undefined, limit: 12 }, asking.signal).then((said) => {
+        learn({ of: text, found: said });
+        move(0);
+      }, () => {});
+    }, 90);
+    return () => {
+      clearTimeout(timer);
+      asking.abort();
+    };
+  }, [text]);
+  const open = (one) => {
+    if (!one) return;
+    store.select(one.path);
+    type("");
+    box.current.blur();
+  };
+  const key = (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      move(Math.max(0, Math.min(found.length - 1, at + (event.key === "ArrowDown" ? 1 : -1))));
+    } else if (event.key === "Enter" && of === text) open(found[at]);
+    else if (event.key === "Escape") type("");
+  };
+  return html`<div class="search" role="search">
+    <input type="search" ref=${box} id="search" value=${text} placeholder="Find a node, pod, workload, queue, move or plan  /" aria-label="Search" role="combobox" aria-expanded=${found.length > 0}
+      aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} autocomplete="off" spellcheck=${false} onInput=${(event) => type(event.target.value)} onKeyDown=${key} />
+    ${text.trim() && html`<ul id="found" role="listbox" aria-busy=${of !== text}>${found.length === 0 && of === text && html`<li class="none">nothing of that name at this instant</li>`}
+      ${found.map((one, i) => html`<li key=${one.path} id=${`found-${i}`} role="option" aria-selected=${i === at} onPointerDown=${(event) => { event.preventDefault(); open(one); }}>
+        <small>${one.kind}</small> ${one.name}</li>`)}</ul>`}
+  </div>`;
+}
+
+function Choice({ label, value, options, onChoose }) {
+  return html`<label class="choice"><span>${label}</span><select value=${value} onChange=${(event) => onChoose(event.target.value)}>
+    ${Object.entries(options).map(([key, text]) => html`<option value=${key}>${text}</option>`)}</select></label>`;
+}
+
+function MapPane({ store, announce }) {
+  const { state } = store;
+  const view = useRef(null);
+  const lit = /^(workload|queue)\//.test(state.selected) ? [state.selected.split("/")[0], state.selected.slice(state.selected.indexOf("/") + 1)] : null;
+  useEffect(() => {
+    if (view.current) {
+      view.current.lit = lit;
+      view.current.changed(null);
+    }
+  }, [state.color, state.group, state.selected]);
+  return html`<div class="pane">
+    <div class="bar">
+      <${Choice} label="Colour" value=${state.color} options=${MODES} onChoose=${(color) => store.choose({ color })} />
+      <${Choice} label="Group" value=${state.group} options=${GROUPS} onChoose=${(group) => store.choose({ group })} />
+      <${Legend} store=${store} />
+      <span class="zoom"><button class="icon" aria-label="Smaller" onClick=${() => view.current.zoom(-1)}>−</button><button class="icon" aria-label="Larger" onClick=${() => view.current.zoom(1)}>+</button>
+        <button class="icon fit" onClick=${() => view.current.fit()}>Fit</button></span>
+    </div>
+    <${NodeMap} store=${store} announce=${announce} onView=${(one) => {
+      view.current = one;
+      one.lit = lit;
+      store.reveal = () => one.layout && one.chosen() !== undefined && one.reveal(one.chosen());
+    }} />
+  </div>`;
+}
+
+function App({ store }) {
+  const [, again] = useReducer((count) => count + 1, 0);
+  const said = useRef(null);
+  useEffect(() => {
+    store.listeners.add(again);
+    store.start();
+    const key = (event) => {
+      const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+      if (event.key === "Escape" && store.state.selected && !typing) store.select("");
+      if (typing || event.ctrlKey || event.metaKey || event.altKey || !store.state.log?.last) return;
+      const { world, state } = store;
+      const doing = {
+        "/": () => document.getElementById("search").focus(),
+        " ": () => (event.target.tagName === "BUTTON" ? null : state.playing ? store.pause() : store.play()),
+        "[": () => store.jump("earlier"), "]": () => store.jump("later"),
+        ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
+        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), e: () => store.toEnd(),
+      }[event.key];
+      if (doing) {
+        if (event.key === "/" || (event.key === " " && event.target.tagName !== "BUTTON")) event.preventDefault();
+        doing();
+      }
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+  const { state } = store;
+  const announce = (text) => { said.current.textContent = text; };
+  const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} onClick=${() => store.choose({ view })}>${text}</button>`;
+  return html`<div class="page">
+    <header>
+      <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
+      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}</nav>
+      <${Search} store=${store} />
+      <${Health} state=${state} />
+    </header>
+    <main class=${state.selected ? "chosen" : ""}>
+      ${state.view === "plans" ? html`<${Plans} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
+      <${Panel} store=${store} />
+    </main>
+    <${Dock} store=${store} />
+    <p class="hidden" aria-live="polite" ref=${said}></p>
+  </div>`;
+}
+
+const store = new Store();
+document.getElementById("app").textContent = "";
+render(html`<${App} store=${store} />`, document.getElementById("app"));

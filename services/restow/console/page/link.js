@@ -1,0 +1,27 @@
+// What is looked at, as the address's fragment: it can be copied, and never reaches a server.
+
+import { MODES } from "./colors.js";
+import { GROUPS } from "./layout.js";
+
+const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected" };
+const ALLOWED = { view: ["map", "plans"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
+const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", at: null };
+
+export function read(fragment) {
+  const said = new URLSearchParams(fragment.replace(/^#/, ""));
+  const found = { ...DEFAULTS };
+  for (const [name, field] of Object.entries(FIELDS)) if (said.has(name)) found[field] = said.get(name);
+  for (const [field, values] of Object.entries(ALLOWED)) if (!values.includes(found[field])) found[field] = DEFAULTS[field];
+  found.at = /^\d{1,15}$/.test(found.at ?? "") ? Number(found.at) : null;
+  return found;
+}
+
+export function written(state) {
+  const said = new URLSearchParams();
+  for (const [name, field] of Object.entries(FIELDS)) {
+    const value = state[field];
+    if (value !== DEFAULTS[field] && value !== null && value !== undefined) said.set(name, value);
+  }
+  const text = said.toString();
+  return text ? `#${text}` : "#";
+}

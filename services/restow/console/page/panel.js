@@ -1,0 +1,207 @@
+// Beside the map: what is chosen, or the instant as a whole.
+
+import { h } from "./vendor/preact.js";
+import { useEffect, useState } from "./vendor/hooks.js";
+import htm from "./vendor/htm.js";
+import { json } from "./api.js";
+import { bytes, clock, cores, date, devices, many, number, percent } from "./format.js";
+import { PlanDetails } from "./plans.js";
+import { Story, useAnswer } from "./story.js";
+
+const html = htm.bind(h);
+const SHOWN = 12;
+
+export function Panel({ store }) {
+  const { selected } = store.state;
+  const kind = selected.split("/")[0];
+  const Body = DETAILS.get(kind);
+  if (!Body) return html`<aside class="panel" aria-label="This instant"><${Overview} store=${store} /></aside>`;
+  return html`<aside class="panel" aria-label=${selected}>
+    <div class="title">
+      <div><small>${kind === "migration" ? "move" : kind}</small><h2>${selected.slice(kind.length + 1)}</h2></div>
+      <${CopyLink} />
+      <button class="icon" aria-label="Close" title="Escape" onClick=${() => store.select("")}>✕</button>
+    </div>
+    <${Body} key=${selected} store=${store} path=${selected} name=${selected.slice(kind.length + 1)} />
+  </aside>`;
+}
+
+function CopyLink() {
+  const [copied, say] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      say("copied");
+    } catch {
+      say("copy it from the address bar");
+    }
+    setTimeout(() => say(""), 1800);
+  };
+  return html`<button class="link" onClick=${copy} title="Link to this, at this instant">${copied || "Copy link"}</button>`;
+}
+
+function Bar({ label, used, held = 0, whole, text }) {
+  const part = (value) => `${whole ? Math.min(100, (100 * value) / whole) : 0}%`;
+  return html`<div class="meter"><span>${label}</span><span class="figure">${text}</span>
+    <div class="gauge"><i style=${{ width: part(used) }}></i><i class="held" style=${{ width: part(Math.min(held, whole - used)) }}></i></div></div>`;
+}
+
+function Overview({ store }) {
+  const { world, state } = store;
+  if (world.at === null) return html`<p class="note busy">${state.log?.tail ? `Reading the log: ${percent(state.log.last, state.log.tail)}` : "Reading the log …"}</p>`;
+  const sum = world.summary();
+  const waiting = world.waiting().sort((a, b) => b.priority - a.priority || b.asked - a.asked);
+  const moving = world.underWay();
+  return html`<div class="overview">
+    <div class="title"><div><small>This instant</small><h2>${clock(world.time)} <small>${date(world.time)} UTC</small></h2></div><${CopyLink} /></div>
+    ${sum.devices > 0 && html`<${Bar} label="Devices" used=${sum.used} held=${sum.held} whole=${sum.devices * 1000}
+      text=${`${percent(sum.used, sum.devices * 1000)} of ${number(sum.devices)}`} />`}
+    <dl class="facts">
+      <div><dt>free devices</dt><dd>${number(sum.freeDevices)}</dd></div>
+      <div><dt>free nodes</dt><dd>${number(sum.freeNodes)}</dd></div>
+      <div><dt>nodes</dt><dd>${number(sum.nodes)}${sum.ready < sum.nodes ? html` <em>${sum.nodes - sum.ready} not ready</em>` : ""}</dd></div>
+      <div><dt>pods running</dt><dd>${number(sum.running)}</dd></div>
+      <div><dt>held devices</dt><dd>${devices(sum.held)}</dd></div>
+      <div><dt>moves under way</dt><dd>${number(moving.length)}</dd></div>
+    </dl>
+    <h3>Waiting <b>${number(waiting.length)}</b></h3>
+    ${waiting.length === 0 && html`<p class="note">No pod waits for a node.</p>`}
+    <${Items} rows=${waiting} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />
+    ${moving.length > 0 && html`<h3>Moves under way <b>${number(moving.length)}</b></h3>
+      <${Items} rows=${moving} row=${(move) => html`<${MoveLink} store=${store} move=${move} />`} />`}
+    <${Happened} store=${store} />
+  </div>`;
+}
+
+const size = (pod) => pod.unsaid * 1000 + pod.devices.reduce((all, [, milli]) => all + milli, 0);
+const asks = (pod) => [pod.status, ...(pod.asked ? [`${devices(pod.asked)} GPU`] : []), `${cores(pod.cpu)} cpu`].join(" · ");
+
+function Items({ rows, row }) {
+  const [all, show] = useState(false);
+  return html`<ul class="items">${(all ? rows.slice(0, 500) : rows.slice(0, SHOWN)).map((one) => html`<li key=${one.slot}>${row(one)}</li>`)}
+    ${!all && rows.length > SHOWN && html`<li><button class="plain more" onClick=${() => show(true)}>all ${number(rows.length)}</button></li>`}</ul>`;
+}
+
+function PodLink({ store, pod, note }) {
+  const name = store.names.label("pods", pod.slot);
+  return html`<button class="plain" disabled=${!name} onClick=${() => store.select(`pod/${name}`)}>${name ?? "…"}</button> <small>${note}</small>`;
+}
+
+function MoveLink({ store, move }) {
+  const { names } = store;
+  const id = names.get("moves", move.slot);
+  return html`<button class="plain" disabled=${!id} onClick=${() => store.select(`migration/${id}`)}>${names.label("pods", move.pod) || id || "…"}</button>
+    <small>${move.step} · ${names.get("nodes", move.source)} → ${move.target < 0 ? "nowhere" : names.get("nodes", move.target)}</small>`;
+}
+
+function Happened({ store }) {
+  const { said } = useAnswer(store, "/api/v1/happened", { limit: 14 }, store.world.at);
+  return html`<h3>Just before</h3>
+    ${!said && html`<p class="note busy">…</p>`}
+    <ol class="told">${(said ?? []).map((one) => html`<li key=${`${one.seq} ${one.command}`}>
+      <button class="seq" title=${`go to sequence ${one.seq}`} onClick=${() => store.seek({ at: one.seq })}>${clock(one.time)}</button>
+      <span>${one.events.slice(0, 3).join("; ")}${one.events.length + one.more > 3 ? `; and ${one.events.length + one.more - 3} more` : ""} <small>${one.family}</small></span></li>`)}</ol>`;
+}
+
+// The slot of what is chosen, which the map marks, too.
+function useFound(store, path) {
+  const [found, learn] = useState(store.found?.path === path ? store.found : null);
+  const { at } = store.world;
+  useEffect(() => {
+    if (at === null || (found && found.slot >= 0 && (found.kind !== "pod" || store.world.pods.has(found.slot)))) return;
+    json("/api/v1/find", { what: path, at }).then((said) => {
+      store.found = said;
+      learn(said);
+      for (const draw of store.drawn) draw(new Set());
+      store.reveal?.();
+    }, () => {});
+  }, [path, at]);
+  return found;
+}
+
+function NodeDetails({ store, path }) {
+  const { world, names } = store;
+  const found = useFound(store, path);
+  const node = found && world.nodes.get(found.slot);
+  if (found && !node) return html`<p class="note">There is no such node at this instant.</p><${Story} store=${store} path=${path} />`;
+  if (!node) return html`<p class="note busy">…</p>`;
+  const usage = world.usage(node);
+  const pods = world.podsOf(node.slot);
+  const holds = world.holdsOf(node.slot);
+  const where = [node.kind, node.rack, node.zone].filter(Boolean).map((word) => world.words[word]);
+  const cells = world.cells(node);
+  return html`
+    <p class="tags">${where.map((word) => html`<span>${word}</span>`)}${!node.ready && html`<span class="bad">not ready</span>`}${node.closed && html`<span class="bad">takes no new pods</span>`}</p>
+    ${node.devices.length > 0 && html`<${Bar} label="Devices" used=${usage.devices} held=${usage.heldDevices} whole=${node.devices.length * 1000} text=${`${devices(usage.devices)} of ${node.devices.length}`} />`}
+    <${Bar} label="CPU" used=${usage.cpu} held=${usage.heldCpu} whole=${node.cpu} text=${`${cores(usage.cpu)} of ${cores(node.cpu)}`} />
+    <${Bar} label="Memory" used=${usage.memory} held=${usage.heldMemory} whole=${node.memory} text=${`${bytes(usage.memory)} of ${bytes(node.memory)}`} />
+    ${cells.length > 0 && html`<h3>Devices</h3><ul class="devices">${cells.map((cell, i) => html`<li>
+      <span class="index">${node.devices[i]}</span>
+      <span>${cell.used.length === 0 && !cell.held ? html`<small>free</small>` : ""}
+        ${cell.used.map(([pod, milli]) => html`<span class="one"><${PodLink} store=${store} pod=${pod} note=${milli < 1000 ? `${milli / 10} %` : ""} /></span>`)}
+        ${cell.held > 0 && html`<small class="held">${cell.held < 1000 ? `${cell.held / 10} % ` : ""}held</small>`}</span></li>`)}</ul>`}
+    ${holds.length > 0 && html`<h3>Holds <b>${holds.length}</b></h3><${Items} rows=${holds} row=${(hold) => html`<span>${names.label("holds", hold.slot)}</span> <small>${hold.phase}</small>
+      ${hold.move >= 0 && names.get("moves", hold.move) && html` <button class="plain" onClick=${() => store.select(`migration/${names.get("moves", hold.move)}`)}>for a move</button>`}`} />`}
+    <h3>Pods <b>${pods.length}</b></h3>
+    <${Items} rows=${pods} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />
+    <${Story} store=${store} path=${path} />`;
+}
+
+function PodDetails({ store, path }) {
+  const { world, names } = store;
+  const found = useFound(store, path);
+  const pod = found && world.pods.get(found.slot);
+  const moves = pod ? [...world.moves.values()].filter((move) => move.pod === pod.slot || move.successor === pod.slot) : [];
+  const node = pod && pod.node >= 0 ? names.get("nodes", pod.node) : "";
+  return html`
+    ${found && !pod && html`<p class="note">There is no such pod at this instant.</p>`}
+    ${pod && html`<dl class="facts">
+      <div><dt>status</dt><dd>${pod.status}${pod.ready ? ", ready" : ""}</dd></div>
+      <div><dt>node</dt><dd>${node ? html`<button class="plain" onClick=${() => store.select(`node/${node}`)}>${node}</button>` : "none"}</dd></div>
+      <div><dt>asks for</dt><dd>${pod.asked > 0 ? `${devices(pod.asked)} GPU, ` : ""}${cores(pod.cpu)} cpu, ${bytes(pod.memory)}</dd></div>
+      ${pod.queue > 0 && html`<div><dt>queue</dt><dd><button class="plain" onClick=${() => store.select(`queue/${world.words[pod.queue]}`)}>${world.words[pod.queue]}</button></dd></div>`}
+      <div><dt>priority</dt><dd>${pod.priority}</dd></div>
+      ${pod.workload > 0 && html`<div><dt>workload</dt><dd><button class="plain" onClick=${() => store.select(`workload/${world.words[pod.workload]}`)}>${world.words[pod.workload]}</button></dd></div>`}
+    </dl>`}
+    ${moves.length > 0 && html`<h3>Moves</h3><${Items} rows=${moves} row=${(move) => html`<${MoveLink} store=${store} move=${move} />`} />`}
+    <${Story} store=${store} path=${path} />`;
+}
+
+function MoveDetails({ store, path }) {
+  const { world, names } = store;
+  const found = useFound(store, path);
+  const move = found && world.moves.get(found.slot);
+  const node = (slot) => (slot < 0 ? "nowhere" : html`<button class="plain" onClick=${() => store.select(`node/${names.get("nodes", slot)}`)}>${names.get("nodes", slot)}</button>`);
+  const pod = (slot) => (slot < 0 ? "none" : html`<button class="plain" onClick=${() => store.select(`pod/${names.label("pods", slot)}`)}>${names.label("pods", slot)}</button>`);
+  return html`
+    ${found && !move && html`<p class="note">It is not planned yet, or forgotten, at this instant.</p>`}
+    ${move && html`<dl class="facts">
+      <div><dt>step</dt><dd>${move.step}, since ${clock(move.since)}</dd></div>
+      <div><dt>pod</dt><dd>${pod(move.pod)}</dd></div>
+      <div><dt>from</dt><dd>${node(move.source)}</dd></div>
+      <div><dt>to</dt><dd>${node(move.target)}</dd></div>
+      <div><dt>successor</dt><dd>${pod(move.successor)}</dd></div>
+      <div><dt>plan</dt><dd><button class="plain" onClick=${() => store.select(`plan/${world.words[move.plan]}`)}>${world.words[move.plan]}</button></dd></div>
+      ${move.reason > 0 && html`<div><dt>reason</dt><dd>${world.words[move.reason]} ${world.words[move.message]}</dd></div>`}
+    </dl>`}
+    <${Story} store=${store} path=${path} />`;
+}
+
+// Of a workload or a queue: its pods, which the map shows alone.
+function Owned({ store, path, name }) {
+  const { world } = store;
+  const kind = path.split("/")[0];
+  const pods = [...world.pods.values()].filter((pod) => world.words[pod[kind]] === name);
+  const sum = pods.reduce((all, pod) => all + (pod.node >= 0 ? size(pod) : 0), 0);
+  return html`<dl class="facts">
+      <div><dt>pods</dt><dd>${number(pods.length)}</dd></div>
+      <div><dt>waiting</dt><dd>${number(pods.filter((pod) => pod.node < 0).length)}</dd></div>
+      <div><dt>devices</dt><dd>${devices(sum)}</dd></div>
+    </dl>
+    <h3>${many(pods.length, "Pod", "Pods")}</h3>
+    <${Items} rows=${pods} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />
+    ${kind === "queue" && html`<${Story} store=${store} path=${path} />`}`;
+}
+
+// A map, for what a link says may be any word: an object has `constructor`, too.
+const DETAILS = new Map(Object.entries({ node: NodeDetails, pod: PodDetails, migration: MoveDetails, plan: PlanDetails, workload: Owned, queue: Owned }));

@@ -1,0 +1,63 @@
+// Plans as a list, and one of them with its moves.
+
+import { h } from "./vendor/preact.js";
+import htm from "./vendor/htm.js";
+import { amount, clock, date, many, number } from "./format.js";
+import { useAnswer } from "./story.js";
+
+const html = htm.bind(h);
+
+// How far it is, in a few words.
+function outcome(plan) {
+  if (!plan.moves && !plan.slots) return "nothing to move";
+  const parts = Object.entries(plan.steps).map(([step, count]) => `${number(count)} ${step.replace("_", " ")}`);
+  return parts.join(", ") + (plan.cancelled ? `; cancelled: ${plan.cancelled}` : "");
+}
+
+export function Plans({ store }) {
+  const { at } = store.world;
+  const { said, error } = useAnswer(store, "/api/v1/plans", {}, at);
+  const { said: report } = useAnswer(store, "/api/v1/report", {}, at);
+  const won = new Map((report?.plans ?? []).map((one) => [one.plan, one]));
+  if (error) return html`<div class="list"><p class="note">${error}</p></div>`;
+  if (!said) return html`<div class="list"><p class="note busy">…</p></div>`;
+  return html`<div class="list">
+    <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>
+    ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
+    ${said.length > 0 && html`<table>
+      <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
+      <tbody>${said.map((plan) => html`<tr key=${plan.plan}>
+        <td><button class="seq" title=${`go to sequence ${plan.seq}`} onClick=${() => store.seek({ at: plan.seq })}>${date(plan.time)} ${clock(plan.time)}</button></td>
+        <td><button class="plain" onClick=${() => store.select(`plan/${plan.plan}`)}>${plan.plan}</button></td>
+        <td>${plan.planner}<br /><small>${plan.trigger}</small></td>
+        <td class="right">${number(plan.moves)}</td>
+        <td>${outcome(plan)}${plan.reason && html`<br /><small>${plan.reason}</small>`}</td>
+        <td class="right">${amount(plan.promised, true)}</td>
+        <td class="right">${won.has(plan.plan) ? (won.get(plan.plan).won === null ? "–" : amount(won.get(plan.plan).won, true)) : report ? "–" : "…"}</td>
+        <td class="right">${amount(plan.cost)}</td>
+        <td class="right">${won.has(plan.plan) ? amount(won.get(plan.plan).lost) : report ? "–" : "…"}</td>
+        <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
+      </tr>`)}</tbody></table>`}
+  </div>`;
+}
+
+export function PlanDetails({ store, path, name }) {
+  const { said, error } = useAnswer(store, `/api/v1/plans/${encodeURIComponent(name)}`, {}, store.world.at);
+  if (error) return html`<p class="note">${error}</p>`;
+  if (!said) return html`<p class="note busy">…</p>`;
+  const steps = Object.fromEntries(Object.entries(said.steps));
+  return html`<dl class="facts">
+      <div><dt>made</dt><dd><button class="seq" onClick=${() => store.seek({ at: said.seq })}>${clock(said.time)}</button> by ${said.planner}, ${said.trigger}</dd></div>
+      <div><dt>outcome</dt><dd>${outcome({ ...said, moves: said.moves.length, steps })}</dd></div>
+      ${said.promised !== null && html`<div><dt>promised</dt><dd>${amount(said.promised, true)} ${said.unit} in ${said.hours} h</dd></div>
+      <div><dt>cost</dt><dd>${amount(said.cost)}</dd></div>`}
+      <div><dt>free nodes</dt><dd>${said.freeNodes[0]} → ${said.freeNodes[1]}</dd></div>
+      <div><dt>free devices</dt><dd>${said.freeDevices[0]} → ${said.freeDevices[1]}</dd></div>
+    </dl>
+    ${said.reason && html`<p class="note">${said.reason}</p>`}
+    <h3>${many(said.moves.length, "Move", "Moves")}</h3>
+    <ol class="moves">${said.moves.map((move) => html`<li key=${move.migration}>
+      <button class="plain" onClick=${() => store.select(`migration/${move.migration}`)}>${move.pod || move.migration}</button> <span class=${`step ${move.step}`}>${move.step.replace("_", " ")}</span>
+      <small>${move.source} → ${move.target || "nowhere"} · wave ${move.wave}${move.cost ? ` · cost ${amount(move.cost)}` : ""}${move.why ? ` · ${move.why}` : ""}${move.reason ? ` · ${move.reason}: ${move.message}` : ""}</small></li>`)}</ol>
+    ${Object.keys(said.kept).length > 0 && html`<h3>Why others stay</h3><dl class="facts">${Object.entries(said.kept).map(([why, count]) => html`<div><dt>${why}</dt><dd>${number(count)}</dd></div>`)}</dl>`}`;
+}

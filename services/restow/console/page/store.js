@@ -1,0 +1,182 @@
+// The one state of the page, and what changes it. Views are functions of it.
+
+import * as api from "./api.js";
+import * as link from "./link.js";
+import { World } from "./world.js";
+
+export const SPEEDS = [1, 10, 100, 1000, 10000];
+const BUCKETS = 400;
+const LIVE_TIMELINE = 2000; // ms between two looks at a growing log's timeline
+
+export class Store {
+  constructor() {
+    this.state = {
+      log: null, timeline: null, error: "", playing: false, speed: 10, version: 0, names: 0, panel: true,
+      ...link.read(location.hash),
+    };
+    this.follow = this.state.follow = this.state.at === null;
+    this.world = new World();
+    this.names = new api.Names(() => this.set({ names: this.state.names + 1 }));
+    this.listeners = new Set();
+    this.drawn = new Set(); // called with the nodes that look different
+    this.wanted = null;
+    this.busy = false;
+  }
+
+  set(patch) {
+    Object.assign(this.state, patch);
+    if (!this.waking) {
+      this.waking = true;
+      queueMicrotask(() => {
+        this.waking = false;
+        for (const listener of this.listeners) listener();
+      });
+    }
+  }
+
+  start() {
+    this.stream = new EventSource("/api/v1/live");
+    this.stream.addEventListener("log", (event) => this.heard(JSON.parse(event.data)));
+    this.stream.addEventListener("error", () => this.set({ error: "the console does not answer; it is asked again" }));
+    addEventListener("hashchange", () => {
+      const said = link.read(location.hash);
+      if (link.written(said) === link.written(this.linked())) return;
+      this.set({ ...said, at: this.state.at });
+      this.follow = said.at === null;
+      this.go(said.at === null ? { at: this.state.log?.last ?? 0 } : { at: said.at });
+    });
+  }
+
+  heard(log) {
+    const grown = log.last !== this.state.log?.last;
+    this.set({ log, error: "" });
+    if (!log.last) return;
+    if (grown && (!this.state.timeline || performance.now() - (this.timelineAt ?? 0) > LIVE_TIMELINE || log.done)) this.lookAtTime();
+    if (this.world.at === null && this.state.at !== null) {
+      if (this.state.at <= log.last) this.go({ at: this.state.at });
+      else if (log.last === log.tail) this.go({ at: log.last });
+    } else if (this.follow && grown && !this.state.playing) {
+      this.go({ at: log.last });
+    }
+  }
+
+  async lookAtTime() {
+    this.timelineAt = performance.now();
+    try {
+      this.set({ timeline: await api.json("/api/v1/timeline", { buckets: BUCKETS }) });
+    } catch (error) {
+      this.set({ error: error.message });
+    }
+  }
+
+  // What the link says: no instant while it follows the end.
+  linked() {
+    return { ...this.state, at: this.follow ? null : this.world.at };
+  }
+
+  relink() {
+    const text = link.written(this.linked());
+    if ((location.hash || "#") !== text) history.replaceState(null, "", text);
+  }
+
+  // To an instant, `{ at }` or `{ time }`. While one is on its way only the latest wish counts.
+  async go(where) {
+    this.wanted = where;
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      while (this.wanted) {
+        const query = this.wanted;
+        this.wanted = null;
+        await this._step(query);
+      }
+    } catch (error) {
+      this.set({ error: error.message });
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  async _step(query) {
+    const began = performance.now();
+    const frame = await api.frame({ ...query, since: this.world.at ?? undefined });
+    if (frame.about.words > this.world.words.length) await this._words(frame.about.words);
+    const dirty = this.world.apply(frame);
+    const slots = frame.arrays["nodes.slot"];
+    if (slots.length) await this.names.all("nodes", slots[slots.length - 1] + 1);
+    performance.measure("instant", { start: began, end: performance.now() });
+    for (const draw of this.drawn) draw(dirty);
+    this.set({ version: this.state.version + 1, at: this.world.at, error: "" });
+    this.relinkSoon();
+  }
+
+  relinkSoon() {
+    clearTimeout(this.relinking);
+    this.relinking = setTimeout(() => this.relink(), 250);
+  }
+
+  async _words(count) {
+    while (this.world.words.length < count) {
+      const said = await api.json("/api/v1/names/words", { from: this.world.words.length });
+      if (!said.names.length) break;
+      this.world.words.push(...said.names);
+    }
+  }
+
+  // By hand: away from the end, unless it is the end.
+  seek(where) {
+    this.pause();
+    this.follow = false;
+    this.set({ follow: false });
+    return this.go(where);
+  }
+
+  toEnd() {
+    this.pause();
+    this.follow = true;
+    this.set({ follow: true });
+    return this.go({ at: this.state.log.last });
+  }
+
+  async jump(which) {
+    const said = await api.json("/api/v1/moment", { at: this.world.at });
+    if (said[which]) await this.seek({ at: said[which].seq });
+    return said[which];
+  }
+
+  play() {
+    const { timeline } = this.state;
+    if (!timeline || this.state.playing) return;
+    let time = this.world.time >= timeline.to ? timeline.from : this.world.time;
+    this.follow = false;
+    this.set({ playing: true, follow: false });
+    let before = performance.now();
+    const tick = (now) => {
+      if (!this.state.playing) return;
+      time += (now - before) * this.state.speed;
+      before = now;
+      if (time >= this.state.timeline.to) {
+        this.pause();
+        this.go({ at: this.state.log.last });
+        return;
+      }
+      this.playTime = time;
+      if (!this.busy) this.go({ time: Math.round(time) });
+      requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+
+  pause() {
+    if (this.state.playing) this.set({ playing: false });
+  }
+
+  choose(patch) {
+    this.set(patch);
+    this.relinkSoon();
+  }
+
+  select(path) {
+    this.choose({ selected: path, panel: true });
+  }
+}

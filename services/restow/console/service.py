@@ -1,0 +1,74 @@
+"""The console as a process: a log, what was folded of it, its API and its page, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from aiohttp import web
+
+from restow.console.api import Api
+from restow.console.follow import Follower
+from restow.console.guard import guarded
+from restow.console.stories import Stories
+from restow.replay.source import Source
+
+HOST = "127.0.0.1"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+class Console:
+    """Made in the event loop that serves it. `address` once it has started."""
+
+    def __init__(self, source: Source) -> None:
+        self.follower = Follower(source)
+        self.api = Api(self.follower, Stories(source))
+        self.address = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int = 0) -> None:
+        """Listen, and begin to read. port 0: any. Raises OSError."""
+        app = web.Application(middlewares=[guarded], client_max_size=1024)
+        self.api.add_to(app)
+        for path, (body, kind) in page().items():
+            app.router.add_get(path, _file(body, kind))
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, port, reuse_address=True).start()
+        self.address = f"http://{HOST}:{self._runner.addresses[0][1]}"
+        self.follower.start()
+
+    async def stop(self) -> None:
+        self.api.closing.set()
+        await asyncio.to_thread(self.follower.stop)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def page() -> dict[str, tuple[bytes, str]]:
+    """Path → content and type of everything that the page is made of; `/` is its HTML."""
+    found: dict[str, tuple[bytes, str]] = {}
+
+    def add(folder: Traversable, path: str) -> None:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                add(entry, f"{path}{entry.name}/")
+            elif (kind := TYPES.get("." + entry.name.rpartition(".")[2])) is not None:
+                found["/" if path + entry.name == "/index.html" else path + entry.name] = entry.read_bytes(), kind
+
+    add(files("restow.console") / "page", "/")
+    return found
+
+
+def _file(body: bytes, kind: str):
+    etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+
+    async def send(request: web.Request) -> web.Response:
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
+
+    return send

@@ -1,0 +1,47 @@
+"""What `restow why` and `restow report` say, at an instant: the log is read for it once more, up to there."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from restow.replay.settled import settle
+from restow.replay.source import Source, Until
+from restow.replay.why import why
+
+KEPT = 64
+"""Answers that are kept: going back to what was open costs nothing."""
+
+
+class Stories:
+    """One is told at a time: each takes as long as the fold of the log."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
+
+    def why(self, what: str, at: int) -> Any:
+        """`restow why WHAT -o json` on the log up to `at`. Raises NotFound, Ambiguous, ReplayError."""
+        return self._once(("why", what, at), lambda: self._told(what, at))
+
+    def _told(self, what: str, at: int) -> dict[str, Any]:
+        answer = why(Until(self.source, at), what)
+        return {**msgspec.to_builtins(answer), "label": answer.subject.label, "path": answer.subject.path}
+
+    def report(self, at: int) -> Any:
+        """`restow report -o json` on the log up to `at`. Raises ReplayError."""
+        return self._once(("report", "", at), lambda: {"plans": msgspec.to_builtins(settle(Until(self.source, at)))})
+
+    def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
