@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -34,8 +34,8 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 class BulkLog(Protocol):
     """A log that can take many records at once (JetStream)."""
 
-    async def bulk_append(self, records: AsyncIterator[Record], last_of: Mapping[str, int] | None = None) -> int:
-        """Append all in order; each must get its own sequence. `last_of`: the families' last sequences before, where the log has some."""
+    async def bulk_append(self, records: AsyncIterator[Record]) -> int:
+        """Append all in order; each must get its own sequence."""
         ...
 
     def check_bulk(self, record: Record) -> None:

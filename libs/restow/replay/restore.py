@@ -64,7 +64,7 @@ async def fill(source: Source, log: EventLog, progress: Progress = no_progress) 
         last_of = await _begun(source, log, tail)
     records = _records(source, max(tail + 1, first), progress)
     if isinstance(log, BulkLog):
-        return await log.bulk_append(records, last_of)
+        return await log.bulk_append(records)
     count = 0
     async for record in records:
         expected = last_of.get(record.family, 0)

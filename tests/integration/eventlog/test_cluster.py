@@ -7,10 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from restow.cli.main import cli
+from restow.eventlog.archive import export
 from restow.eventlog.jetstream import open_snapshots
 from restow.eventlog.port import LogMismatch, Unavailable
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import envelope, running_brokers
+from restow.replay.restore import fill
+from restow.replay.source import open_path
 
 from .helpers import BODY, end, follow, persist, until
 
@@ -153,3 +156,27 @@ async def test_a_log_with_fewer_copies_than_were_wanted_is_no_log_of_ours(nats_s
     with pytest.raises(LogMismatch, match="has 1 copy, and must have 3"):
         await opened(nats_server.url, cluster, replicas=3)
     assert await (await opened(nats_server.url, cluster)).append("session", BODY, envelope(), expected_last=0) == 1
+
+
+@pytest.mark.slow
+async def test_a_log_is_restored_on_three_brokers_too(brokers, opened, cluster, tmp_path):
+    """They take no second commit of a family that names its last one while the first is under way."""
+    log = await opened(urls(brokers), cluster, wait=30.0)
+    last = dict.fromkeys(("session", "cluster"), 0)
+    for number in range(60):
+        family = ("session", "cluster", "cluster")[number % 3]
+        last[family] = await log.append(family, BODY, envelope(family=family), expected_last=last[family])
+    await export(log, tmp_path / "archive")
+    source = open_path(tmp_path / "archive")
+    copy = await opened(urls(brokers), f"{cluster}-b", log_id=log.log_id, replicas=3)
+    assert await copy.bulk_append(_records(source, 25)) == 25
+    assert await fill(source, copy) == 35
+    assert (await copy.tail(), await copy.last_of("session"), await copy.last_of("cluster")) == (60, last["session"], last["cluster"])
+    with pytest.raises(LogMismatch, match="record 30 cannot stand in its place: somebody else appends"):
+        await copy.bulk_append(_records(source, 30, 30))
+
+
+async def _records(source, upto, start=1):
+    for batch in source.batches(start, upto):
+        for record in batch:
+            yield record

@@ -82,7 +82,7 @@ async def test_what_comes_behind_a_record_that_was_not_stored_is_never_stored_in
     log._appender._once = once
     await asyncio.sleep(0.2)
     assert said(await take(log, 1, await log.tail())) == said(records[:2])
-    assert await log.bulk_append(each(records[2:]), {"cluster": 1, "session": 2}) == 4
+    assert await log.bulk_append(each(records[2:])) == 4
     assert said(await take(log, 1, 6)) == said(records)
 
 

@@ -97,21 +97,20 @@ class Appender:
         losses = self._broker.losses
         for pause in BACKOFF:
             try:
-                return await self._once(family, body, envelope, expected_last, self._timeout)
+                return await self._once(family, body, envelope, self._expectations(expected_last), self._timeout)
             except _Overloaded:
                 await asyncio.sleep(pause)
             if self._broker.losses != losses:
                 raise Unknown(family, envelope.id, "the broker was overloaded, and the connection was lost meanwhile")
         try:
-            return await self._once(family, body, envelope, expected_last, self._timeout)
+            return await self._once(family, body, envelope, self._expectations(expected_last), self._timeout)
         except _Overloaded as error:
             raise BrokerRefused(f"the broker is overloaded and refused {len(BACKOFF) + 1} times: {error}") from error
 
     async def _once(
-        self, family: Family, body: bytes, envelope: Envelope, expected_last: int, timeout: float, seq: int = 0
+        self, family: Family, body: bytes, envelope: Envelope, expected: Mapping[str, str], timeout: float
     ) -> int:
-        """`seq`: where it is to stand in the stream; 0 for wherever the family's next commit stands."""
-        headers = envelope.headers() | self._expectations(expected_last, seq)
+        headers = {**envelope.headers(), **expected}
         try:
             message = await self._broker.request(
                 subject(self._stream.cluster, family), body, headers, timeout=timeout
@@ -120,38 +119,38 @@ class Appender:
             raise Unknown(family, envelope.id, str(error)) from error
         except Denied as error:
             raise Forbidden(str(error)) from error
-        return _sequence(message.data, family, envelope, expected_last)
+        return _sequence(message.data, family, envelope, int(expected.get(EXPECTED, 0)))
 
-    def _expectations(self, last_of_family: int, seq: int = 0) -> dict[str, str]:
-        expected = {EXPECTED: str(last_of_family), EXPECTED_STREAM: self._stream.name}
-        return expected | ({EXPECTED_LAST: str(seq - 1)} if seq else {})
+    def _expectations(self, last_of_family: int) -> dict[str, str]:
+        return {EXPECTED: str(last_of_family), EXPECTED_STREAM: self._stream.name}
+
+    def _place(self, seq: int) -> dict[str, str]:
+        """Of its family's last nothing is said: brokers that keep copies refuse a second commit of a family while the first is under way (error 10164)."""
+        return {EXPECTED_LAST: str(seq - 1), EXPECTED_STREAM: self._stream.name}
 
     def check(self, record: Record) -> None:
         """Whether `bulk` can store this record. Raises TooLarge, and LogMismatch where it cannot have been in a log."""
         if not _TOKEN.fullmatch(record.family):
             raise LogMismatch(f"record {record.seq} has the family {record.family!r}, which no subject of a log ends with")
-        headers = _restored(record.envelope).headers() | self._expectations(record.seq, record.seq)
+        headers = _restored(record.envelope).headers() | self._place(record.seq)
         space = self._broker.max_payload - _header_bytes(headers) - len(b"NATS/1.0\r\n\r\n")
         limit = space if record.envelope.given is not None else min(space, self.max_body)
         if len(record.body) > limit:
             raise TooLarge(record.family, len(record.body), max(limit, 0))
 
-    async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW, last_of: Mapping[Family, int] | None = None) -> int:
+    async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW) -> int:
         """Append records in order with up to `window` under way; returns how many. For imports into an empty log, or into one that an
-        interrupted import has left, whose families end at `last_of`.
+        interrupted import has left.
 
         Each names the place where it is to stand, which is its own sequence: what another one should have taken, it never takes, whether that
         was refused or somebody else has appended. So what is stored is always what the records begin with. Raises
         Conflict, Unknown, TooLarge, BrokerRefused, LogMismatch; what was stored before that stays.
         """
-        last_of = dict(last_of or {})
         under_way: deque[tuple[int, asyncio.Task[None]]] = deque()
         size = count = 0
         try:
             async for record in records:
-                expected = last_of.get(record.family, 0)
-                last_of[record.family] = record.seq
-                under_way.append((len(record.body), asyncio.create_task(self._store(record, expected))))
+                under_way.append((len(record.body), asyncio.create_task(self._store(record))))
                 size, count = size + len(record.body), count + 1
                 while len(under_way) >= min(window, BULK_WINDOW) or size >= BULK_BYTES:
                     size -= await _oldest(under_way)
@@ -163,10 +162,12 @@ class Appender:
             await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
         return count
 
-    async def _store(self, record: Record, expected: int) -> None:
+    async def _store(self, record: Record) -> None:
         self.check(record)
         try:
-            seq = await self._once(record.family, record.body, _restored(record.envelope), expected, BULK_TIMEOUT, record.seq)
+            seq = await self._once(record.family, record.body, _restored(record.envelope), self._place(record.seq), BULK_TIMEOUT)
+        except Conflict as error:
+            raise LogMismatch(f"record {record.seq} cannot stand in its place: somebody else appends to this log") from error
         except _Overloaded as error:
             raise BrokerRefused(f"the broker is overloaded and refused record {record.seq}: {error}") from error
         if seq != record.seq:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
@@ -92,9 +92,9 @@ class JetStreamLog:
         """Whether `bulk_append` can store this record: see Appender.check."""
         self._appender.check(record)
 
-    async def bulk_append(self, records: AsyncIterable[Record], last_of: Mapping[Family, int] | None = None) -> int:
+    async def bulk_append(self, records: AsyncIterable[Record]) -> int:
         """For imports and benchmarks: see Appender.bulk."""
-        return await self._appender.bulk(records, last_of=last_of)
+        return await self._appender.bulk(records)
 
     async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
         """See EventLog.read."""
