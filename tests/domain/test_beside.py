@@ -504,6 +504,31 @@ def test_a_placeholder_lives_for_as_long_as_its_workload_may_think_and_a_whole_n
     assert lives(whole=True) == usual + 24 * 3600
 
 
+def test_a_placeholder_lives_until_its_pod_has_had_its_whole_grace_period():
+    """It began to count before the pod was told to go."""
+    patient = pod("p", node="a", owner=OWNER, grace=4 * 3600)
+    usual = lives()
+    assert lives(patient) == usual + 4 * 3600
+    asked = {"max_unavailable": 0, "beside": (STOCK,)}
+    assert lives(patient, configured("migration", config.MigrationConfig(grace=30, **asked))) == usual + 30
+    assert lives(configured("migration", config.MigrationConfig(grace=7200, **asked))) == usual + 7200
+
+
+def test_so_does_the_guard_of_its_old_node():
+    """Of that its deadline says to another installation from when on it is nobody's."""
+    found = []
+    for grace in (0, 4 * 3600):
+        state = world(pod("p", node="a", owner=OWNER, grace=grace))
+        holding(state)
+        opened(state)
+        stands(state)
+        assert evicts(advance(state)) == ["x-1"]
+        made = of_slot(state, beside.guard_of("x-1"), NOW)
+        assert made is not None
+        found.append(made.spec.active_deadline_seconds)
+    assert found[1] - found[0] == 4 * 3600
+
+
 def test_no_placeholder_says_that_it_lives_for_longer_than_the_api_takes():
     assert lives(configured("migration", config.MigrationConfig(max_unavailable=0, beside=(STOCK,), land_deadline=config.LONGEST))) == 2**31 - 1
 

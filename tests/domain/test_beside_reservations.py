@@ -180,6 +180,23 @@ def test_its_placeholder_has_the_priority_that_its_class_is_worth_and_ends_after
     assert (spec.priority_class_name, spec.scheduler_name, spec.active_deadline_seconds) == ("restow-hold-2000", VOLCANO, lives)
 
 
+def test_one_that_is_made_longer_outlives_its_placeholder_and_another_one_stands_in_its_place():
+    """The API lets no pod's deadline be made longer; that of the placeholder was an hour after the earlier end."""
+    state = held(world(ttl=3_600_000))
+    then(state, reservation("r", ("t", 1, "s"), match_policy="Owner", ttl=4 * 3_600_000, generation=2))
+    answers(state)
+    assert (slot(state).phase, state.reservations["r"].expires) == (SlotPhase.HELD, NOW + 4 * 3_600_000)
+    then(state, changed("h", node="a", phase="Failed", reason="DeadlineExceeded"))
+    answers(state)
+    state = load(dump(state))
+    assert (slot(state).phase, slot(state).reason, free(state)) == (SlotPhase.WAITING, beside.PLACEHOLDER, 1_000)
+    assert set(owes(state)) >= {DeletePlaceholder("h"), CreatePlaceholder("r", "t-0")}
+    then(state, e.PodGone("h"), placeholder(state, uid="h2"), changed("h2", node="a", phase="Running", ready=True))
+    answers(state)
+    assert (slot(state).phase, state.phases["r"].phase) == (SlotPhase.HELD, P.AVAILABLE)
+    assert of_slot(state, ("r", "t-0"), NOW + 2 * 3_600_000).spec.active_deadline_seconds == 3 * 3_600
+
+
 def test_its_end_deletes_the_placeholder_and_takes_its_owners_off_the_list():
     state = held(world())
     then(state, e.Expired("r"))

@@ -1,10 +1,11 @@
 """What moves beside another scheduler have left in the API: what no move of this log needs goes, and of other logs only what has ended by its own word."""
 
 import pytest
-from domain.build import NOW, configured, then
+from domain.build import NOW, configured, given, reservation, shape, then
 from domain.saga import OWNER
 from domain.test_beside import evicted, holding, opened, stands, world
 
+from restow.contracts import events as e
 from restow.domain import config
 from restow.domain.gated import LONGEST
 from restow.domain.leftovers import GRACE, LONG, Leftover, Remove, removable
@@ -46,6 +47,21 @@ def test_a_placeholder_of_another_log_goes_when_its_own_time_is_over():
     timeless = left(log="another")
     assert goes(state, timeless, after=LONG) == []
     assert goes(state, timeless, after=LONG + GRACE) == [Remove(timeless)]
+
+
+def test_a_placeholder_of_a_lost_log_for_a_reservation_that_never_ends_goes_when_that_is_deleted():
+    """It lives for 68 years by its own word."""
+    state, pod = log_of(given(shape("s"), reservation("r", ("t", 1, "s"), ttl=0))), left(log="another", reservation="r", until=NOW + 68 * 365 * LONG)
+    then(state, e.Synced("pods", "1"))
+    assert goes(state, pod, after=10 * LONG) == []
+    then(state, e.ReservationGone("r"))
+    assert goes(state, pod, after=GRACE - 1) == []
+    assert goes(state, pod, after=GRACE) == [Remove(pod)]
+
+
+def test_nobody_says_that_a_reservation_is_gone_before_reservations_were_listed():
+    pod = left(log="another", reservation="r", until=NOW + LONG)
+    assert goes(log_of(given()), pod, after=GRACE) == []
 
 
 def test_entries_that_no_move_needs_are_taken_off_our_landing():

@@ -378,3 +378,11 @@ def test_the_group_of_a_pod_is_that_of_its_own_field_before_any_annotation():
     body = {"metadata": {"name": "p", "uid": "p", "annotations": annotations}, "spec": {"schedulingGroup": {"podGroupName": "train"}}}
     said = pod_fact(d.PODS.object(json.dumps(body).encode()))[2].annotations
     assert said == {"scheduling.k8s.io/group-name": "scheduling.k8s.io:train", "kueue.x-k8s.io/retriable-in-group": "false"}
+
+
+def test_only_a_long_grace_period_is_a_fact():
+    def grace(seconds):
+        body = {"metadata": {"name": "p", "uid": "p"}, "spec": {"terminationGracePeriodSeconds": seconds}}
+        return pod_fact(d.PODS.object(json.dumps(body).encode()))[2].grace
+
+    assert [grace(seconds) for seconds in (None, 0, 30, 300, 301, 14_400)] == [0, 0, 0, 0, 301, 14_400]

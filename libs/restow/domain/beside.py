@@ -126,6 +126,12 @@ def has_fallen(live: PodChanged | None) -> bool:
     return live is None or live.deleting > 0 or live.phase in OVER
 
 
+def outlived(state: Maps, key: SlotKey, live: PodChanged) -> bool:
+    """Whether a placeholder has ended by its own deadline although its Reservation goes on: that was made longer since, which no pod's deadline can be."""
+    record = state.reservations.get(key[0])
+    return live.phase == "Failed" and live.reason == ENDED_BY_DEADLINE and record is not None and record.alive and record.fact.migration not in state.migrations
+
+
 def is_body(state: Maps, pod: PodUid) -> bool:
     """Whether what the pod takes is charged as its slot's, or, where the slot was handed over a moment ago, as the successor's."""
     key = state.placeholders.get(pod)
@@ -196,6 +202,8 @@ def _is_kept(state: Maps, pod: PodUid) -> bool:
 # -- guards ------------------------------------------------------------------------------------------------------------------
 
 
+ENDED_BY_DEADLINE = "DeadlineExceeded"
+"""The reason that a kubelet gives of a pod whose activeDeadlineSeconds are over."""
 _LEAVES = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
 
 

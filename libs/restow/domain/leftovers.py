@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import Millis, PodUid, ReservationUid
 from restow.domain import nomination_checks
 from restow.domain.gated import LONGEST
 from restow.domain.migration import gating
@@ -24,9 +24,13 @@ LONG = 86_400_000
 """Milliseconds after which what does not say when it ends is nobody's."""
 
 
+PODS = "pods"
+"""The collection in `state.synced`."""
+
+
 class Leftover(msgspec.Struct, frozen=True):
     """An object with a log's label. `until` (ms): of a pod, when its kubelet ends it, 0 where it does not say. `canary`: one of the two of the
-    start-up check. `class_name`: of a pod's priority. `entries`: of a Landing, controller's uid → until; `owners`: Reservation's uid → until."""
+    start-up check. `class_name`: of a pod's priority. `reservation`: of a placeholder that no move has, the uid of its Reservation. `entries`: of a Landing, controller's uid → until; `owners`: Reservation's uid → until."""
 
     kind: Literal["Pod", "PriorityClass", "Landing"]
     name: str
@@ -37,6 +41,7 @@ class Leftover(msgspec.Struct, frozen=True):
     until: Millis = Millis(0)
     canary: bool = False
     class_name: str = ""
+    reservation: str = ""
     entries: dict[str, Millis] = {}
     owners: dict[str, Millis] = {}
     version: str = ""
@@ -62,16 +67,25 @@ def removable(state: ClusterState, found: Iterable[Leftover], now: Millis) -> li
         elif one.kind == "PriorityClass":
             idle = one.name not in used and one.created + (GRACE if own else LONG) <= now
             removed += [Remove(one)] if idle and not (own and nomination_checks.schedulers(state)) else []
-        elif now >= (_ends(one) if not own else _nobodys(state, one)):
+        elif now >= (_ends(state, one) if not own else _nobodys(state, one)):
             removed.append(Remove(one))
     return removed
 
 
-def _ends(pod: Leftover) -> Millis:
-    """When a pod of another log is of use to nobody."""
+def _ends(state: ClusterState, pod: Leftover) -> Millis:
+    """When a pod of another log is of use to nobody. All installations read the same Reservations, so that a placeholder whose Reservation is gone is nobody's, however long
+    it may live."""
     if pod.canary:
         return Millis(pod.created + 6 * GRACE)
+    if pod.reservation and not _is_there(state, pod.reservation):
+        return Millis(pod.created + GRACE)
     return Millis((pod.until or pod.created + LONG) + GRACE)
+
+
+def _is_there(state: ClusterState, reservation: str) -> bool:
+    """As far as it is known: pods are listed when everything has been."""
+    known = state.reservations.get(ReservationUid(reservation))
+    return PODS not in state.synced or (known is not None and not known.gone)
 
 
 def _nobodys(state: ClusterState, pod: Leftover) -> Millis:

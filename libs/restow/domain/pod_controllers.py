@@ -4,7 +4,7 @@ A pod is moved by evicting it, so whoever made it must make it again, for the sa
 
 from typing import Literal, NamedTuple
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import PodObserved, WorkloadObserved
 from restow.contracts.values import PodShape
 from restow.domain.groups import TASK_ANNOTATION
 
@@ -115,6 +115,17 @@ def known_owner(pod: PodObserved) -> Owner | None:
     if not pod.owner.api_version:
         return _BY_NAME.get(pod.owner.kind)
     return _BY_KIND.get((pod.owner.kind, group_of_version(pod.owner.api_version)))
+
+
+def job_of(pod: PodObserved) -> str:
+    """The uid of the Job that a pod is of, empty of any other pod."""
+    known = known_owner(pod)
+    return pod.owner.uid if pod.owner is not None and known is not None and known.again == "retries" else ""
+
+
+def is_last(controller: WorkloadObserved) -> bool:
+    """Whether nobody makes another Job for the pods of this one when it has ended, as a JobSet may. (A CronJob's next one is about something else.)"""
+    return controller.owner is None or controller.owner.kind == "CronJob"
 
 
 def check_owners(names: tuple[str, ...]) -> None:

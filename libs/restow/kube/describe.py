@@ -32,6 +32,8 @@ from restow.kube.troubles import NOTHING, Told, tell
 T = TypeVar("T")
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
+USUAL_GRACE = 300
+"""Seconds of a grace period up to which nobody has to know it."""
 _NO_SPEC = wire.PodSpec()
 _NO_STATUS = wire.PodStatus()
 _NO_DEVICES: tuple[v.DeviceShare, ...] = ()
@@ -116,6 +118,7 @@ def pod_fact(
         claims=shaped.claims,
         pinned_node=NodeName(shaped.pinned),
         gated=bool(gates),
+        grace=grace if (grace := spec.termination_grace_period_seconds or 0) > USUAL_GRACE else 0,
         static=MIRROR in annotations
         or annotations.get(CONFIG_SOURCE, "api") != "api"
         or (owner is not None and owner.kind == "Node"),

@@ -7,10 +7,11 @@ import msgspec
 
 from restow.contracts.ids import Millis
 from restow.contracts.times import millis
-from restow.domain.beside import NAMESPACES
+from restow.domain.beside import GUARD, NAMESPACES, SLOT
 from restow.domain.leftovers import Leftover, Remove
 from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
+from restow.kube.annotations import MIGRATION
 from restow.kube.beside import LANDINGS
 from restow.kube.canary import CANARY
 from restow.kube.client import ApiStatus, Client, answered, path_of
@@ -43,11 +44,12 @@ def _read(kind: Any, items: Any) -> Iterator[Leftover]:
         meta, spec = item["metadata"], item.get("spec") or {}
         labels = meta.get("labels") or {}
         created = _time(meta.get("creationTimestamp"))
+        reservation, slash, _ = str((meta.get("annotations") or {}).get(SLOT, "")).partition("/")
         lifetime = spec.get("activeDeadlineSeconds") or 0
         yield Leftover(
             kind=kind, name=meta["name"], uid=meta["uid"], log=labels.get(LOG, ""), created=created, namespace=meta.get("namespace") or "",
             until=Millis(created + 1000 * lifetime) if lifetime else Millis(0), canary=CANARY in labels,
-            class_name=spec.get("priorityClassName") or "", version=meta.get("resourceVersion") or "",
+            class_name=spec.get("priorityClassName") or "", reservation=reservation if slash and reservation != GUARD and MIGRATION not in labels else "", version=meta.get("resourceVersion") or "",
             entries={uid: _time(until) for uid, until in (spec.get("open") or {}).items()},
             owners={uid: _time(entry.get("until")) for uid, entry in (spec.get("owners") or {}).items()},
         )  # fmt: skip

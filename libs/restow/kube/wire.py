@@ -213,6 +213,7 @@ class PodSpec(Wire):
     """Of dynamic resource allocation; only their names are read."""
     host_network: bool | None = None
     scheduling_group: SchedulingGroup | None = None
+    termination_grace_period_seconds: Int | None = None
 
 
 class Condition(Wire):

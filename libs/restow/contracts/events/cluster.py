@@ -77,7 +77,8 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
     controller; `owners` are all other owner references. `gates`: its scheduling gates; none in older logs. `landing`: the only
     one is Restow's (`restow.dev/landing`). `nominated`: while it has no node, the node that another
-    scheduler has nominated it for (or Restow, where it is a placeholder that is never bound).
+    scheduler has nominated it for (or Restow, where it is a placeholder that is never bound). `grace`: its terminationGracePeriodSeconds,
+    where that is more than five minutes; 0 in older logs.
     Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid
@@ -109,6 +110,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     landing: bool = False
     gates: tuple[str, ...] = ()
     nominated: NodeName = NodeName("")
+    grace: Int = 0
 
     def moving(self) -> "PodChanged":
         """Its moving part."""

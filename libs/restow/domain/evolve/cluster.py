@@ -6,7 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import groups, usable_devices
-from restow.domain.beside import GUARD, STOLEN, has_fallen, named_slot
+from restow.domain.beside import GUARD, PLACEHOLDER, STOLEN, has_fallen, named_slot, outlived
 from restow.domain.evolve import bounces, demand_slots, rejections
 from restow.domain.evolve.lost_nodes import lose_node
 from restow.domain.evolve.objects import more_may_go
@@ -14,11 +14,12 @@ from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, 
 from restow.domain.evolve.rules import Rules
 from restow.domain.hooks import REQUESTED
 from restow.domain.other_schedulers import other_log
-from restow.domain.pod_controllers import asks_same, known_owner
+from restow.domain.pod_controllers import asks_same, is_last, known_owner
 from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.state import OVER, ClusterState
+from restow.domain.verdicts import JOB_ENDED, POD_DONE
 
 
 def synced(state: ClusterState, event: e.Synced) -> None:
@@ -163,6 +164,8 @@ def _ended_well(state: ClusterState, uid: PodUid) -> None:
     known = known_owner(pod)
     if pod.owner is not None and pod.owner.uid in state.workloads and known is not None and known.again == "retries":
         state.put(state.ended_well, pod.owner.uid, None)
+        migration = state.migrations[state.victims[uid]]
+        state.put(state.migrations, migration.id, replace(migration, done=POD_DONE))
 
 
 def _settle(state: ClusterState, uid: PodUid) -> None:
@@ -185,7 +188,12 @@ def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None
     if slot is None or key not in state.held_on.get(slot.node, ()) or state.stand_ins.get(key) != uid:
         return
     state.touched.reservations[key[0]] = None
-    if has_fallen(live) or (live is not None and live.node not in (None, slot.node)):
+    if live is not None and outlived(state, key, live):
+        # The place is as it was, and another one is to stand in it.
+        state.drop(state.stand_ins, key)
+        if slot.phase is SlotPhase.HELD:
+            state.put_slot(key, replace(slot, phase=SlotPhase.WAITING, reason=PLACEHOLDER))
+    elif has_fallen(live) or (live is not None and live.node not in (None, slot.node)):
         if key not in state.to_release:
             state.put(state.to_release, key, STOLEN)
             state.moved.append(key)
@@ -314,10 +322,15 @@ def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
 
 
 def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
-    if state.drop(state.workloads, event.uid) is None:
+    known = state.drop(state.workloads, event.uid)
+    if known is None:
         state.void["cluster.workload_gone"] += 1
         return
     state.drop(state.ended_well, event.uid)
+    for migration in [state.migrations[id] for id in state.active] if is_last(known) else ():
+        if migration.job == event.uid and not migration.done:
+            state.put(state.migrations, migration.id, replace(migration, done=JOB_ENDED))
+            state.touched.migrations[migration.id] = None
 
 
 def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:

@@ -22,6 +22,7 @@ from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
+from restow.domain.pod_controllers import job_of
 from restow.domain.records import FINAL, Emptied, Landing, Migration, Plan, Refusal, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import NO_WORD, WORKLOAD_REFUSED
@@ -93,7 +94,7 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
         before = state.migrations.get(move.follows)
         if before is None or before.step in FINAL or move.follows in state.followers:
             return None
-        return replace(new, shape=before.shape, lineage=before.lineage, group=before.group)
+        return replace(new, shape=before.shape, lineage=before.lineage, group=before.group, job=before.job)
     pod = state.fact_of(move.pod)
     if pod is None:
         return None
@@ -107,6 +108,7 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
         lineage=state.lineage(pod),
         group="/".join(group) if group is not None else "",
         returned=state.returned.get(move.pod, 0),
+        job=job_of(pod),
     )
     return _unless_taken(state, new)
 

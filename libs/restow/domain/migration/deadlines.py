@@ -10,6 +10,10 @@ from restow.domain.state import ClusterState
 LAST_WORD = 30_000
 """Milliseconds after the time for the mark is up, in which whoever tries it may still say why it was not taken."""
 
+JOB_PAUSE = 600_000
+"""Milliseconds that the Job controller waits at most before it makes another pod (kubernetes, MaxJobPodFailureBackOff): 10 s after the first failure in a row, twice as
+long after each more. An evicted pod is one, also where the podFailurePolicy ignores it."""
+
 LAST_ANSWER = 5_000
 """Milliseconds after a workload's deadline, in which whoever asks it by HTTP may still say what came of that."""
 
@@ -48,10 +52,15 @@ def aborts_until(state: ClusterState, migration: Migration) -> Millis:
 def lands_until(state: ClusterState, migration: Migration) -> Millis:
     """Until when a pod that was evicted may land. Most controllers make the next one when this one has gone, and it may need what this
     one uses: `landDeadline` counts from then. Who has taken the slot has as long to become ready."""
-    patience, vacated = state.migration_config.land_deadline, migration.vacated
-    at = max(migration.deadline, going_until(state, migration.move.pod), Millis(vacated + patience if vacated else 0))
+    patience, vacated, pause = state.migration_config.land_deadline, migration.vacated, pauses_for(migration)
+    at = max(Millis(migration.deadline + pause), going_until(state, migration.move.pod), Millis(vacated + patience + pause if vacated else 0))
     placed = state.placed.get(migration.successor) if migration.successor else None
     return max(at, Millis(placed.at + patience)) if placed is not None else at
+
+
+def pauses_for(migration: Migration) -> int:
+    """Milliseconds for which its controller may wait before it makes the successor."""
+    return JOB_PAUSE if migration.job else 0
 
 
 def returns_until(state: ClusterState, migration: Migration) -> Millis:

@@ -16,11 +16,12 @@ from restow.domain.migration.deadlines import aborts_until, deadline, lands_unti
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import COMPANY, OtherPods
+from restow.domain.pod_controllers import is_last
 from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
 from restow.domain.session.successor_refusals import turned_away
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import NOT_ADMITTED, NOT_GATED, ended
+from restow.domain.verdicts import JOB_ENDED, NOT_ADMITTED, NOT_GATED, ended
 
 Answer = c.ReportHold | c.ReportEviction | c.ReportConsent
 """What the API, or a workload, has said to what was asked of it."""
@@ -196,6 +197,16 @@ class Case:
         return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
 
     @property
+    def job_is_done(self) -> Reason | None:
+        """Why its Job makes no other pod. Who came before that was known lands, or does not, as any other."""
+        migration, job = self.migration, self.state.workloads.get(self.migration.job)
+        is_over = job is not None and job.busy in ("over", "deleting") and is_last(job)
+        done = migration.done or (JOB_ENDED if is_over else "")
+        if not done or next(successor.followers(self.state, migration), None) is not None:
+            return None
+        return ended(done)
+
+    @property
     def went_elsewhere(self) -> Reason | None:
         uid = successor.elsewhere(self.state, self.migration) if self.late or "/" in self.migration.lineage else None
         if uid is None or not (self.late or (self.state.pods[uid].live.node is not None and successor.has_its_name(self.state, uid))):
@@ -313,6 +324,7 @@ MARK_LATE = Fact("its time to be marked is up, and the API has not answered", la
 
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
 
+JOB_IS_DONE = Fact("its Job makes no other pod, for it counts this one as done, or has ended", lambda case: case.job_is_done)
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
                  lambda case: case.slot_void and not case.may_return and case.slot_void)
 SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old node",

@@ -14,7 +14,8 @@ from restow.domain.effects import CloseLanding, Effect, OpenLanding
 from restow.domain.hooks import LONGEST
 from restow.domain.landing_gate import RENEWED, STRETCH
 from restow.domain.migration import consents
-from restow.domain.migration.deadlines import deadline
+from restow.domain.migration.deadlines import deadline, pauses_for
+from restow.domain.migration.plan_order import STUCK
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.pod_controllers import FAMILY
 from restow.domain.records import FINAL, Migration, Step
@@ -39,18 +40,28 @@ def needed_until(state: ClusterState, migration: Migration) -> Millis:
     if consents.is_waited_for(state, migration):
         return Millis(0)
     config, until = state.migration_config, deadline(state, migration)
-    return until if migration.step is Step.EVICTED else Millis(until + config.evicts_for + config.land_deadline)
+    return until if migration.step is Step.EVICTED else Millis(until + config.evicts_for + config.land_deadline + pauses_for(migration))
 
 
 def needed_at_longest(state: ClusterState, migration: Migration) -> Millis:
     """Until when its successor may come whatever is waited for before its pod may go: its workload's word; where its node is emptied wholly, or its gang
-    moved as one, the others' words and turns."""
+    moved as one, the others' words and turns; and while its pod ends."""
     until = needed_until(state, migration)
-    if migration.step not in (Step.HOLDING, Step.HELD):
+    if migration.step is Step.EVICTED:
         return until
+    until = Millis(max(until, state.time) + _goes_for(state, migration))
+    if migration.step not in (Step.HOLDING, Step.HELD):
+        return bounded(until)
     hook = consents.hook_of(state, migration)
     waits = LONGEST if Whole(state).binds(migration) else hook.deadline if hook is not None else 0
-    return bounded(max(until, state.time) + waits)
+    return bounded(until + waits)
+
+
+def _goes_for(state: ClusterState, migration: Migration) -> int:
+    """Milliseconds that its pod is waited for at most once it is told to go: its grace period, and what may keep it beyond that."""
+    pod, asked = state.fact_of(migration.move.pod), state.migration_config.grace
+    own = pod.grace if pod is not None else 0
+    return (own if asked is None else asked) * 1000 + STUCK
 
 
 def is_gated(state: ClusterState, migration: Migration) -> bool:

@@ -185,6 +185,7 @@ SAGA: dict[Stage, Rows] = {
         (f.MARK_LATE, Then.FAILED),
     ),
     Stage.EVICTED: (
+        (f.JOB_IS_DONE, Then.FAILED),
         *LOST,
         (f.SUCCESSOR_WENT, Then.FAILED),
         (f.SUCCESSOR_GATED, Then.FAILED),
@@ -194,6 +195,7 @@ SAGA: dict[Stage, Rows] = {
         (f.NOBODY_CAME, Then.NOT_RECREATED),
     ),
     Stage.TURNED_BACK: (
+        (f.JOB_IS_DONE, Then.FAILED),
         (f.OLD_NODE_LOST, Then.FAILED),
         (f.OLD_SLOT_LOST, Then.FAILED),
         (f.NO_SLOT_NEEDED, Then.FAILED),
