@@ -62,6 +62,6 @@ def test_every_metric_is_described():
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=ClusterState(), health=SimpleNamespace(notes=[]))
     sources = (*sources, *NominationChecks(session)._gauges(), *Watch(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._answers())
-    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest"}
+    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

@@ -1,7 +1,7 @@
 """Pods that another scheduler places, moved with a held slot: a placeholder holds it, the API gates the successor, our session hands it over."""
 
 import pytest
-from domain.build import NOW, changed, configured, given, node, pod, pod_group, run, shape, then
+from domain.build import NOW, changed, configured, given, node, pod, pod_group, run, shape, then, when
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 
 from restow.contracts import commands as c
@@ -182,6 +182,31 @@ def test_whoever_else_is_gated_is_let_go_at_once():
     assert [effect for effect in session_owes(state) if isinstance(effect, LetGo)] == [LetGo("p3")]
     then(state, pod("p3", "s", owner=OWNER))
     assert not any(isinstance(effect, LetGo) for effect in session_owes(state))
+
+
+def test_one_that_the_api_refuses_to_let_go_is_tried_again_after_a_pause_that_doubles_and_people_are_told():
+    state = evicted(world())
+    then(state, shape("big", cpu=3_500, scheduler=STOCK), pod("stranger", "big", owner=OWNER, gated=True, landing=True))
+    assert LetGo("stranger") in session_owes(state)
+    at = NOW
+    for times, pause in enumerate((30_000, 60_000, 120_000, 240_000, 480_000, 600_000, 600_000), 1):
+        (event,) = when(state, session.decider, c.RefuseLetGo(at, "stranger", "403 Forbidden by policy"))
+        then(state, event, time=at)
+        assert beside.let_go_at(state, "stranger") == at + pause
+        assert (state.not_let_go["stranger"].times, LetGo("stranger") in session_owes(state)) == (times, True)
+        at += pause
+    state = snapshot.load(snapshot.dump(state))
+    assert "and the API refuses to take it off (tried 7 times, again at " in stranger_lines(state, "stranger")[0]
+    then(state, pod("stranger", "big", owner=OWNER), time=at)
+    assert (state.not_let_go, when(state, session.decider, c.RefuseLetGo(at, "stranger", "late"))) == ({}, [])
+
+
+def test_a_pause_that_lies_in_the_future_because_the_clock_was_put_back_is_over():
+    state = evicted(world())
+    then(state, shape("big", cpu=3_500, scheduler=STOCK), pod("stranger", "big", owner=OWNER, gated=True, landing=True))
+    then(state, e.LetGoRefused("stranger", "403"), time=NOW + 10 * 600_000)
+    then(state, pod("other", node="a"), time=NOW)
+    assert beside.let_go_at(state, "stranger") == 0
 
 
 def test_one_that_came_before_the_eviction_is_nobodys_successor():

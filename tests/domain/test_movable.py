@@ -15,7 +15,7 @@ from domain.build import (
     then,
     when,
 )
-from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, step, world
+from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, session_answers, step, world
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -294,6 +294,48 @@ def test_a_pod_that_a_statefulset_updated_by_deletions_would_make_otherwise_stay
     then(state, e.WorkloadObserved("uid-o", "StatefulSet", "default", "o", revision="o-2"))
     assert unmovable(state, "p") == "OwnerBusy: StatefulSet o is updated by deletions (OnDelete), and would make it anew by its revision o-2"
     assert word(state, "o-1") == ""
+
+
+def partitioned(*pods, kept_below=2):
+    """A StatefulSet whose pods from o-2 on are updated, to a template that asks for more; the others are kept as they are."""
+    db = OwnerRef("StatefulSet", "o", "uid-o", "apps/v1")
+    told = e.WorkloadObserved("uid-o", "StatefulSet", "default", "o", revision="r2", kept="r1", kept_below=kept_below)
+    made = [pod(name, "s" if revision == "r1" else "v2", "b", owner=db, labels={"controller-revision-hash": revision}) for name, revision in pods]
+    return then(of("ReplicaSet", "apps/v1"), shape("v2", cpu=2_000), told, *made)
+
+
+@pytest.mark.parametrize("order", [("o-0", "o-1", "o-2"), ("o-2", "o-1", "o-0")])
+def test_pods_of_both_sides_of_a_partition_move_for_they_are_made_again_as_they_are(order):
+    state = partitioned(*((name, "r2" if name == "o-2" else "r1") for name in order))
+    assert [word(state, name) for name in order] == ["", "", ""]
+    state = load(dump(state))
+    assert [word(state, name) for name in order] == ["", "", ""]
+
+
+def test_a_pod_that_would_come_from_the_other_side_of_the_partition_stays():
+    """The partition was raised in the middle of an update, or its pod is still to be updated."""
+    state = partitioned(("o-0", "r1"), ("o-1", "r2"), ("o-2", "r2"), ("o-3", "r0"))
+    assert unmovable(state, "o-1") == "OwnerBusy: StatefulSet o is updated beyond a partition, and would make it anew by its revision r1"
+    assert unmovable(state, "o-3") == "OwnerBusy: StatefulSet o is updated beyond a partition, and would make it anew by its revision r2"
+    assert [word(state, "o-0"), word(state, "o-2")] == ["", ""]
+
+
+def test_the_successor_of_a_pod_below_the_partition_is_of_its_own_revision_and_lands():
+    db = OwnerRef("StatefulSet", "o", "uid-o", "apps/v1")
+    old, new = {"controller-revision-hash": "r1"}, {"controller-revision-hash": "r2"}
+    state = world(
+        shape("v2", cpu=2_000), e.WorkloadObserved("uid-o", "StatefulSet", "default", "o", revision="r2", kept="r1", kept_below=1),
+        pod("o-0", node="a", owner=db, labels=old), pod("o-1", "v2", "c", owner=db, labels=new), plan("x", move(M, "o-0")),
+    )  # fmt: skip
+    advance(state)
+    assert evicts(hold(state, M)) == [M]
+    then(state, changed("o-0", node="a", phase="Running", deleting=NOW))
+    advance(state)
+    then(state, e.PodGone("o-0"), pod("o-0", uid="again", owner=db, labels=old))
+    session_answers(state)
+    then(state, changed("again", node="b", phase="Running", ready=True))
+    advance(state)
+    assert step(state, M) is Step.LANDED
 
 
 def test_nothing_moves_a_pod_whose_group_is_not_to_be_moved():

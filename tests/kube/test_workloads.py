@@ -140,7 +140,15 @@ def test_a_statefulset_that_is_updated_by_deletions_says_by_what_its_pods_are_ma
     """Its controller never makes the two revisions one again, however long ago the last pod was updated."""
     assert stateful_set({"updateStrategy": {"type": "OnDelete"}}, OTHER).revision == "b"
     assert stateful_set({"updateStrategy": {"type": "OnDelete"}}) is None
-    assert stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}}, OTHER) is None
+
+
+@pytest.mark.parametrize(("more", "below"), [({}, 2), ({"ordinals": {"start": 5}}, 7)])
+def test_a_statefulset_that_is_updated_beyond_a_partition_says_which_pods_it_makes_by_what(more, below):
+    fact = stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}} | more, OTHER | {"currentReplicas": 2})
+    assert (fact.busy, fact.revision, fact.kept, fact.kept_below) == ("", "b", "a", below)
+    assert stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}} | more) is None
+    rolling = stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}} | more, OTHER)
+    assert (rolling.busy, rolling.revision) == ("rollout", "")
 
 
 def test_a_statefulset_whose_pods_do_not_wait_for_each_other_says_so():

@@ -193,10 +193,14 @@ class Story:
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
             e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
             e.HoldReady(hold, slot),
-            self.pick((e.OwnersGated(hold, self.pick((0, NOW + 9))), e.OwnersUnlisted(hold), e.PodLetGo(self.pick(list(self.state.gated) or PODS)))),
+            self.pick((e.OwnersGated(hold, self.pick((0, NOW + 9))), e.OwnersUnlisted(hold), self.let_go(self.pick(list(self.state.gated) or PODS)))),
             e.HoldReleased(hold, slot, self.pick(("Deleted", "Preempted"))),
             e.ReservationGone(hold) if self.likely(30) else e.Expired(hold),
         ))  # fmt: skip
+
+    def let_go(self, pod):
+        """Done, or refused by the API."""
+        return e.LetGoRefused(pod, "403") if len(self.state.passed) % 2 else e.PodLetGo(pod)
 
     def placeholder(self, hold: str, slot: str, where: str = "") -> e.PodObserved:
         """One that stands in this slot, or says so."""

@@ -209,6 +209,14 @@ class RefusePlaceholder(Command, tag="refuse_placeholder"):
     reason: str
 
 
+class RefuseLetGo(Command, tag="refuse_let_go"):
+    """The API will not let our gate be taken off this pod."""
+
+    time: Millis
+    pod: PodUid
+    reason: str
+
+
 class ReportNominations(Command, tag="report_nominations"):
     """What two canary pods have found out. See `events.NominationsChecked`."""
 
@@ -303,6 +311,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportLanding,
     ReportOwners,
     RefusePlaceholder,
+    RefuseLetGo,
     ReportNominations,
     ReportConsent,
     ReportTold,

@@ -44,6 +44,8 @@ PLACEHOLDER = verdicts.PLACEHOLDER
 """Why a slot waits: its placeholder does not run yet."""
 STOLEN = verdicts.STOLEN
 """Why a slot is lost: its placeholder was preempted, refused by its kubelet, or deleted by somebody."""
+LET_GO_AGAIN, LET_GO_AGAIN_LONGEST = 30_000, 600_000
+"""Milliseconds until it is tried again to let go a pod after the API has refused that: at first, doubled each time, and at most."""
 PATIENCE = 10_000
 """Milliseconds for which others on its node wait for a pod that its scheduler may bind: it binds within one, or not at all. They count from when our gate
 is off, however long the pod had to wait for its turn before (RULES G-14)."""
@@ -356,9 +358,17 @@ def owed(
 
 
 def let_go_at(state: Maps, pod: PodUid) -> Millis:
-    """When a gated pod for which nothing is held may be let go: another installation's only when its entry has been over for a while. On an idle cluster no
-    event says that it is so late, so that it is owed before, and waits for the clock."""
-    return forsaken_at(state, state.pods[pod].fact)
+    """When a gated pod for which nothing is held may be let go: another installation's only when its entry has been over for a while, and one that the API has
+    refused to let go a while after that. On an idle cluster no event says that it is so late, so that it is owed before, and waits for the clock."""
+    known = state.not_let_go.get(pod)
+    # Where the clock was put back, nobody waits until it is there again.
+    again = known.until if known is not None and known.until <= state.time + LET_GO_AGAIN_LONGEST else Millis(0)
+    return max(forsaken_at(state, state.pods[pod].fact), again)
+
+
+def let_go_refused(state: Maps, pod: PodUid, reason: str, may_run: MayRun, owns: Callable[[PodUid], bool]) -> tuple[e.Event, ...]:
+    """The API refuses to take our gate off a pod that is still to be let go."""
+    return (e.LetGoRefused(pod, reason),) if owed(state, LetGo(pod), may_run, owns) else ()
 
 
 def placeholder_of(state: Maps, pod: PodUid) -> PodUid | None:

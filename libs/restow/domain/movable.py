@@ -146,9 +146,16 @@ def _busy(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     if known is not None:
         return f"{OWNER_BUSY}: {known.kind} {known.name} {BUSY[known.busy]}"
     known = state.workloads.get(pod.owner.uid)
-    if known is not None and known.revision and pod.labels.get(REVISION) != known.revision:
-        return f"{OWNER_BUSY}: {known.kind} {known.name} is updated by deletions (OnDelete), and would make it anew by its revision {known.revision}"
+    if known is not None and known.revision and pod.labels.get(REVISION) != (wanted := _made_by(known, pod)):
+        how = "beyond a partition" if known.kept else "by deletions (OnDelete)"
+        return f"{OWNER_BUSY}: {known.kind} {known.name} is updated {how}, and would make it anew by its revision {wanted}"
     return ""
+
+
+def _made_by(controller: WorkloadObserved, pod: PodObserved) -> str:
+    """The revision that a StatefulSet makes this pod by."""
+    ordinal = pod.name.rpartition("-")[2]
+    return controller.kept if ordinal.isdecimal() and int(ordinal[:10]) < controller.kept_below else controller.revision
 
 
 def busy(state: ClusterState, owner: str) -> WorkloadObserved | None:
@@ -161,7 +168,9 @@ def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: O
     assert pod.owner is not None, "it has a known owner"
     if uid in state.resized:
         return f"{OTHER_TEMPLATE}: it was resized in place, and {pod.owner.kind} {pod.owner.name} makes pods by its template"
-    if known.again != "name":
+    above = state.workloads.get(pod.owner.uid)
+    if known.again != "name" or (above is not None and above.revision):
+        # By which revision it is made is known, and that it is the pod's own.
         return ""
     latest = latest_as_made(state, pod.owner.uid) or uid
     if state.pods[latest].order < state.pods[uid].order or asks_same(state.shapes[state.pods[latest].fact.shape], state.shapes[pod.shape]):

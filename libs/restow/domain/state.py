@@ -102,6 +102,8 @@ class ClusterState(Charges):
         else:
             self.drop(self.gated, pod)
             self.drop(self.passed, pod)
+        if pod in self.not_let_go and (pod not in self.gated or known is None or not known.fact.landing):
+            self.drop(self.not_let_go, pod)
         if ours_to_land and pod in self.placed and known is not None and known.live.node is None and not known.live.deleting:
             since = Millis(0) if known.fact.landing else self.to_land.get(pod) or self.time
             if self.to_land.get(pod) != since:

@@ -248,6 +248,8 @@ class Maps:
     ours that our gate is on in vain."""
     passed: dict[PodUid, None] = stored(dict)
     """Of these, owners of Reservations who get nothing of them."""
+    not_let_go: dict[PodUid, Refusal] = stored(dict)
+    """Of these, who is to be let go, and whom the API has refused to let go."""
     owner_gates: dict[ReservationUid, Millis] = stored(dict)
     """Reservations whose owners the API gates, and until when; 0 where it is to let go of that."""
     to_land: dict[PodUid, Millis] = stored(dict)

@@ -69,7 +69,8 @@ class Beside(Effects):
 
     def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep) -> None:
         super().__init__(client, backoff, sleep)
-        self._free = asyncio.Lock()
+        self._free: dict[str, asyncio.Lock] = {}
+        """By scheduler: none waits for another's successors."""
         self._hearing = Hearing(client, backoff, sleep)
 
     # -- who waits -----------------------------------------------------------------------------------------------------
@@ -238,12 +239,12 @@ class Beside(Effects):
         touched = await self.touch(pod, machine.token(8))
         return touched if isinstance(touched, Gone | Refused | Failed) else None
 
-    async def land_free(self, pod: PodRef, node: str, placeholder: PodRef, log: str) -> LandOutcome:
+    async def land_free(self, pod: PodRef, node: str, placeholder: PodRef, log: str, scheduler: str) -> LandOutcome:
         """Of a pod that came without the gate, since an API server that has just started did not count the policy. Whenever its scheduler looks at it and it does
         not fit, as beside its placeholder, the nomination is taken away (kube-scheduler, handleSchedulingFailure). So the placeholder goes only when the
         pod was looked at and the nomination has stayed, and that is made again until the pod is bound. One after the other on all nodes, for what
-        becomes free for one makes the scheduler look at all of them."""
-        async with self._free:
+        becomes free for one makes the scheduler look at all of them: of one scheduler, for another one may be slow, or away."""
+        async with self._free.setdefault(scheduler, asyncio.Lock()):
             stayed = 0
             for look in range(1, LOOKS + 1):
                 there = await self._there(pod)
@@ -277,10 +278,9 @@ class Beside(Effects):
 
         return await self._bounded(attempt)
 
-    @property
-    def is_landing_free(self) -> bool:
+    def is_landing_free(self, scheduler: str) -> bool:
         """Whether the next one has to wait."""
-        return self._free.locked()
+        return scheduler in self._free and self._free[scheduler].locked()
 
     async def _nominated(self, pod: PodRef, node: str) -> wire.Pod | Gone | Refused | Failed:
         return await self._patched(pod, {"status": {"nominatedNodeName": node}}, "status")

@@ -322,8 +322,13 @@ class UpdateStrategy(Wire):
     rolling_update: RollingUpdate | None = None
 
 
+class Ordinals(Wire):
+    start: Int = 0
+
+
 class StatefulSetSpec(Wire):
     replicas: Int | None = None
+    ordinals: Ordinals | None = None
     update_strategy: UpdateStrategy | None = None
     pod_management_policy: str = ""
 

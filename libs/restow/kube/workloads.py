@@ -28,6 +28,8 @@ VOLCANO_GOES_ON = "SyncJob"
 """The action after which the pod is made again, and nothing else happens. RestartPod uses up one of the Job's `maxRetry`, three where none is set, as RestartJob does."""
 PARALLEL = "Parallel"
 """The podManagementPolicy of a StatefulSet whose pods do not wait for each other."""
+AT_REST = ("", "", 0)
+"""`revision`, `kept` and `kept_below` of a StatefulSet whose pods are all of one revision, or which is being updated."""
 VOLCANO_RUNS = ("", "Pending", "Inqueue", "Running")
 """Phases of a Volcano Job in which it makes pods."""
 
@@ -43,18 +45,18 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     said = {} if is_deployments else meta.annotations or {}
     movable, hooks = said.get(MOVABLE, ""), {key: text for key in DECLARED if (text := said.get(key))}
     evicted: v.Evicted = ""
-    retries, parallel, revision = 0, False, ""
+    retries, parallel, made_by = 0, False, AT_REST
     if isinstance(workload, wire.Job):
         evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
     elif isinstance(workload, wire.VolcanoJob):
         evicted = _of_policies(workload.spec or wire.VolcanoJobSpec())
     elif isinstance(workload, wire.StatefulSet):
         parallel = (workload.spec or wire.StatefulSetSpec()).pod_management_policy == PARALLEL
-        revision = _made_by(workload.spec or wire.StatefulSetSpec(), workload.status or wire.StatefulSetStatus())
+        made_by = _made_by(workload.spec or wire.StatefulSetSpec(), workload.status or wire.StatefulSetStatus())
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
-    if owner is None and not (movable or evicted or busy or hooks or parallel or revision):
+    if owner is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, revision)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by)
 
 
 def _busy(workload: wire.Workload) -> v.Busy:
@@ -100,10 +102,16 @@ def _of_stateful_set(meta: wire.Meta, spec: wire.StatefulSetSpec, status: wire.S
     return _of_scale(spec.replicas, status.replicas)
 
 
-def _made_by(spec: wire.StatefulSetSpec, status: wire.StatefulSetStatus) -> str:
-    """With OnDelete, the revision that its pods are made by, where some may be of another one. (Its `currentRevision` stays for ever what it was first.)"""
-    strategy = spec.update_strategy or wire.UpdateStrategy()
-    return "" if strategy.type == ROLLING_UPDATE or status.current_revision == status.update_revision else status.update_revision
+def _made_by(spec: wire.StatefulSetSpec, status: wire.StatefulSetStatus) -> tuple[str, str, int]:
+    """The revision that its pods are made by, where some may be of another one; below which ordinal another one, and which (kubernetes, newVersionedStatefulSetPod). With
+    OnDelete its `currentRevision` stays for ever what it was first. Without a partition an update ends."""
+    strategy, new = spec.update_strategy or wire.UpdateStrategy(), status.update_revision
+    if status.current_revision == new:
+        return AT_REST
+    if strategy.type != ROLLING_UPDATE:
+        return new, "", 0
+    keep = (strategy.rolling_update or wire.RollingUpdate()).partition or 0
+    return (new, status.current_revision, (spec.ordinals or wire.Ordinals()).start + keep) if keep else AT_REST
 
 
 def _of_job(spec: wire.JobSpec, status: wire.JobStatus) -> v.Busy:

@@ -100,6 +100,9 @@ def stranger_lines(state: ClusterState, uid: PodUid) -> list[str]:
         record = state.reservations.get(key[0])
         whose = f" of migration {record.fact.migration}" if record is not None and record.fact.migration else ", which is known no more"
         return [f"a placeholder: it holds slot {key[1]}{whose} for {_scheduler(state, uid)} to see"]
+    if (known := state.not_let_go.get(uid)) is not None:
+        again = f"tried {known.times} times, again at {rfc3339(known.until)}"
+        return [f"Restow's gate restow.dev/landing keeps it from its scheduler, and the API refuses to take it off ({again}): {known.reason}"]
     if uid in state.gated and state.ours(state.pods[uid].fact):
         return ["Restow's gate, which is for pods of other schedulers, is on it in vain: it is let go"]
     if uid in state.gated and state.pods[uid].fact.landing:

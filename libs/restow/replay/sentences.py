@@ -189,6 +189,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.LandingClosed: lambda v, n: f"{v.migration}: what its controller makes is gated no more",
     e.OwnersGated: lambda v, n: f"pods that {_named(n, v.reservation)} is for are gated until {seconds(v.until)}" if v.until else f"pods that {_named(n, v.reservation)} is for are gated no more",
     e.OwnersUnlisted: lambda v, n: f"pods that {_named(n, v.reservation)} is for are not listed any more",
+    e.LetGoRefused: lambda v, n: f"Restow's gate cannot be taken off {_named(n, v.pod)}: {v.reason}",
     e.PodLetGo: lambda v, n: f"{_named(n, v.pod)} owns a reservation and gets nothing of it: it is let go",
     e.NodeEmptied: lambda v, n: f"node {v.node} is emptied by plan {v.plan}: it may be taken away",
     e.NodeReturned: lambda v, n: f"node {v.node}, which plan {v.plan} was to empty, is anybody's again: {v.reason}",

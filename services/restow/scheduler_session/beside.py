@@ -63,11 +63,11 @@ class BesideEffects:
         placeholder = _ref(state.pods[body].fact) if body is not None else None
         if pod.landing or placeholder is None:
             outcome = await self._kube.land(_ref(pod), effect.node, placeholder, state.log)
-        elif self._kube.is_landing_free:
+        elif self._kube.is_landing_free(state.shapes[pod.shape].scheduler):
             # Those that have the gate are not to wait for these.
             return Wait(LOOK)
         else:
-            outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder, state.log)
+            outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder, state.log, state.shapes[pod.shape].scheduler)
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
         if isinstance(outcome, k.Done):
@@ -93,8 +93,16 @@ class BesideEffects:
     async def let_go(self, effect: LetGo, state: ClusterState) -> Answer:
         if (early := let_go_at(state, effect.pod) - self._context.clock.now()) > 0:
             return Wait(min(early / 1000, LONGEST))
-        outcome = await self._kube.let_go(_ref(state.pods[effect.pod].fact))
-        return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
+        pod = state.pods[effect.pod].fact
+        match await self._kube.let_go(_ref(pod)):
+            case k.Refused(code=code, reason=reason, message=message):
+                why = f"{code} {reason} {message}".strip()
+                note = f"Restow's gate is to be taken off, and the API refuses that: {why}. It is tried again; by hand: remove restow.dev/landing from spec.schedulingGates"
+                self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "NotUngated", "Ungating", note, "Warning"))
+                return Report(c.RefuseLetGo(self._context.clock.now(), effect.pod, why))
+            case k.Failed() as failed:
+                return later(failed)
+        return Done()
 
 
 def _ref(pod: PodObserved) -> k.PodRef:

@@ -20,4 +20,5 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
+    context.metrics.gauges(lambda: {"gates_refused": len(context.state.not_let_go)})
     return Parts(executors=executors(context), tasks=[NominationChecks(context).run(), Nominations(context).run()])

@@ -336,7 +336,7 @@ async def test_a_pod_without_the_gate_keeps_its_placeholder_until_its_scheduler_
     held, pod = await occupied(beside), await api.pod()
     scheduler = Scheduler(api, pod, Scheduler.wait, Scheduler.refuse, *QUIET[1:], Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.bind)
     scheduler.held = held
-    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG) == Bound()
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG, "stock") == Bound()
     assert scheduler.there == [1, 1]
     assert scheduler.nominated == "t"
     assert await there(api, held) == []
@@ -346,7 +346,7 @@ async def test_one_that_loses_the_nomination_after_all_is_nominated_again_until_
     held, pod = await occupied(beside), await api.pod()
     scheduler = Scheduler(api, pod, Scheduler.refuse, *QUIET, Scheduler.wait, Scheduler.refuse, Scheduler.wait, Scheduler.bind)
     scheduler.held = held
-    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG) == Bound()
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG, "stock") == Bound()
     assert scheduler.there == [1, 0]
     assert scheduler.nominated == "t"
 
@@ -354,13 +354,14 @@ async def test_one_that_loses_the_nomination_after_all_is_nominated_again_until_
 async def test_without_the_gate_one_lands_after_the_other_and_nobody_waits_for_ever(api, beside):
     held, pod = await occupied(beside), await api.pod()
     quick = Beside(api.client, FAST, Scheduler(api, pod))
-    landing = asyncio.create_task(quick.land_free(pod, "t", held, LOG))
+    landing = asyncio.create_task(quick.land_free(pod, "t", held, LOG, "stock"))
     await asyncio.sleep(0)
-    assert quick.is_landing_free
+    assert quick.is_landing_free("stock")
+    assert not quick.is_landing_free("slow"), "another scheduler's need not wait"
     assert await landing == Done(), "nobody has looked at it"
-    assert not quick.is_landing_free
+    assert not quick.is_landing_free("stock")
     assert (await api.read_pod(pod))["status"]["nominatedNodeName"] == "t"
-    assert await quick.land_free(PodRef("default", "nobody", STRANGER), "t", held, LOG) == Gone()
+    assert await quick.land_free(PodRef("default", "nobody", STRANGER), "t", held, LOG, "stock") == Gone()
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut"])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from domain import test_beside_reservations as reserved
-from domain.build import NOW, configured, pod, replica_of, run, then
+from domain.build import NOW, configured, pod, replica_of, run, shape, then
 from domain.saga import OWNER, advance, decider, evicts, step
 from domain.test_beside import STOCK, evicted, holding, opened, stands, world
 
@@ -222,6 +222,24 @@ async def test_a_guard_that_the_api_refuses_ends_a_move_before_the_eviction_and_
     state = evicted(world())
     then(state, e.PodGone("g"))
     assert isinstance(await occupy(CreatePlaceholder("guard", "x-1"), state), Retry)
+
+
+async def test_a_gate_that_the_api_keeps_on_a_pod_is_told_in_the_log_and_by_an_event(monkeypatch):
+    async def let_go(_, pod):
+        return k.Refused(403, "Forbidden", "by a webhook")
+
+    monkeypatch.setattr(Beside, "let_go", let_go)
+    told = []
+    context = SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW), recorder=SimpleNamespace(record=told.append))
+    state = evicted(world())
+    then(state, shape("big", cpu=3_500, scheduler="default-scheduler"), pod("stranger", "big", owner=OWNER, gated=True, landing=True))
+    said = await BesideEffects(context).let_go(LetGo("stranger"), state)
+    assert said == Report(c.RefuseLetGo(NOW, "stranger", "403 Forbidden by a webhook"))
+    assert [(one.regarding.name, one.reason, one.type) for one in told] == [("stranger", "NotUngated", "Warning")]
+    run(state, session.decider, said.command)
+    waits = await BesideEffects(context).let_go(LetGo("stranger"), state)
+    assert isinstance(waits, Wait)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(("allowed", "listed"), [(k.Done(), True), (k.Refused(403, "Forbidden", "cannot patch pods"), False)])

@@ -175,7 +175,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
     ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
     pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
-    `revision` is what they are made by if it is updated by deletions, and some may be of another one."""
+    `revision` is what they are made by if it is updated by deletions or beyond a partition, and some may be of another one; those whose ordinal
+    is less than `kept_below` are made by `kept`."""
 
     uid: str
     kind: str
@@ -190,6 +191,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     hooks: dict[str, str] = msgspec.field(default_factory=dict)
     parallel: bool = False
     revision: str = ""
+    kept: str = ""
+    kept_below: Int = 0
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):

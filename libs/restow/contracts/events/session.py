@@ -107,6 +107,13 @@ class PodLetGo(Event, tag="session.pod_let_go"):
     pod: PodUid
 
 
+class LetGoRefused(Event, tag="session.let_go_refused"):
+    """The API refuses to take our gate off a pod for which nothing is held, so that its scheduler does not look at it."""
+
+    pod: PodUid
+    reason: str
+
+
 class HoldReleased(Event, tag="session.hold_released"):
     """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node can
     no longer have that much), HoldStolen (its placeholder is gone), `PlaceholderRefused: …`."""

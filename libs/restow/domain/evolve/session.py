@@ -11,7 +11,7 @@ from restow.contracts.values import ClaimChoice
 from restow.domain import nomination_checks
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
-from restow.domain.beside import PLACEHOLDER, needs_placeholder
+from restow.domain.beside import LET_GO_AGAIN, LET_GO_AGAIN_LONGEST, PLACEHOLDER, needs_placeholder
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
@@ -25,6 +25,7 @@ from restow.domain.records import (
     Capacity,
     Nomination,
     Placement,
+    Refusal,
     Slot,
     SlotPhase,
     Victim,
@@ -419,10 +420,21 @@ def pod_let_go(state: ClusterState, event: e.PodLetGo) -> None:
     state.touched.pods[event.pod] = None
 
 
+def let_go_refused(state: ClusterState, event: e.LetGoRefused) -> None:
+    if event.pod not in state.gated:
+        return _void(state, event)
+    known = state.not_let_go.get(event.pod)
+    times = known.times + 1 if known is not None else 1
+    until = Millis(state.time + min(LET_GO_AGAIN << min(times - 1, 16), LET_GO_AGAIN_LONGEST))
+    state.put(state.not_let_go, event.pod, Refusal(times, until, event.reason))
+    state.touched.pods[event.pod] = None
+
+
 RULES: Rules = {
     e.OwnersGated: owners_gated,
     e.OwnersUnlisted: owners_unlisted,
     e.PodLetGo: pod_let_go,
+    e.LetGoRefused: let_go_refused,
     e.PodPlaced: pod_placed,
     e.PodReleased: pod_released,
     e.HoldPlaced: hold_placed,

@@ -63,6 +63,8 @@ class SessionDecider:
                 return (e.PodReleased(pod, reason),)
             case c.RefusePlaceholder(reservation=reservation, slot=slot, reason=reason):
                 return beside.lost_to(state, reservation, slot, reason)
+            case c.RefuseLetGo(pod=pod, reason=reason):
+                return beside.let_go_refused(state, pod, reason, may_run, lambda one: reserved.owns(state, one))
             case c.ReportNominations():
                 return nomination_checks.decide(command)
             case c.ReportOwners(reservation=reservation):
