@@ -15,7 +15,19 @@ from domain.build import (
     then,
     when,
 )
-from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, session_answers, step, world
+from domain.saga import (
+    OWNER,
+    advance,
+    decider,
+    evicts,
+    failed,
+    hold,
+    move,
+    plan,
+    session_answers,
+    step,
+    world,
+)
 
 from restow.contracts import commands as c
 from restow.contracts import events as e

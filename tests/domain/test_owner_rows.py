@@ -94,7 +94,7 @@ def test_who_moves_only_where_somebody_says_so_stays_otherwise_and_lands_then(ro
     state = world(row)
     assert word(state) == "UnknownOwner"
     assert ROWS[row].why in unmovable(state, "p")
-    with pytest.raises(Rejected, match="allowed: restow.dev/movable"):
+    with pytest.raises(Rejected, match=r"allowed: restow.dev/movable"):
         decider.decide(state, c.MovePod(NOW, "m", "p"))
     assert moves(world(row, annotations={"restow.dev/movable": "true"}))
     assert moves(world(row, conf=(row,)))
