@@ -51,3 +51,19 @@ def looking():
             await console.stop()
 
     return look
+
+
+@pytest.fixture
+def restow():
+    """Call a command in this process, as the tests of the command line do."""
+    from click.testing import CliRunner
+
+    from restow.cli.main import cli
+
+    def call(*arguments):
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        result.said = " ".join(result.output.split())
+        return result
+
+    return call

@@ -38,8 +38,9 @@ def frame(index: Index, at: int, since: int | None = None) -> Frame:
         rows = track.rows
         if since is not None:
             changed = track.changed(since, at)
-            versions = versions[np.isin(rows["slot"][versions], changed)]
-            arrays[f"{kind}.gone"] = np.setdiff1d(changed, rows["slot"][versions]).astype("<u4")
+            versions = versions[changed[rows["slot"][versions]]]
+            changed[rows["slot"][versions]] = False
+            arrays[f"{kind}.gone"] = np.flatnonzero(changed).astype("<u4")
         chosen = rows[versions]
         for column, _ in DTYPES[kind]:
             if column != "first":

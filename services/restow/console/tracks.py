@@ -112,19 +112,16 @@ class Track:
         changes, rows = self._changes.array, self._rows.array
         end = int(np.searchsorted(changes["seq"], seq, side="right"))
         begin, base = self._frames[bisect_right(self._frames, end, key=lambda frame: frame[0]) - 1]
-        slots, versions = _last_of_each(changes[begin:end])
-        kept = base[~np.isin(rows["slot"][base], slots)]
-        found = np.concatenate([kept, versions[versions != GONE]])
-        return found[np.argsort(rows["slot"][found], kind="stable")]
+        # By slot; where one changed several times, numpy's assignment keeps the last value.
+        now = np.full(len(self.keys), GONE, np.int64)
+        now[rows["slot"][base]] = base
+        now[changes["slot"][begin:end]] = changes["version"][begin:end]
+        return now[now != GONE]
 
     def changed(self, after: int, upto: int) -> np.ndarray:
-        """`(slots,) int64`: those whose row at the one sequence may be another than at the other one. Either may be the later."""
-        seqs = self._changes.array["seq"]
-        begin, end = np.searchsorted(seqs, sorted((after, upto)), side="right")
-        return np.unique(self._changes.array["slot"][begin:end])
-
-
-def _last_of_each(changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each slot that they name, the last version."""
-    slots, first = np.unique(changes["slot"][::-1], return_index=True)
-    return slots, changes["version"][::-1][first]
+        """`(slots,) bool`: those whose row at the one sequence may be another than at the other one. Either may be the later."""
+        changes = self._changes.array
+        begin, end = np.searchsorted(changes["seq"], sorted((after, upto)), side="right")
+        mask = np.zeros(len(self.keys), bool)
+        mask[changes["slot"][begin:end]] = True
+        return mask

@@ -1,0 +1,107 @@
+"""A console on a running log, and the command that starts one."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+from cli.conftest import RESTOW, export
+from console.logs import shown
+from replay.handmade import LOG_ID, migration
+
+from restow.console.frames import frame
+from restow.console.view import view
+from restow.eventlog.jetstream import connect
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.replay.restore import restore
+from restow.replay.source import ListSource, Until, open_broker
+from restow.replay.state_at import state_at
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_server(sync=False) as server:
+        yield server
+
+
+async def test_what_is_written_while_it_runs_is_shown_and_told(looking, broker):
+    source, cluster = migration().source(), unique_cluster()
+    await asyncio.to_thread(restore, Until(source, 9), [broker.url], cluster)
+    opened = await asyncio.to_thread(open_broker, [broker.url], cluster)
+    try:
+        async with looking(opened) as client, client.session.get(client.url + "/api/v1/live") as stream:
+            await client.until(9)
+            log = await connect([broker.url], cluster)
+            try:
+                for batch in source.batches(10):
+                    for record in batch:
+                        await log.append(record.family, record.body, record.envelope, expected_last=last_of(source, record))
+            finally:
+                await log.close()
+            async with asyncio.timeout(20):
+                while (said := await told(stream))["last"] < source.last:
+                    assert said["error"] == ""
+            assert (said["live"], said["done"], said["tail"]) == (True, False, source.last)
+            index = client.console.follower.index
+            for at in (9, 12, source.last):
+                assert shown(index, frame(index, at)) == view(state_at(source, seq=at))
+            assert (await client.json("/api/v1/why", what="p1-1"))["verdict"][0].startswith("landed since")
+            assert [one["seq"] for one in await client.json("/api/v1/happened", limit="1")] == [source.last]
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+def last_of(source, record):
+    return max((one.seq for batch in source.batches(1, record.seq - 1) for one in batch if one.family == record.family), default=0)
+
+
+async def told(stream):
+    while not (line := await stream.content.readline()).startswith(b"data: "):
+        assert line, "the stream has ended"
+    return json.loads(line.removeprefix(b"data: "))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("live", [False, True], ids=["file", "live"])
+def test_the_command_says_where_it_is_and_ends_when_it_is_told_to(broker, tmp_path, stop, live):
+    if live:
+        cluster = unique_cluster()
+        restore(ListSource(migration().records, log_id=LOG_ID), [broker.url], cluster)
+        arguments = ["--server", broker.url, "--cluster", cluster]
+    else:
+        arguments = [export(tmp_path / "log.jsonl.zst", migration())]
+    process = subprocess.Popen([RESTOW, "console", "--port", "0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        address, _, rest = process.stdout.readline().partition("  ")
+        assert "Ctrl-C ends it" in rest
+        with urllib.request.urlopen(f"{address}/api/v1/log", timeout=30) as answer:
+            assert json.load(answer)["live"] is live
+        process.send_signal(stop)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_port_that_is_taken_is_said(restow, tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = restow("console", export(tmp_path / "log.jsonl", migration()), "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 2
+    assert "name another one with --port" in result.said
+
+
+def test_a_log_without_its_beginning_is_refused_with_what_to_do(restow, tmp_path):
+    from restow.replay import exported
+
+    log, path = migration(), tmp_path / "rest.jsonl"
+    exported.write(path, log.records[4:], first=5, last=len(log.records), log_id=LOG_ID, cluster="test")
+    result = restow("console", str(path))
+    assert result.exit_code == 2
+    assert "--archive" in result.said
