@@ -57,6 +57,45 @@ class Wholeness(msgspec.Struct):
         return "the log is whole: no record is missing, and each follows from those before it" if self.compared else "no record is missing; none says what it follows from"
 
 
+class Held(msgspec.Struct):
+    """What an archive holds, beside the log that it was made of: records `first` to `last`, which are the log's up to `same` (0 for none). `more`: the first that
+    the log has not, or has another one of; 0 for none."""
+
+    archive: str
+    first: int
+    last: int
+    same: int = 0
+    more: int = 0
+
+    @property
+    def sentence(self) -> str:
+        held = f"the archive in {self.archive} holds records {self.first} to {self.last}"
+        if not self.more:
+            return f"{held}: nothing that the log has not"
+        return f"{held}: {self.more} to {self.last} are not in the log, or others are. To have them back, restore it (docs/install.md) instead of a repair"
+
+
+def compare(log: Source, archive: Source, progress: Progress = no_progress) -> Held:
+    """What the archive holds that the log, of which it is, does not. Raises what they raise."""
+    held = Held(archive.name, archive.first, archive.last)
+    theirs = (record for batch in log.batches(archive.first) for record in batch)
+    there = next(theirs, None)
+    for batch in archive.batches():
+        for record in batch:
+            if record.seq < log.first:
+                # What was truncated is nowhere else.
+                held.same = record.seq
+                continue
+            while there is not None and there.seq < record.seq:
+                there = next(theirs, None)
+            if there is None or (there.seq, there.family, there.envelope, there.body) != (record.seq, record.family, record.envelope, record.body):
+                held.more = record.seq
+                return held
+            held.same = record.seq
+        progress(batch[-1].seq - archive.first + 1, archive.last - archive.first + 1)
+    return held
+
+
 def said(state: ClusterState) -> str:
     """That nothing is decided as of this state, and what to do; empty while the log is whole, or repaired."""
     if not state.broken:

@@ -15,7 +15,7 @@ from restow.cli.person import person
 
 if TYPE_CHECKING:
     from restow.cli.log_repair import Found
-    from restow.replay.breaks import Wholeness
+    from restow.replay.breaks import Held, Wholeness
 
 
 @click.command()
@@ -26,10 +26,12 @@ def verify(file: str | None, where: Where, output: str) -> None:
     """Check that the log is whole: no record is missing, and each follows from those before it.
 
     Every commit says the digest of what its writer had read. Where the log holds something else, the broker has lost records that it had
-    acknowledged, or one was changed on its disk. FILE is an export or an archive folder; without it, the running log is checked.
+    acknowledged, or one was changed on its disk. FILE is an export or an archive folder; without it, the running log is checked. With --archive it is compared
+    with the archive, too: what does that hold that the log has not?
 
     \b
-    Exit codes: 0 whole, or repaired, 1 broken, 2 the input cannot be used, 3 cannot connect.
+    Exit codes: 0 whole, or repaired, 1 broken, or the archive holds more, 2 the input cannot be
+    used, 3 cannot connect.
 
     \b
     Examples:
@@ -39,19 +41,50 @@ def verify(file: str | None, where: Where, output: str) -> None:
     """
     import msgspec
 
-    from restow.replay.breaks import check
+    from restow.eventlog.port import LogMismatch
 
     where.log = file or where.log
-    with where.source() as source, Progress("reading") as progress:
-        found = check(source, progress)
+    beside = None if where.log else where.archive
+    try:
+        found, held = _checked(where, "")
+    except LogMismatch:
+        # They do not join: the log ends before its archive, or has gone on with other records. What each of them holds is the question.
+        if not beside:
+            raise
+        found, held = _checked(where, beside)
+    else:
+        if beside and (found.broken or where.named_archive):
+            held = _checked(where, beside)[1]
     try:
         if output == "json":
-            emit({"ok": not found.broken, "broken": found.broken, "sentence": found.sentence, **msgspec.to_builtins(found)})
+            said = {"ok": not found.broken, "broken": found.broken, "sentence": found.sentence, **msgspec.to_builtins(found)}
+            emit(said | ({"archive": msgspec.to_builtins(held)} if held is not None else {}))
         else:
             _show(found)
+            if held is not None:
+                click.echo(held.sentence)
     finally:
-        if found.broken:
+        if found.broken or (held is not None and held.more):
             raise click.exceptions.Exit(BROKEN)
+
+
+def _checked(where: Where, beside: str) -> tuple[Wholeness, Held | None]:
+    """`beside`: an archive that the log is compared with, instead of read together."""
+    from restow.eventlog.archive import open_archive
+    from restow.replay.breaks import check, compare
+    from restow.replay.source import ArchiveSource
+
+    if not beside:
+        with where.source() as source, Progress("reading") as progress:
+            return check(source, progress), None
+    source = where.live(archived=False)
+    try:
+        with Progress("reading") as progress:
+            found = check(source, progress)
+        with Progress("comparing") as progress:
+            return found, compare(source, ArchiveSource(open_archive(beside, log_id=source.log_id)), progress)
+    finally:
+        source.close()
 
 
 def _show(found: Wholeness) -> None:

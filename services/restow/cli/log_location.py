@@ -92,6 +92,11 @@ class Where:
         return not (self.log or self._server or os.environ.get("RESTOW_NATS_URL"))
 
     @property
+    def named_archive(self) -> bool:
+        """Whether somebody has named the archive, and it is not just the stack's."""
+        return bool(self._archive)
+
+    @property
     def archive(self) -> str | None:
         if self._archive:
             return self._archive
@@ -153,8 +158,8 @@ class Where:
         finally:
             opened.close()
 
-    def live(self) -> LiveSource:
-        """The broker's log. Raises Failure where only a file is named."""
+    def live(self, *, archived: bool = True) -> LiveSource:
+        """The broker's log, and `archived` what was truncated from it, too. Raises Failure where only a file is named."""
         from restow.replay.source import open_broker
 
         if self.log:
@@ -162,7 +167,7 @@ class Where:
         server = self.need_server()
         logging.getLogger("restow").setLevel(logging.ERROR)
         logging.getLogger("nats").setLevel(logging.CRITICAL)
-        return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT, **self.login)
+        return open_broker(server.split(","), self.cluster, archive=self.archive if archived else None, wait=CONNECT, **self.login)
 
     @asynccontextmanager
     async def opened(self, servers: str, login: dict[str, Any]) -> AsyncIterator[JetStreamLog]:

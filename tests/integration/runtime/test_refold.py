@@ -18,6 +18,7 @@ from restow.eventlog.archive import export
 from restow.eventlog.jetstream import connect, open_snapshots
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import running_server, unique_cluster
+from restow.replay.source import open_path
 
 from .rig import facts
 
@@ -112,3 +113,35 @@ def test_a_truncated_log_with_no_snapshot_but_of_lost_records_is_repaired_with_t
     done = restow(*command, "-o", "json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"repaired": RECORDS + 1, "what": f"The log has lost records: it ends at {RECORDS}, and {2 * RECORDS} was read of it before", "first": 0, "lost": 2 * RECORDS}
+
+
+@pytest.mark.parametrize("truncated", [0, 5])
+def test_log_verify_says_what_an_archive_holds_of_what_the_log_has_lost(server, tmp_path, truncated):
+    """Of a log that is not truncated the archive was not looked at, and of one that is the command failed."""
+    cluster, folder = unique_cluster(), tmp_path / "archive"
+
+    async def lose():
+        await logged(server, cluster, folder)
+        log = await connect(server.url, cluster, create=False)
+        source = open_path(folder)
+        other = await connect(server.url, f"{cluster}-b", log_id=log.log_id)
+        await other.bulk_append(each([record for batch in source.batches(1, RECORDS - 3) for record in batch]))
+        await facts(other, node("another"))
+        if truncated:
+            await other.truncate(truncated)
+        await log.close()
+        await other.close()
+
+    async def each(records):
+        for record in records:
+            yield record
+
+    asyncio.run(lose())
+    command = ("log", "verify", "--server", server.url, "--archive", str(folder))
+    done = restow(*command, "--cluster", f"{cluster}-b")
+    assert done.exit_code == 1, done.output
+    assert f"holds records 1 to {RECORDS}: {RECORDS - 2} to {RECORDS} are not in the log, or others are." in " ".join(done.output.split())
+    assert json.loads(restow(*command, "--cluster", f"{cluster}-b", "-o", "json").stdout)["archive"]["same"] == RECORDS - 3
+    done = restow(*command, "--cluster", cluster)
+    assert done.exit_code == 0, done.output
+    assert f"holds records 1 to {RECORDS}: nothing that the log has not" in " ".join(done.output.split())
