@@ -432,6 +432,13 @@ def test_definitions_stay_when_the_chart_goes_and_are_those_of_deploy_crds():
         assert one["spec"] == yaml.safe_load((FILES / "crds" / f"{one['metadata']['name']}.yaml").read_text())["spec"]
 
 
+@pytest.mark.parametrize("cluster", ["other", "restow-main", "main"])
+def test_the_brokers_permissions_are_for_the_cluster_of_the_values(cluster):
+    text = named(rendered("--set", f"cluster={cluster}"), "ConfigMap", "restow-nats")["data"]["permissions.conf"]
+    assert set(re.findall(r'"restow\.([\w-]+)\.', text)) == {cluster}
+    assert set(re.findall(r"STREAM\.INFO\.(?:OBJ_)?restow-([\w-]+)", text)) == {cluster}
+
+
 def test_the_way_out_to_hooks_is_the_deschedulers_and_leads_to_pods():
     spec = named(rendered("--set", "networkPolicy.hooks=true"), "NetworkPolicy", "restow-hooks")["spec"]
     for service in SERVICES:
