@@ -432,6 +432,18 @@ def test_definitions_stay_when_the_chart_goes_and_are_those_of_deploy_crds():
         assert one["spec"] == yaml.safe_load((FILES / "crds" / f"{one['metadata']['name']}.yaml").read_text())["spec"]
 
 
+def test_no_key_of_the_values_stands_beside_one_of_the_charts(tmp_path):
+    """YAML allows no key twice, and readers differ in what they make of one."""
+    own = {"prometheus.io/scrape": "false", "mine": "x"}
+    values = {"defaults": {"podAnnotations": own, "podLabels": {"app.kubernetes.io/name": "mine", "team": "x"}}, "nats": {"podAnnotations": {"checksum/config": "x"}}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    manifests = rendered("--values", str(tmp_path / "values.yaml"))
+    meta = named(manifests, "Deployment", "restow-descheduler")["spec"]["template"]["metadata"]
+    assert own.items() <= meta["annotations"].items()
+    assert (meta["labels"]["app.kubernetes.io/name"], meta["labels"]["team"]) == ("restow-descheduler", "x")
+    assert len(named(manifests, "StatefulSet", "restow-nats")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]) == 64
+
+
 @pytest.mark.parametrize("cluster", ["other", "restow-main", "main"])
 def test_the_brokers_permissions_are_for_the_cluster_of_the_values(cluster):
     text = named(rendered("--set", f"cluster={cluster}"), "ConfigMap", "restow-nats")["data"]["permissions.conf"]
