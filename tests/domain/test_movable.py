@@ -34,6 +34,8 @@ from restow.contracts import events as e
 from restow.contracts.values import OwnerRef, Toleration
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
+from restow.domain.groups import WORKLOAD_REF
+from restow.domain.hooks import RESPONDERS
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.movable import unmovable
 from restow.domain.pod_controllers import OWNERS, check_owners
@@ -348,6 +350,14 @@ def test_the_successor_of_a_pod_below_the_partition_is_of_its_own_revision_and_l
     then(state, changed("again", node="b", phase="Running", ready=True))
     advance(state)
     assert step(state, M) is Step.LANDED
+
+
+@pytest.mark.parametrize(("key", "said"), [(WORKLOAD_REF, "spec.workloadRef names w/workers/0"), (RESPONDERS, "spec.evictionResponders names w/workers/0")])
+def test_a_pod_that_belongs_to_what_nobody_reads_stays_unless_somebody_says_that_it_may_be_moved(key, said):
+    state = of("ReplicaSet", "apps/v1", annotations={key: "w/workers/0"})
+    assert unmovable(state, "p").startswith(f"Unsupported: {said}, ")
+    assert "p" not in [one.pod for one in defragmentation.plan(state, ARGS, NOW, "x").moves]
+    assert word(of("ReplicaSet", "apps/v1", annotations={key: "w/workers/0"} | YES)) == ""
 
 
 def test_nothing_moves_a_pod_whose_group_is_not_to_be_moved():

@@ -386,3 +386,16 @@ def test_only_a_long_grace_period_is_a_fact():
         return pod_fact(d.PODS.object(json.dumps(body).encode()))[2].grace
 
     assert [grace(seconds) for seconds in (None, 0, 30, 300, 301, 14_400)] == [0, 0, 0, 0, 301, 14_400]
+
+
+def test_a_pods_workload_and_who_answers_its_eviction_are_facts_and_no_annotation_passes_for_them():
+    annotations = {"scheduling.k8s.io/workload-ref": "fake", "lifecycle.k8s.io/eviction-responders": "fake"}
+
+    def said(spec):
+        return pod_fact(d.PODS.object(json.dumps({"metadata": {"name": "p", "uid": "p", "annotations": annotations}, "spec": spec}).encode()))[2].annotations
+
+    assert said({}) == {}
+    assert said({"workloadRef": {"name": "train", "podGroup": "workers"}}) == {"scheduling.k8s.io/workload-ref": "train/workers"}
+    assert said({"workloadRef": {"name": "train", "podGroup": "workers", "podGroupReplicaKey": "3"}}) == {"scheduling.k8s.io/workload-ref": "train/workers/3"}
+    responders = [{"name": "a.example/b", "priority": 1000}, {"name": "c.example/d", "priority": 500}]
+    assert said({"evictionResponders": responders}) == {"lifecycle.k8s.io/eviction-responders": "a.example/b, c.example/d"}

@@ -11,6 +11,10 @@ UPSTREAM = "scheduling.k8s.io:"
 """How the name of a PodGroup of `scheduling.k8s.io` begins in the log: Volcano may have one of the same name, and no name of an object has a colon."""
 
 
+WORKLOAD_REF = "scheduling.k8s.io/workload-ref"
+"""In a pod's fact, where an annotation would be: `spec.workloadRef` (Kubernetes 1.35 alone), as Workload/PodGroup of it/replica key. Nobody reads Workloads here."""
+
+
 def is_upstream(group: Group) -> bool:
     """Whether it is a PodGroup of `scheduling.k8s.io`: its status and its moves are not ours to write."""
     return group[1].startswith(UPSTREAM)

@@ -30,6 +30,9 @@ MOVED_FROM, MOVED_BY = "restow.dev/moved-from", "restow.dev/moved-by"
 CHECKPOINTED = "restow.dev/checkpointed-at"
 """When the workload has saved its work last, RFC 3339."""
 
+RESPONDERS = "lifecycle.k8s.io/eviction-responders"
+"""In a pod's fact, where an annotation would be: the names in `spec.evictionResponders` (Kubernetes 1.37, alpha), who answer EvictionRequests (KEP-4563)."""
+
 ANNOTATION = "annotation"
 STAY, EVICT = "stay", "evict"
 LONGEST = 24 * 3_600_000

@@ -7,8 +7,8 @@ nothing is held (`restow descheduler run --once`) goes by upstream's rules, and 
 from restow.contracts.events import PodObserved, WorkloadObserved
 from restow.contracts.ids import PodUid
 from restow.domain import kueue
-from restow.domain.groups import group_of
-from restow.domain.hooks import objection
+from restow.domain.groups import WORKLOAD_REF, group_of
+from restow.domain.hooks import RESPONDERS, objection
 from restow.domain.landing_gate import left_out
 from restow.domain.other_schedulers import is_beside
 from restow.domain.pod_controllers import (
@@ -59,7 +59,7 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
     said = movable(state, pod)
     if said == "false":
         return f"{NOT_MOVABLE}: {SENTENCES[NOT_MOVABLE]}"
-    if why := _busy(state, uid, pod):
+    if why := _busy(state, uid, pod) or ("" if said == "true" else _unread(pod)):
         return why
     if pod.owner is None:
         return ""
@@ -113,6 +113,16 @@ def _of_group(state: ClusterState, pod: PodObserved, as_gang: bool) -> str:
     near = "another scheduler keeps its pods near to each other in the network" if known.topology is not None and known.topology.mode == "hard" else ""
     if (why := known.invalid or near) and not state.ours(pod):
         return f"{UNSUPPORTED}: PodGroup {'/'.join((known.namespace, known.name))}: {why}"
+    return ""
+
+
+def _unread(pod: PodObserved) -> str:
+    """Whether it belongs to something, or somebody is to be asked, of which Restow knows no more than the name."""
+    hint = f'allowed: {MOVABLE}: "true" on the pod'
+    if of := pod.annotations.get(WORKLOAD_REF):
+        return f"{UNSUPPORTED}: spec.workloadRef names {of}, and Workloads are not read: its gang may need it; {hint}"
+    if who := pod.annotations.get(RESPONDERS):
+        return f"{UNSUPPORTED}: spec.evictionResponders names {who}, whom an eviction does not ask; {hint}"
     return ""
 
 

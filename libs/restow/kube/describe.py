@@ -14,6 +14,8 @@ from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.autoscalers import CORDONED, PROTECTED
 from restow.domain.beside import GATE
+from restow.domain.groups import WORKLOAD_REF
+from restow.domain.hooks import RESPONDERS
 from restow.domain.protection import DO_NOT_DISRUPT
 from restow.kube import cpus, wire
 from restow.kube.annotations import (
@@ -103,6 +105,10 @@ def pod_fact(
     said, named = kept(annotations), spec.scheduling_group
     if named is not None and named.pod_group_name:
         said = grouped(said, named.pod_group_name)
+    if (of := spec.workload_ref) is not None and of.name:
+        said = said | {WORKLOAD_REF: "/".join(filter(None, (of.name, of.pod_group, of.pod_group_replica_key)))}
+    if spec.eviction_responders:
+        said = said | {RESPONDERS: ", ".join(one.name for one in spec.eviction_responders)}
     gates = tuple(gate.name for gate in spec.scheduling_gates) if spec.scheduling_gates else ()
     owner = controller(meta)
     plain = (told or tell(pod)).plain or NOTHING

@@ -34,7 +34,7 @@ FIELDS = {
 _POD = frozenset(
     {
         "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
-        "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
+        "enableServiceLinks", "ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
         "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead",
         "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources",
         "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "schedulingGroup", "securityContext",
@@ -42,7 +42,7 @@ _POD = frozenset(
         "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes", "workloadRef",
     }
 )  # fmt: skip
-"""core/v1 PodSpec, as of Kubernetes 1.35."""
+"""core/v1 PodSpec, as of Kubernetes 1.37."""
 _CONTAINER = frozenset(
     {
         "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",

@@ -193,6 +193,12 @@ class SchedulingGroup(Wire):
     pod_group_name: str | None = None
 
 
+class WorkloadRef(Wire):
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(Wire):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -213,6 +219,8 @@ class PodSpec(Wire):
     """Of dynamic resource allocation; only their names are read."""
     host_network: bool | None = None
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
+    eviction_responders: list[Gate] | None = None
     termination_grace_period_seconds: Int | None = None
 
 
