@@ -38,7 +38,7 @@ from restow.domain.groups import WORKLOAD_REF
 from restow.domain.hooks import RESPONDERS
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.movable import unmovable
-from restow.domain.pod_controllers import OWNERS, check_owners
+from restow.domain.pod_controllers import INDEX_FAILURES, OWNERS, check_owners
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 
@@ -197,6 +197,19 @@ def test_a_job_that_would_fail_by_our_eviction_keeps_its_pods(evicted, retries, 
     assert word(state, "j1") == verdict
     then(state, plan("x", move(M, "j1")))
     assert failed(advance(state)) == ({M: verdict} if verdict else {})
+
+
+@pytest.mark.parametrize(("failures", "verdict"), [(None, ""), ("0", ""), ("1", "Retries"), ("2", "Retries"), ("7", "Retries"), ("many", "")])
+def test_of_a_job_that_counts_by_index_the_last_retry_of_each_index_is_its_own(failures, verdict):
+    said = {} if failures is None else {INDEX_FAILURES: failures}
+    state = world(job_of("j", "counted", 2**31 - 1, per_index=2), pod("j1", node="a", owner=JOB, annotations=said), pod("j2", node="a", owner=JOB))
+    assert word(state, "j1") == verdict
+    assert word(state, "j2") == ""
+
+
+def test_where_a_job_has_a_limit_for_all_of_its_indexes_both_count():
+    state = world(job_of("j", "counted", 1, per_index=5), pod("j1", node="a", owner=JOB))
+    assert word(state, "j1") == "Retries"
 
 
 def test_no_plan_takes_more_pods_of_a_job_than_its_retries_allow():

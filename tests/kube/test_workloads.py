@@ -41,7 +41,11 @@ EXIT = {"operator": "In", "values": [42]}
         ({"backoffLimit": 3}, {"failed": 2}, "counted", 1),
         ({"backoffLimit": 1}, {"failed": 4}, "counted", 0),
         ({"backoffLimit": 5}, {"failed": 1, "uncountedTerminatedPods": {"failed": ["x", "y"]}}, "counted", 2),
-        ({"backoffLimitPerIndex": 1}, {}, "unknown", 0),
+        ({"backoffLimitPerIndex": 1}, {"failed": 3}, "counted", 2**31 - 4),
+        ({"backoffLimitPerIndex": 1, "backoffLimit": 4}, {"failed": 3}, "counted", 1),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}) | {"backoffLimitPerIndex": 1}, {}, "ignored", 0),
+        (rules({"action": "FailIndex", "onPodConditions": DISRUPTED}) | {"backoffLimitPerIndex": 1}, {}, "fatal", 0),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}) | {"podReplacementPolicy": "Failed"}, {}, "ignored", 0),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "unknown", 0),
         (rules({"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
         (rules({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}), {}, "counted", 6),
@@ -56,6 +60,7 @@ EXIT = {"operator": "In", "values": [42]}
 def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries):
     fact = job(spec, status)
     assert (fact.owner, fact.evicted, fact.retries) == (None, evicted, retries)
+    assert fact.per_index == spec.get("backoffLimitPerIndex")
 
 
 def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():

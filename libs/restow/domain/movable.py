@@ -13,6 +13,7 @@ from restow.domain.landing_gate import left_out
 from restow.domain.other_schedulers import is_beside
 from restow.domain.pod_controllers import (
     GANG,
+    INDEX_FAILURES,
     MOVABLE,
     RAY_REPLICA,
     RAY_TYPE,
@@ -245,6 +246,14 @@ def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
     if state.pods[uid].live.phase in OVER:
         # It has ended by itself: its eviction is no failure of the Job.
         return ""
+    if job.per_index is not None and job.per_index - _index_failures(pod) <= OWN_RETRIES:
+        return f"{RETRIES}: its index of {name} fails when {max(job.per_index - _index_failures(pod), 0) + 1} more of its pods do, and an eviction counts as a failure: the last retry is its own"
     if place_in_line(state, pod.owner.uid, uid) < job.retries - OWN_RETRIES:
         return ""
     return f"{RETRIES}: {name} fails when {job.retries + 1} more pods do, and an eviction counts as a failure: the last retry is its own"
+
+
+def _index_failures(pod: PodObserved) -> int:
+    """As the Job controller reads it: what is no number is none."""
+    said = pod.annotations.get(INDEX_FAILURES, "")
+    return int(said) if said.isdecimal() and len(said) < 10 else 0

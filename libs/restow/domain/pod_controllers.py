@@ -20,6 +20,8 @@ GANG = "gang"
 REVISION = "controller-revision-hash"
 """Label of a StatefulSet's pod: the ControllerRevision that it was made by."""
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""On a pod of a Job with backoffLimitPerIndex: how often pods of its index have failed before it."""
 REPLICA_TYPE, REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 RAY_TYPE, RAY_GROUP = "ray.io/node-type", "ray.io/group"
 RAY_REPLICA, RAY_INDEX, RAY_HOST = "ray.io/worker-group-replica-name", "ray.io/worker-group-replica-index", "ray.io/replica-host-index"
@@ -52,7 +54,7 @@ OWNERS: tuple[Owner, ...] = (
     Owner("DaemonSet", "apps", "never", "the pod belongs to its node"),
     Owner(
         "Job", "batch", "retries",
-        "while its `podFailurePolicy` ignores DisruptionTarget, or its `backoffLimit` leaves a retry beside those that evictions take; not with `backoffLimitPerIndex` or `managedBy`, which nobody has read",
+        "while its `podFailurePolicy` ignores DisruptionTarget, or its `backoffLimit` leaves a retry beside those that evictions take (of each index, where `backoffLimitPerIndex` counts by these); not with `managedBy`, for nobody has read who that is",
         (JOBSET_JOB, JOBSET_INDEX, COMPLETION_INDEX),
     ),
     Owner(

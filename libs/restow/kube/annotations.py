@@ -9,7 +9,7 @@ from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION, UPSTREAM
 from restow.domain.kueue import RETRIABLE
-from restow.domain.pod_controllers import MOVABLE
+from restow.domain.pod_controllers import INDEX_FAILURES, MOVABLE
 from restow.domain.protection import COOLDOWN_TIME, DISRUPTION_ANNOTATIONS, PREEMPTABLE
 from restow.domain.quantity import QuantityError, units
 
@@ -45,6 +45,7 @@ KEPT = frozenset(
         RESERVATION_AFFINITY,
         EXACT_MATCH,
         RETRIABLE,
+        INDEX_FAILURES,
         *WAITING_TIMES,
         *DISRUPTION_ANNOTATIONS,
     }

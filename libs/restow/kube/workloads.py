@@ -18,8 +18,8 @@ ROLLING_UPDATE = "RollingUpdate"
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that is evicted."""
 OWN_CONTROLLER = "kubernetes.io/job-controller"
-JOB_RETRIES = 6
-"""backoffLimit, where none is set."""
+JOB_RETRIES, UNLIMITED = 6, 2**31 - 1
+"""backoffLimit, where none is set: without and with a backoffLimitPerIndex."""
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 """Conditions of a Job that makes no more pods; the last two come first, while its pods terminate."""
 VOLCANO_EVICTED = ("PodEvicted", "*")
@@ -46,6 +46,7 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     movable, hooks = said.get(MOVABLE, ""), {key: text for key in DECLARED if (text := said.get(key))}
     evicted: v.Evicted = ""
     retries, parallel, made_by = 0, False, AT_REST
+    per_index = workload.spec.backoff_limit_per_index if isinstance(workload, wire.Job) and workload.spec is not None else None
     if isinstance(workload, wire.Job):
         evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
     elif isinstance(workload, wire.VolcanoJob):
@@ -56,7 +57,7 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
     if owner is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index)
 
 
 def _busy(workload: wire.Workload) -> v.Busy:
@@ -156,9 +157,8 @@ def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted,
         if about is None and rule.action not in ("Ignore", "Count"):
             return "unknown", 0
         may_count = may_count or (about is None and rule.action == "Count")
-    if spec.backoff_limit_per_index is not None:
-        return "unknown", 0
-    limit = JOB_RETRIES if spec.backoff_limit is None else spec.backoff_limit
+    usual = JOB_RETRIES if spec.backoff_limit_per_index is None else UNLIMITED
+    limit = usual if spec.backoff_limit is None else spec.backoff_limit
     # Those are counted in a moment.
     uncounted = len((status.uncounted_terminated_pods or wire.Uncounted()).failed or ())
     return "counted", max(limit - (status.failed or 0) - uncounted, 0)

@@ -56,7 +56,9 @@ def _workload(said: e.WorkloadObserved) -> str:
         parts.append(f"says {MOVABLE}: {said.movable}")
     if said.busy:
         parts.append(BUSY[said.busy].partition(":")[0])
-    if said.evicted == "counted":
+    if said.evicted == "counted" and said.per_index is not None:
+        parts.append(f"may have {said.per_index} pods of each index fail, evicted ones among them")
+    elif said.evicted == "counted":
         parts.append(f"may have {said.retries} more pods fail, evicted ones among them")
     elif said.evicted:
         parts.append({"ignored": "does not count pods that are evicted", "fatal": "fails when a pod is evicted"}.get(

@@ -171,7 +171,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     """A controller that is itself controlled (such as a Deployment's ReplicaSet, which leads to a pod's real owner), a
     controller whose pods were declared movable or not, a Job, or a controller at work on its pods. `movable` is its annotation
     `restow.dev/movable`. `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before
-    the Job does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
+    the Job does; of each index so many as `per_index` says, if it does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
     evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
     ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
     pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
@@ -193,6 +193,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     revision: str = ""
     kept: str = ""
     kept_below: Int = 0
+    per_index: Int | None = None
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):
