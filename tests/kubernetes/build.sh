@@ -5,6 +5,7 @@
 #   tests/kubernetes/build.sh FOLDER [MINOR.PATCH, by default 36.3]
 #   KARPENTER=1 tests/kubernetes/build.sh FOLDER          also Karpenter with its kwok provider, and its CRDs: six minutes more
 #   HELM=1 tests/kubernetes/build.sh FOLDER               also Helm, for the chart: two minutes more
+#   KUEUE=1 tests/kubernetes/build.sh FOLDER              also Kueue, and its manifests
 #   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster
 #
 # Needs Go 1.26 and eight minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
@@ -15,6 +16,7 @@ etcd=v3.6.16
 kwok=v0.8.0
 karpenter=v1.15.0
 helm=v4.3.1
+kueue=v0.17.0
 parts="kube-apiserver kube-controller-manager kube-scheduler kubectl"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -30,6 +32,7 @@ test -n "${ONLY:-}" || test -x "$folder/etcd" || lacking+=" etcd"
 test -n "${ONLY:-}" || test -x "$folder/kwok" || lacking+=" kwok"
 test -z "${KARPENTER:-}" || test -x "$folder/karpenter" || lacking+=" karpenter"
 test -z "${HELM:-}" || "$folder/helm" version --short 2>/dev/null | grep -q "^$helm" || lacking+=" helm"
+test -z "${KUEUE:-}" || test -x "$folder/kueue" || lacking+=" kueue"
 test -n "$lacking" || exit 0
 
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
@@ -101,4 +104,12 @@ if [[ " $lacking " == *" karpenter "* ]]; then
     mkdir -p "$folder/karpenter-crds"
     cp "$work"/karpenter/kwok/charts/crds/*.yaml "$work"/karpenter/kwok/apis/crds/*.yaml "$folder/karpenter-crds"
     (cd "$work/karpenter" && go build -ldflags "-s -w" -o "$folder/karpenter" ./kwok)
+fi
+
+if [[ " $lacking " == *" kueue "* ]]; then
+    echo "Building Kueue $kueue ..." >&2
+    fetch sigs.k8s.io/kueue "$kueue" "$work/kueue"
+    (cd "$work/kueue" && go build -ldflags "-s -w" -o "$folder/kueue.new" ./cmd/kueue)
+    "$folder/kubectl" kustomize "$work/kueue/config/default" >"$folder/kueue.yaml"
+    mv "$folder/kueue.new" "$folder/kueue"
 fi

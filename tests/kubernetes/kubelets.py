@@ -175,6 +175,9 @@ class Kubelets:
 
     async def _end(self, pod: Obj) -> None:
         await asyncio.sleep(float((pod["metadata"].get("annotations") or {}).get(TERM, 0)))
+        if pod["metadata"].get("finalizers"):
+            # Who keeps the object looks at its phase. A process that SIGTERM ended has failed.
+            await self._patch(pod, {"phase": "Failed"})
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         await self._call("DELETE", _path(pod), options | {"preconditions": {"uid": pod["metadata"]["uid"]}})
 

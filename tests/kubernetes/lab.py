@@ -166,6 +166,9 @@ class Lab:
         args = ("--disable-leader-election", "--instance-types-file-path", str(types), "--metrics-port", str(free_port()), "--health-probe-port", str(free_port()))
         self._spawn("karpenter", "karpenter", *args, KUBECONFIG=str(self.work / "kubeconfig"), SYSTEM_NAMESPACE="default")
 
+    def start_kueue(self, config: Path) -> None:
+        self._spawn("kueue", "kueue", f"--config={config}", "--zap-log-level=2", KUBECONFIG=str(self.work / "kubeconfig"))
+
     def stop(self, name: str, *, hard: bool = False) -> None:
         child = self._running.pop(name)
         (child.kill if hard else child.terminate)()

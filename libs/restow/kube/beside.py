@@ -113,10 +113,9 @@ class Beside(Effects):
     async def gated(self, controller: OwnerRef) -> GatedOutcome:
         """Creates a pod of this controller as a dry run: nothing is stored. Says what the API server that answers knows; another may
         know it later."""
-        owner = {
-            "apiVersion": controller.api_version or "v1", "kind": controller.kind, "name": controller.name, "uid": controller.uid,
-            "controller": True,
-        }  # fmt: skip
+        # The gate asks for the uid alone. Others' admission looks at owners, too: Kueue refuses a pod whose Job (ReplicaSet, StatefulSet ...) is not in its
+        # namespace, and that of somebody else's workload is not ours to make pods in. So the kind is one that only we know.
+        owner = {"apiVersion": "restow.dev/v1", "kind": "Landing", "name": controller.name, "uid": controller.uid, "controller": True}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -453,3 +453,18 @@ async def test_without_the_crd_nobody_is_listed(beside):
 async def test_where_no_policy_gates_the_dry_run_says_so_and_leaves_nothing(api, beside):
     assert await beside.gated(OwnerRef("ReplicaSet", "web", "u-1", "apps/v1")) == NotGated()
     assert json.loads(await api.client.get("/api/v1/pods"))["items"] == []
+
+
+async def test_the_dry_run_names_no_owner_that_others_would_look_for_in_its_namespace(api, beside):
+    """Kueue's webhook refuses pods whose owner, of a kind that it knows, is not beside them."""
+    asked = []
+    create = beside._client.create
+
+    async def seen(path, body):
+        asked.append(body)
+        return await create(path, body)
+
+    beside._client.create = seen
+    await beside.gated(OwnerRef("Job", "train", "u-1", "batch/v1"))
+    ((owner,),) = [body["metadata"]["ownerReferences"] for body in asked]
+    assert (owner["apiVersion"], owner["uid"], owner["controller"]) == ("restow.dev/v1", "u-1", True)
