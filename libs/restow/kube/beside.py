@@ -231,7 +231,7 @@ class Beside(Effects):
 
     async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
         """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""
-        heard = await self._hearing.heard(_who(there, log))
+        heard = await self._hearing.heard(_who(there, log), _version(there))
         if isinstance(heard, Failed):
             return heard
         # One that was listed with its nomination, gated, counts only once it changes.
@@ -254,7 +254,7 @@ class Beside(Effects):
                     return there
                 if _node(there) or stayed > QUIET:
                     break
-                if (stayed == QUIET or look == LOOKS) and isinstance(heard := await self._hearing.heard(_who(there, log)), Failed):
+                if (stayed == QUIET or look == LOOKS) and isinstance(heard := await self._hearing.heard(_who(there, log), _version(there)), Failed):
                     return heard
                 await self._sleep(SETTLED)
             vacated = await self.vacate(placeholder)
@@ -349,6 +349,11 @@ def _who(pod: wire.Pod, log: str) -> Who:
     """Who looks at this pod, and when."""
     spec = pod.spec
     return Who((spec.scheduler_name if spec else None) or STOCK, (spec.priority if spec else None) or 0, log)
+
+
+def _version(pod: wire.Pod) -> tuple[str, str]:
+    """What was written last: as long as nobody writes to the pod, who has heard of it then has heard of it."""
+    return pod.metadata.uid, pod.metadata.resource_version or ""
 
 
 def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:

@@ -18,10 +18,17 @@ from restow.kube.effects import Done, Failed, Refused, bounded, read
 from restow.kube.placeholder import NAMESPACE, class_name, hold_class
 from restow.kube.retry import Backoff, Sleep
 
-LOOK = 0.02
-"""Seconds between two looks at a probe."""
+LOOK, SELDOM = 0.02, 0.5
+"""Seconds between two looks at a probe: at first, and at most."""
+SHARED = 1.0
+"""Seconds for which those who ask wait for the probe before theirs, so that many who ask at about the same time have few. A scheduler that is slower looks at
+several."""
 PATIENCE = 10.0
-"""Seconds after which a scheduler that has said nothing is asked anew."""
+"""Seconds after which who asks hears that the scheduler has said nothing so far."""
+LONGEST = 600.0
+"""Seconds after which a probe is given up. A scheduler that has thousands of pods in its queue takes minutes, and a new probe is behind all of them again."""
+MOST = 1_000
+"""Pods that are known to have been asked for in vain."""
 REMOVING = Backoff(attempts=20, longest=5.0)
 """Of what is nobody's any more: an API server that starts again is waited for."""
 DELETE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
@@ -43,30 +50,46 @@ class Hearing:
     def __init__(self, client: Client, backoff: Backoff, sleep: Sleep) -> None:
         self._client, self._backoff, self._sleep = client, backoff, sleep
         self._next: dict[Who, asyncio.Task[Heard]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[Heard]] = {}
+        """What is waited for by somebody who was told that nothing is heard so far."""
         self._asking: dict[Who, asyncio.Lock] = {}
         self._removing: set[asyncio.Task[None]] = set()
 
-    async def heard(self, who: Who) -> Heard:
-        """`Done` once this scheduler has heard of everything that was written before this was called. `Refused` where the API takes no probe, `Failed` where
-        the scheduler says nothing of it within PATIENCE, or the API does not answer."""
-        asking = self._next.get(who)
+    async def heard(self, who: Who, of: tuple[str, str]) -> Heard:
+        """`Done` once this scheduler has heard of everything that was written before this was called first for `of`, a pod's uid and its version. `Refused` where
+        the API takes no probe, `Failed` where the scheduler has said nothing of it for PATIENCE, or the API does not answer. Who asks again for the same waits for the
+        same probe."""
+        asking = self._asked.get(of) or self._next.get(who)
         if asking is None:
             asking = self._next[who] = asyncio.create_task(self._in_turn(who))
         # Others wait for the same one.
-        return await asyncio.shield(asking)
+        await asyncio.wait({asking}, timeout=PATIENCE)
+        if not asking.done():
+            self._asked[of] = asking
+            if len(self._asked) > MOST:
+                # Nobody has asked for it again.
+                del self._asked[next(iter(self._asked))]
+            return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {PATIENCE:g} s")
+        self._asked.pop(of, None)
+        return asking.result()
 
     async def _in_turn(self, who: Who) -> Heard:
         async with self._asking.setdefault(who, asyncio.Lock()):
             # Who asks from now on may have written something since.
             del self._next[who]
-            probe = canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8))
-            made = await bounded(lambda: self._make(probe, who), self._backoff, self._sleep)
-            word = await self._word(probe, who) if isinstance(made, Done) else made
-            # Also where it was not made, as far as the API's answer tells.
-            removing = asyncio.create_task(self._remove(probe))
-            self._removing.add(removing)
-            removing.add_done_callback(self._removing.discard)
-            return word
+            asking = asyncio.create_task(self._ask(who))
+            await asyncio.wait({asking}, timeout=SHARED)
+        return await asking
+
+    async def _ask(self, who: Who) -> Heard:
+        probe = canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8))
+        made = await bounded(lambda: self._make(probe, who), self._backoff, self._sleep)
+        word = await self._word(probe, who) if isinstance(made, Done) else made
+        # Also where it was not made, as far as the API's answer tells.
+        removing = asyncio.create_task(self._remove(probe))
+        self._removing.add(removing)
+        removing.add_done_callback(self._removing.discard)
+        return word
 
     async def _make(self, probe: canary.Pod, who: Who) -> Done:
         """The class is there as a rule, for a placeholder has it."""
@@ -90,17 +113,19 @@ class Hearing:
                 raise
 
     async def _word(self, probe: canary.Pod, who: Who) -> Heard:
-        end = machine.steady() + PATIENCE
+        end, pause = machine.steady() + LONGEST, LOOK
         while machine.steady() < end:
             there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
-            if isinstance(there, Refused | Failed):
+            if isinstance(there, Refused):
                 return there
+            # Where the API does not answer the probe is there all the same.
             if there is None:
                 return Failed(404, "Gone", f"somebody deleted {probe.metadata.name}")
-            if is_looked_at(there):
+            if not isinstance(there, Failed) and is_looked_at(there):
                 return Done()
-            await self._sleep(LOOK)
-        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {PATIENCE:g} s")
+            await self._sleep(pause)
+            pause = min(pause * 1.1, SELDOM)
+        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s")
 
     async def _read(self, probe: canary.Pod) -> wire.Pod | None:
         return await read(self._client, d.PODS, path_of(d.PODS, NAMESPACE, probe.metadata.name))

@@ -3,6 +3,7 @@ them is in tests/kubernetes."""
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,11 +38,15 @@ class Ears:
 
     def __init__(self, api):
         self.api, self.deaf, self.probes = api, False, []
+        self.late = 0.0
+        """Seconds after which it looks at a pod."""
+        self.came = {}
 
     async def listen(self):
         while True:
             for pod in json.loads(await self.api.client.get(PROBES))["items"]:
-                if not self.deaf and pod["metadata"]["name"] not in self.probes:
+                came = self.came.setdefault(pod["metadata"]["name"], time.monotonic())
+                if not self.deaf and time.monotonic() >= came + self.late and pod["metadata"]["name"] not in self.probes:
                     self.probes.append(pod["metadata"]["name"])
                     with suppress(ApiStatus):
                         await self.api.patch_pod(PodRef(NAMESPACE, pod["metadata"]["name"], pod["metadata"]["uid"]), {"status": {"conditions": [REFUSED]}}, "/status")
@@ -223,6 +228,33 @@ async def test_the_placeholder_stays_until_the_scheduler_has_looked_at_a_pod_tha
     assert (await there(api, held), await probes_left(api)) == ([], [])
 
 
+async def test_a_scheduler_that_is_slower_than_anybody_waits_is_heard_by_the_same_probe(api, beside, ears, monkeypatch):
+    """A new probe is behind all that is in its queue again: where it takes longer than that, nothing would ever land."""
+    monkeypatch.setattr(hearing, "PATIENCE", 0.1)
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.late = 0.5
+    outcomes = []
+    while not outcomes or isinstance(outcomes[-1], Failed):
+        outcomes.append(await beside.land(pod, "t", held, LOG))
+        assert len(outcomes) < 20
+    assert (outcomes[-1], await there(api, held)) == (Done(), [])
+    assert len(ears.came) == 1
+    assert await probes_left(api) == []
+
+
+async def test_who_asks_a_slow_scheduler_does_not_wait_for_the_probes_of_others(api, ears, monkeypatch):
+    monkeypatch.setattr(hearing, "SHARED", 0.05)
+    ears.late = 0.6
+    one, who = hearing.Hearing(api.client, FAST, asyncio.sleep), hearing.Who("theirs", 7, LOG)
+    began = time.monotonic()
+    asked = []
+    for i in range(4):
+        asked.append(asyncio.create_task(one.heard(who, (f"p{i}", "1"))))
+        await asyncio.sleep(0.1)
+    assert await asyncio.gather(*asked) == [Done()] * 4
+    assert time.monotonic() - began < 4 * 0.6, "one after the other"
+
+
 async def test_a_probe_is_newer_than_the_nomination_and_the_pod_is_touched_before_its_placeholder_goes(api, beside, ears):
     """A scheduler that has listed it, gated, with its nomination counts that only once the pod changes."""
     held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
@@ -255,10 +287,10 @@ async def test_who_asks_while_a_probe_is_looked_at_has_another_one(api, ears):
     ears.deaf = True
     one = hearing.Hearing(api.client, FAST, asyncio.sleep)
     who = hearing.Who("theirs", 7, LOG)
-    first = asyncio.create_task(one.heard(who))
+    first = asyncio.create_task(one.heard(who, ("p", "1")))
     while not (made := json.loads(await api.client.get(PROBES))["items"]):
         await asyncio.sleep(0.002)
-    second = asyncio.create_task(one.heard(who))
+    second = asyncio.create_task(one.heard(who, ("q", "1")))
     await asyncio.sleep(0)
     ears.deaf = False
     assert (await first, await second) == (Done(), Done())
