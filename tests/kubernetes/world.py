@@ -66,7 +66,7 @@ class World:
     async def wipe_pods(self) -> None:
         for path in (
             *(f"{APPS}/{kind}" for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")),
-            f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", f"/api/v1/namespaces/{NS}/resourcequotas",
+            f"/apis/batch/v1/namespaces/{NS}/jobs", f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", f"/api/v1/namespaces/{NS}/resourcequotas",
         ):  # fmt: skip
             await self.api.call("DELETE", path, {"propagationPolicy": "Background"})
         for _ in range(200):
