@@ -440,7 +440,11 @@ class Process:
         """What only this service knows to be lost, from its Lease or from a snapshot, the others are to know, too: each of them would go on deciding. Where the
         log is said to be broken already, or is not any more, there is nothing to say."""
         follower = context.follower
-        while (lost := follower.lost) is not None and not follower.state.broken:
+        while follower.lost is not None and not follower.state.broken:
+            # Others may have said so meanwhile, and somebody may have repaired it: said once more behind that, it would be broken again.
+            await context.commander.to_tail()
+            if (lost := follower.lost) is None or follower.state.broken:
+                return
             if await context.commander.testify_for(lost):
                 await context.commander.to_tail()
                 return
