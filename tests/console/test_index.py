@@ -1,8 +1,12 @@
 """At any instant the index shows what the plain fold shows there."""
 
+import random
+import time
+
 import numpy as np
 import pytest
-from console.logs import shown
+from console.logs import shown, unpacked
+from console.logs_large import large
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay.handmade import LOG_ID, migration, placements
@@ -97,10 +101,20 @@ def test_a_frame_is_the_same_as_bytes_and_as_values():
     index = indexed(migration())
     one = frame(index, 9)
     body, values = as_bytes(one), as_values(one)
-    from console.logs import unpacked
-
     about, arrays = unpacked(body)
     assert about["at"] == 9
     for name, array in arrays.items():
         kind, column = name.split(".")
         assert array.tolist() == values[kind][column], name
+
+
+def test_no_instant_of_five_thousand_nodes_costs_more_than_a_fraction_of_150_milliseconds():
+    """CPU of this thread, whatever else the machine does: of everything at an instant, and of what differs between two, as bytes."""
+    index, dice, costs = indexed(large(5000, churn=300)), random.Random(3), []
+    for _ in range(30):
+        one, other = (dice.randrange(1, index.last + 1) for _ in range(2))
+        for since in (None, other):
+            began = time.thread_time()
+            as_bytes(frame(index, one, since))
+            costs.append(time.thread_time() - began)
+    assert sorted(costs)[len(costs) // 2] < 0.05, costs

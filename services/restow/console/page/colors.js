@@ -14,6 +14,16 @@ export const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>
 export const mixed = (one, other, part) => one.map((value, i) => Math.round(value + (other[i] - value) * part));
 export const css = (color) => `rgb(${color & 255} ${(color >> 8) & 255} ${(color >> 16) & 255})`;
 
+// A colour → that colour so far towards another one. There are few of them, and each is asked for often.
+function towards(other, part) {
+  const known = new Map();
+  return (color) => {
+    let found = known.get(color);
+    if (found === undefined) known.set(color, (found = packed(mixed([color & 255, (color >> 8) & 255, (color >> 16) & 255], other, part))));
+    return found;
+  };
+}
+
 // What the style sheet says of this theme, so that both have one home.
 export function theme(dark) {
   const style = getComputedStyle(document.documentElement);
@@ -29,8 +39,8 @@ export function theme(dark) {
     // Twice as many colours as hues: the second half is paler.
     hues: [...hues, ...hues.map((hue) => mixed(hue, ground, 0.4))].map(packed),
     ramp: RAMP[which].map(rgb).map(packed),
-    faded: (color) => packed(mixed([color & 255, (color >> 8) & 255, (color >> 16) & 255], ground, 0.72)),
-    paler: (color) => packed(mixed([color & 255, (color >> 8) & 255, (color >> 16) & 255], ground, 0.45)),
+    faded: towards(ground, 0.72),
+    paler: towards(ground, 0.45),
   };
 }
 

@@ -14,7 +14,7 @@ function grid(devices) {
   return [8, Math.ceil(devices / 8)];
 }
 
-// [{ label, nodes }], nodes sorted by name; groups by name, what has none last.
+// [{ label, nodes, most }], `most` devices on one of them, nodes sorted by name; groups by name, what has none last.
 export function grouped(world, by, nameOf) {
   const groups = new Map();
   for (const node of world.nodes.values()) {
@@ -27,13 +27,14 @@ export function grouped(world, by, nameOf) {
   for (const group of named) {
     group.nodes.sort((a, b) => order(a[0], b[0]));
     group.nodes = group.nodes.map(([, node]) => node);
+    group.most = group.nodes.reduce((most, node) => Math.max(most, node.devices.length), 1);
   }
   return named.sort((a, b) => (a.label === "") - (b.label === "") || order(a.label, b.label));
 }
 
 // How a box of a group is divided, for devices of `size` pixels.
 export function box(group, size, ratio) {
-  const [columns, rows] = grid(Math.max(1, ...group.nodes.map((node) => node.devices.length)));
+  const [columns, rows] = grid(group.most);
   const pad = size <= 2 ? 0 : size <= 4 ? 1 : Math.round(2 * ratio);
   const gap = size >= 5 ? 1 : 0;
   const bar = Math.max(1, Math.round(size / 4));
@@ -47,31 +48,37 @@ export function box(group, size, ratio) {
   };
 }
 
-// { places: [{ node, x, y, box }], headings, height } for a width.
-export function laidOut(groups, width, size, ratio, heading) {
-  const places = [];
-  const headings = [];
+// { bands: [{ group, y, top, box, across }], height } for a width: where each group begins, its first row, and how many nodes are in a row.
+function banded(groups, width, size, ratio, heading) {
+  const bands = [];
   let y = Math.round(4 * ratio);
   for (const group of groups) {
     const one = box(group, size, ratio);
-    if (heading) {
-      headings.push({ y, group });
-      y += Math.round(20 * ratio);
-    }
+    const top = y + (heading ? Math.round(20 * ratio) : 0);
     const across = Math.max(1, Math.floor((width + one.gutter) / (one.width + one.gutter)));
-    group.nodes.forEach((node, i) => {
-      places.push({ node, x: (i % across) * (one.width + one.gutter), y: y + Math.floor(i / across) * (one.height + one.gutter), box: one });
-    });
-    y += Math.ceil(group.nodes.length / across) * (one.height + one.gutter) + Math.round((size <= 3 ? 2 : 8) * ratio);
+    bands.push({ group, y, top, box: one, across });
+    y = top + Math.ceil(group.nodes.length / across) * (one.height + one.gutter) + Math.round((size <= 3 ? 2 : 8) * ratio);
   }
-  return { places, headings, height: y, size };
+  return { bands, height: y };
+}
+
+// { places: [{ node, x, y, box }], headings, height } for a width.
+export function laidOut(groups, width, size, ratio, heading) {
+  const { bands, height } = banded(groups, width, size, ratio, heading);
+  const places = [];
+  for (const { group, top, box: one, across } of bands) {
+    group.nodes.forEach((node, i) => {
+      places.push({ node, x: (i % across) * (one.width + one.gutter), y: top + Math.floor(i / across) * (one.height + one.gutter), box: one });
+    });
+  }
+  return { places, headings: heading ? bands : [], height, size };
 }
 
 // The largest size at which everything is in sight, so many steps larger or smaller.
 export function fitted(groups, width, height, ratio, heading, steps) {
   let best = 0;
   for (let i = 0; i < SIZES.length && SIZES[i] <= 26 * ratio; i++) {
-    if (laidOut(groups, width, SIZES[i], ratio, heading).height > height) break;
+    if (banded(groups, width, SIZES[i], ratio, heading).height > height) break;
     best = i;
   }
   const chosen = Math.max(0, Math.min(SIZES.length - 1, best + steps));

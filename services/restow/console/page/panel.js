@@ -7,6 +7,7 @@ import { json } from "./api.js";
 import { bytes, clock, cores, date, devices, many, number, percent } from "./format.js";
 import { PlanDetails } from "./plans.js";
 import { Story, useAnswer } from "./story.js";
+import { share } from "./world.js";
 
 const html = htm.bind(h);
 const SHOWN = 12;
@@ -73,7 +74,6 @@ function Overview({ store }) {
   </div>`;
 }
 
-const size = (pod) => pod.unsaid * 1000 + pod.devices.reduce((all, [, milli]) => all + milli, 0);
 const asks = (pod) => [pod.status, ...(pod.asked ? [`${devices(pod.asked)} GPU`] : []), `${cores(pod.cpu)} cpu`].join(" · ");
 
 function Items({ rows, row }) {
@@ -95,10 +95,11 @@ function MoveLink({ store, move }) {
 }
 
 function Happened({ store }) {
-  const { said } = useAnswer(store, "/api/v1/happened", { limit: 14 }, store.world.at);
+  const { said, at } = useAnswer(store, "/api/v1/happened", { limit: 14 }, store.world.at);
+  const stale = said && at !== store.world.at;
   return html`<h3>Just before</h3>
     ${!said && html`<p class="note busy">…</p>`}
-    <ol class="told">${(said ?? []).map((one) => html`<li key=${`${one.seq} ${one.command}`}>
+    <ol class=${`told${stale ? " stale" : ""}`} aria-busy=${!!stale}>${(said ?? []).map((one) => html`<li key=${`${one.seq} ${one.command}`}>
       <button class="seq" title=${`go to sequence ${one.seq}`} onClick=${() => store.seek({ at: one.seq })}>${clock(one.time)}</button>
       <span>${one.events.slice(0, 3).join("; ")}${one.events.length + one.more > 3 ? `; and ${one.events.length + one.more - 3} more` : ""} <small>${one.family}</small></span></li>`)}</ol>`;
 }
@@ -192,7 +193,7 @@ function Owned({ store, path, name }) {
   const { world } = store;
   const kind = path.split("/")[0];
   const pods = [...world.pods.values()].filter((pod) => world.words[pod[kind]] === name);
-  const sum = pods.reduce((all, pod) => all + (pod.node >= 0 ? size(pod) : 0), 0);
+  const sum = pods.reduce((all, pod) => all + (pod.node >= 0 ? share(pod) : 0), 0);
   return html`<dl class="facts">
       <div><dt>pods</dt><dd>${number(pods.length)}</dd></div>
       <div><dt>waiting</dt><dd>${number(pods.filter((pod) => pod.node < 0).length)}</dd></div>

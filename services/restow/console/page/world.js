@@ -1,7 +1,5 @@
 // What there is at the instant that is shown. Frames are laid over it; nobody else changes it.
 
-const list = (count) => Array.from({ length: count });
-
 export class World {
   constructor() {
     this.nodes = new Map();
@@ -120,7 +118,21 @@ export class World {
   // What `cells` and `usage` say of a node, worked out once.
   content(node) {
     let known = this.worked.get(node.slot);
-    if (!known) this.worked.set(node.slot, (known = { cells: this._cells(node), usage: this._usage(node) }));
+    if (!known) this.worked.set(node.slot, (known = this._worked(node)));
+    return known;
+  }
+
+  _worked(node) {
+    const cells = this._cells(node);
+    const known = { cells, usage: this._usage(node), used: 0, held: 0, freeDevices: 0 };
+    for (const cell of cells) {
+      let used = 0;
+      for (const [, milli] of cell.used) used += milli;
+      used = Math.min(1000, used);
+      known.used += used;
+      known.held += Math.min(cell.held, 1000 - used);
+      if (!used && !cell.held) known.freeDevices++;
+    }
     return known;
   }
 
@@ -139,12 +151,12 @@ export class World {
     for (const pod of this.podsOf(node.slot)) {
       sum.cpu += pod.cpu;
       sum.memory += pod.memory;
-      sum.devices += pod.unsaid * 1000 + pod.devices.reduce((all, [, milli]) => all + milli, 0);
+      sum.devices += share(pod);
     }
     for (const hold of this.holdsOf(node.slot)) {
       sum.heldCpu += hold.cpu;
       sum.heldMemory += hold.memory;
-      sum.heldDevices += hold.devices.reduce((all, [, milli]) => all + milli, 0);
+      sum.heldDevices += share(hold);
     }
     return sum;
   }
@@ -153,18 +165,13 @@ export class World {
   summary() {
     const sum = { nodes: this.nodes.size, ready: 0, devices: 0, used: 0, held: 0, freeDevices: 0, freeNodes: 0, pods: 0, running: 0 };
     for (const node of this.nodes.values()) {
-      const cells = this.cells(node);
+      const { used, held, freeDevices } = this.content(node);
       sum.ready += node.ready ? 1 : 0;
       sum.devices += node.devices.length;
-      let taken = 0;
-      for (const cell of cells) {
-        const used = Math.min(1000, cell.used.reduce((all, [, milli]) => all + milli, 0));
-        taken += used + Math.min(cell.held, 1000 - used);
-        sum.used += used;
-        sum.held += Math.min(cell.held, 1000 - used);
-        if (!used && !cell.held) sum.freeDevices++;
-      }
-      if (!taken && node.devices.length && node.ready && !node.closed) sum.freeNodes++;
+      sum.used += used;
+      sum.held += held;
+      sum.freeDevices += freeDevices;
+      if (!used && !held && node.devices.length && node.ready && !node.closed) sum.freeNodes++;
     }
     for (const pod of this.pods.values()) {
       sum.pods++;
@@ -198,15 +205,23 @@ export class World {
 export const UNDER_WAY = new Set(["holding", "held", "evicting", "evicted", "aborting"]);
 export const WAITS = new Set(["Pending", "Waiting", "Gated", "Nominated"]);
 
+// Thousandths of devices that a pod or a hold has, in all.
+export function share(row) {
+  let sum = (row.unsaid ?? 0) * 1000;
+  for (const [, milli] of row.devices) sum += milli;
+  return sum;
+}
+
 // Of each row of a frame its device shares, `[index, thousandths]`.
 function devices(a, kind) {
   const counts = a[`${kind}.count`];
   const index = a[`${kind}.shareIndex`];
   const milli = a[`${kind}.shareMilli`];
   let taken = 0;
-  return list(counts.length).map((_, i) => {
-    const shares = list(counts[i]).map((_, j) => [index[taken + j], milli[taken + j]]);
-    taken += counts[i];
-    return shares;
-  });
+  const found = new Array(counts.length);
+  for (let i = 0; i < counts.length; i++) {
+    const shares = (found[i] = []);
+    for (const end = taken + counts[i]; taken < end; taken++) shares.push([index[taken], milli[taken]]);
+  }
+  return found;
 }
