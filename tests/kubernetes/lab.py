@@ -189,6 +189,19 @@ class Lab:
             self.kubectl("apply", "-n", NAMESPACE, "-f", str(DEPLOY / "chart" / "files" / f"{part}.yaml"))
         self.kubectl("apply", "-k", str(DEPLOY / "beside"))
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/landings.restow.dev")
+        self._until_served("/apis/restow.dev/v1/landings")
+
+    def _until_served(self, path: str) -> None:
+        """An established CRD is answered with 404 or 429 (storage is initializing) for some seconds, by a server that has just started above all."""
+        deadline = time.monotonic() + UP
+        while True:
+            try:
+                plain(self.target, "GET", path)
+                return
+            except urllib.error.HTTPError as error:
+                if error.code not in (404, 429) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def kubectl(self, *args: str) -> str:
         done = subprocess.run(

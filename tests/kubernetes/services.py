@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +70,15 @@ def kill_for_good(stack: Running) -> None:
 async def migrate(stack: Running, pod: dict[str, Any], target: str) -> str:
     """The id of the move, once it is planned. The service is asked: a command of its own for each of twenty moves takes longer than the first one waits."""
     meta = pod["metadata"]
-    said = await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{meta['namespace']}/{meta['name']}", "target": target})
+    for _ in range(int(LONG / 0.1)):
+        try:
+            said = await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{meta['namespace']}/{meta['name']}", "target": target})
+            break
+        except urllib.error.HTTPError as error:
+            # Of a node that was made a moment ago the watcher may not have told yet.
+            if error.code != 404 or f"no node '{target}'" not in error.msg:
+                raise
+            await asyncio.sleep(0.1)
     planned = read(said)
     assert planned is not None, said
     (move,) = planned.moves
@@ -129,8 +138,12 @@ def posted(stack: Running, path: str, body: dict[str, Any]) -> Any:
     """What the descheduler answers."""
     headers = {**stack.authorization, "Content-Type": "application/json"}
     request = urllib.request.Request(stack.service_url(DESCHEDULER) + path, json.dumps(body).encode(), headers, method="POST")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        # With what it says: a test that only tells "Conflict" tells nothing.
+        raise urllib.error.HTTPError(error.url, error.code, error.read().decode(errors="replace"), error.headers, None) from None
 
 
 async def not_gated(descheduler: Beside, pod: Any) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from e2e.stack import Running
+from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
-from kubernetes.services import all_ended, known, migrate, stand
-from kubernetes.world import World, gated, pod_spec
-from kubesim.conformance.harness import Target
+from kubernetes.services import POLICY, all_ended, known, migrate, services, stand
+from kubernetes.world import NS, World, gated, pod_spec
+from kubesim.conformance.harness import Target, plain
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.slow]
 COUNT = 20
@@ -22,9 +23,16 @@ COUNT = 20
 
 @pytest.fixture(scope="module", name="lab")
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with own(tmp_path_factory, "outages", audit="audit.jsonl") as one:
+    with own(tmp_path_factory, "outages") as one:
         one.install()
         yield one
+
+
+@pytest.fixture(scope="module", name="stack")
+def quick_stack(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
+    """Who is not bound is not waited for as long as usual."""
+    with services(lab, f"{POLICY}  landDeadline: 120s\n") as running:
+        yield running
 
 
 async def held(world: World, stack: Running) -> tuple[list[Any], list[str]]:
@@ -43,18 +51,26 @@ async def held(world: World, stack: Running) -> tuple[list[Any], list[str]]:
     return pods, moves
 
 
-async def come_to_an_end(world: World, stack: Running, moves: list[str]) -> None:
-    """Every pod runs, once, on the slot that was held for it. (One that its controller has made twice, since the answer was lost, it deletes once: the slot of
-    that one is free then.)"""
-    await world.until(lambda: not {"gated", "waits"} & {*world.where("victim")} or {*world.where("crowd")} != {"waits"}, "all successors are bound", 120)
-    over = [one for one in await all_ended(stack, 150) if one["id"] in moves]
-    ends = Counter((str(one["step"]), one["reason"]) for one in over)
-    deleted = ends.pop(("failed", "SuccessorGone"), 0)
-    assert ends == {("landed", ""): COUNT - deleted}
-    assert deleted <= 2
-    assert len([node for node in world.where("crowd") if node != "waits"]) <= deleted
+async def all_land(world: World, stack: Running, moves: list[str]) -> None:
+    """Every pod runs, once, on the slot that was held for it."""
+    over = [one for one in await all_ended(stack, 240) if one["id"] in moves]
+    assert Counter((one["step"], one["reason"]) for one in over) == {("landed", ""): COUNT}
     await world.running("victim", COUNT)
-    assert len(set(world.where("victim"))) == len(world.where("victim")) == COUNT
+    assert world.where("victim") == sorted(f"target-{i}" for i in range(COUNT))
+    assert world.where("crowd") == ["waits"] * 50
+    assert world.kubelets.rejected == []
+
+
+async def none_loses_its_slot(world: World, stack: Running, moves: list[str], at_risk: int) -> None:
+    """Every successor lands on the slot that was held for it, but for so many at most. Who was not evicted yet may stay, and where the controller has made a pod twice,
+    since the answer was lost, it deletes one of them."""
+    over = [one for one in await all_ended(stack, 240) if one["id"] in moves]
+    print(f"{dict(Counter((one['step'], one['reason']) for one in over))}, at risk {at_risk}")
+    evicted = [one for one in over if one["pod"] not in world.pods]
+    lost = [one for one in evicted if one["step"] != "landed" and one["reason"] != "SuccessorGone"]
+    assert len(lost) <= at_risk
+    await world.until(lambda: len(world.where("victim")) == COUNT, "every pod is there once")
+    await world.running("victim", COUNT - at_risk)
     assert world.kubelets.rejected == []
 
 
@@ -86,20 +102,26 @@ async def test_a_scheduler_that_has_heard_of_no_nomination_is_waited_for(world: 
         await asyncio.sleep(2)
         assert len([one for one in world.of("victim") if gated(one)]) == COUNT
         await asyncio.to_thread(lab.server_again, "second", second.url)
-        await come_to_an_end(world, stack, moves)
+        await all_land(world, stack, moves)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 async def test_an_api_server_that_starts_again_in_the_middle_of_moves(world: World, stack: Running, lab: Lab, compacted: bool) -> None:
-    """Everybody is at it. `compacted`: etcd has forgotten where they were by then."""
+    """Everybody is at it. `compacted`: etcd has forgotten where they were by then. At risk are successors whose gate is off and that are not bound at that moment: kube-scheduler
+    forgets the nomination of a pod that it fails to bind. Another server tells who they are."""
+    witness = await asyncio.to_thread(lab.another_server, "witness")
     pods, moves = await held(world, stack)
     await world.budget(1)
     await world.until(lambda: len(successors(world, pods)) >= COUNT // 4, "a quarter has gone")
     lab.stop("api", hard=True)
+    before = {pod["metadata"]["uid"] for pod in pods}
+    there = plain(witness, "GET", f"/api/v1/namespaces/{NS}/pods?labelSelector=app%3Dvictim")["items"]
+    free = [pod for pod in there if pod["metadata"]["uid"] not in before and not gated(pod) and not pod["spec"].get("nodeName")]
     if compacted:
         lab.compact()
     await asyncio.to_thread(lab.server_again, "api", lab.target.url)
-    await come_to_an_end(world, stack, moves)
+    lab.stop("witness", hard=True)
+    await none_loses_its_slot(world, stack, moves, len(free))
 
 
 async def test_successors_that_an_api_server_makes_that_has_just_started_land_without_the_gate(world: World, stack: Running, lab: Lab) -> None:
@@ -112,7 +134,7 @@ async def test_successors_that_an_api_server_makes_that_has_just_started_land_wi
         third = await asyncio.to_thread(lab.another_server, "third")
         lab.start_controllers(lab.kubeconfig(third, "third"))
         try:
-            await come_to_an_end(world, stack, moves)
+            await all_land(world, stack, moves)
         finally:
             lab.stop("controllers")
             lab.stop("third", hard=True)

@@ -236,6 +236,9 @@ async def test_moves_of_the_two_that_cross_land_or_roll_back(world: World, stack
         pods = [(await world.running(name))[0] for name in both.values()]
         if pods[0]["spec"]["nodeName"] == pods[1]["spec"]["nodeName"]:
             break
+        for stack, pod in zip(stacks, pods, strict=True):
+            # Of pods that have just landed the watcher may not have told yet.
+            await known(stack, [pod])
         ids = await asyncio.gather(*(migrate(stack, pod, pods[1 - i]["spec"]["nodeName"]) for i, (stack, pod) in enumerate(zip(stacks, pods, strict=True))))
         for stack, id, pod in zip(stacks, ids, pods, strict=True):
             one = await ended(stack, id)
