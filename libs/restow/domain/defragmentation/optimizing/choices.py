@@ -38,15 +38,16 @@ def easiest(world: World, pods: Sequence[PodUid]) -> tuple[int, int, int, Pods]:
 
 
 def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -> list[Pods]:
-    """Sets of pods whose leaving makes this row worth more, the easiest first; with `whole` all of its pods or none. Sets of up to
+    """At most `most` sets of pods whose leaving makes this row worth more, the easiest first; with `whole` all of its pods or none. Sets of up to
     so many `pods` are looked at one by one."""
     if not world.counted[row] or not (world.sources[row] or world.pods(row)):
         return []
-    known = world.known(row)
-    key = "choices", whole, most, pods
+    known, by_device = world.known(row), world.value.objective == "devices" and not whole
+    # By devices all sets are found at once, however many are asked for.
+    key = ("choices", whole, 0, 0) if by_device else ("choices", whole, most, pods)
     if (found := known.get(key)) is None:
         found = known[key] = _choices(world, row, whole, most, pods)
-    return found
+    return found[:most] if by_device else found
 
 
 def _choices(world: World, row: int, whole: bool, most: int, pods: int) -> list[Pods]:
@@ -56,8 +57,7 @@ def _choices(world: World, row: int, whole: bool, most: int, pods: int) -> list[
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
         return [tuple(loads)] if able and (not whole or gain(world, row, loads) > 0) else []
     if world.value.objective == "devices":
-        found = sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
-        return found[:most]
+        return sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
     if isinstance(world.value, Usable):
         return _by_gain(world, row, world.value, pods)[:most]
     value, worth = world.value, world.worth[row]

@@ -12,6 +12,8 @@ from restow.domain.defragmentation.simulation import Spot
 
 FUTILE, FEW = 40, 2_000
 """It ends after so many tries in a row without any use, and `FEW // nodes` more: small clusters are searched through."""
+CHAINS = 1
+"""How deep chains of pods that push each other may be: shallow ones are cheap, and many tries find more than long chains."""
 MOST_BACK = 4
 """Pods whose nodes' moves are taken back in one go."""
 POOL = 12
@@ -19,7 +21,7 @@ POOL = 12
 
 
 def improve(search: Search, rows: list[int]) -> None:
-    """`rows` are those that pods may leave."""
+    """`rows` are those that pods may leave, in an order that is not that of the table: which row a node has decides nothing."""
     chance, futile, tries = Chance(), 0, 0
     prune(search)
     search.chance = chance
@@ -62,7 +64,7 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
     mark, before = world.mark(), search.net()
     away = sorted(world.away)
     if away:
-        left = {world.home(uid).row for uid in _sampled(chance, away, 1 + tries % MOST_BACK)}
+        left = dict.fromkeys(world.home(uid).row for uid in _sampled(chance, away, 1 + tries % MOST_BACK))
         if not world.send_home([uid for uid in away if world.home(uid).row in left]):
             world.undo(mark)
             return False
@@ -96,7 +98,7 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
         for pods in found:
             if search.weighed(row, pods)[0] <= 0:
                 continue
-            if search.attempt(row, pods):
+            if search.attempt(row, pods, CHAINS):
                 again = True
                 break
 
@@ -108,9 +110,10 @@ def prune(search: Search) -> None:
     homes: dict[int, list[PodUid]] = {}
     for uid in sorted(world.away):
         homes.setdefault(world.home(uid).row, []).append(uid)
-    groups = [homes[row] for row in sorted(homes)]
+    rank = world.state.table.rank
+    groups = [homes[row] for row in sorted(homes, key=lambda row: int(rank[row]))]
     if not search.limits.whole:
-        groups += [[uid] for row in sorted(homes) for uid in homes[row]]
+        groups += [[uid] for group in groups for uid in group]
     for group in groups:
         group = [uid for uid in group if uid in world.away]
         if not group:

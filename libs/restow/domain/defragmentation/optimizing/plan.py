@@ -146,7 +146,7 @@ class _Maker:
             search.run(rows)
             if best:
                 take_if_better(search, best)
-            improve(search, [row for row in sources.tolist() if world.pods(row)])
+            improve(search, [row for row in rows.tolist() if world.pods(row)])
         return search
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> tuple[dict[PodUid, Spot], int]:
