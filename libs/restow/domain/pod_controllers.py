@@ -54,7 +54,7 @@ OWNERS: tuple[Owner, ...] = (
     Owner("DaemonSet", "apps", "never", "the pod belongs to its node"),
     Owner(
         "Job", "batch", "retries",
-        "while its `podFailurePolicy` ignores DisruptionTarget, or its `backoffLimit` leaves a retry beside those that evictions take (of each index, where `backoffLimitPerIndex` counts by these); not with `managedBy`, for nobody has read who that is",
+        "while its `podFailurePolicy` ignores DisruptionTarget, or its `backoffLimit` (or the index's `backoffLimitPerIndex`) leaves a retry beside those that evictions take; not with `managedBy`",
         (JOBSET_JOB, JOBSET_INDEX, COMPLETION_INDEX),
     ),
     Owner(
