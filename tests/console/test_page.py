@@ -1,6 +1,7 @@
 """The page in a real browser."""
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
@@ -14,7 +15,10 @@ from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.replay.source import ListSource
 
-pytestmark = needs_chromium
+BESIDE_OTHERS = "a browser beside other tests on two cores measures these: run it by itself (pytest tests/console/test_page.py)"
+MARK = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason=BESIDE_OTHERS)
+
+pytestmark = [needs_chromium, MARK]
 PHONE = {"width": 390, "height": 800}
 
 
