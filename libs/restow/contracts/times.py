@@ -10,6 +10,11 @@ def bounded(time: int) -> Millis:
     return Millis(min(max(time, EARLIEST), LATEST))
 
 
+def doubled(first: int, times: int, most: int) -> int:
+    """How long the pause after so many `times` in a row is: `first` after one, twice as long after each more, at most `most`."""
+    return min(first << min(max(times - 1, 0), 16), most)
+
+
 def rfc3339(time: int) -> str:
     """`2026-01-01T00:00:00.000Z`; empty for 0, which means "not". What is beyond the years 1 to 9999 is as far as they go."""
     if not time:

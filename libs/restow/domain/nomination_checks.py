@@ -9,6 +9,7 @@ equal priority may do so, too, and where the successor fits elsewhere it may go 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.contracts.times import doubled
 from restow.domain.records import NominationsChecked
 from restow.domain.state_maps import Maps
 
@@ -39,7 +40,7 @@ def due(state: Maps, scheduler: str, leader: str) -> Millis:
     if known is None:
         return Millis(0)
     if known.failed:
-        return Millis(known.at + min(FIRST << min(known.failed - 1, 16), LONGEST))
+        return Millis(known.at + doubled(FIRST, known.failed, LONGEST))
     if leader and leader != known.leader:
         return Millis(0)
     return Millis(known.at + DAILY) if not leader else Millis(known.at + 365 * DAILY)

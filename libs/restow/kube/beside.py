@@ -20,9 +20,9 @@ from restow import machine
 from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
-from restow.domain.other_schedulers import LOG
+from restow.domain.other_schedulers import LOG, UNNAMED
 from restow.kube import decode as d
-from restow.kube import wire
+from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
@@ -30,8 +30,6 @@ from restow.kube.hearing import Hearing, Who, is_looked_at
 from restow.kube.placeholder import (
     NAMESPACE,
     Placeholder,
-    class_name,
-    hold_class,
     idle_container,
     restricted,
 )
@@ -46,8 +44,6 @@ LOOKS, QUIET = 200, 10
 the scheduler's that began before would have taken it away by then (with one, 5 of 8 went to each other's nodes on a busy machine)."""
 LANDINGS = "/apis/restow.dev/v1/landings"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
-STOCK = "default-scheduler"
-"""Who places a pod that names no scheduler."""
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
 _OVER = ("Succeeded", "Failed")
 
@@ -134,20 +130,13 @@ class Beside(Effects):
     async def occupy(self, manifest: Placeholder, priority: int, log: str) -> CreateOutcome:
         """A placeholder of that name for the same slot is success: the answer to an earlier attempt was lost. One that is on its way out is
         not, and `Failed`: another attempt may succeed. Its PriorityClass is made where there is none."""
-        meta = manifest.metadata
-        path = path_of(d.PODS, meta.namespace)
-
         async def attempt() -> CreateOutcome:
             try:
-                made = answered(_pod, await self._client.create(path, manifest))
+                made = answered(_pod, await hold_classes.create(self._client, manifest.metadata.namespace, manifest, priority, log))
                 return Created(made.metadata.uid)
             except ApiStatus as status:
                 if status.code == 409:
                     return await self._made_before(manifest)
-                if status.code == 403 and f"PriorityClass with name {class_name(priority)}" in status.message:
-                    await self._make_class(priority, log)
-                    # Admission hears of the class a moment later.
-                    raise ApiStatus(0, "ClassIsNew", status.message) from status
                 raise
 
         return await self._bounded(attempt)
@@ -178,13 +167,6 @@ class Beside(Effects):
         if there.metadata.deletion_timestamp is not None or (there.status and there.status.phase in _OVER):
             raise ApiStatus(0, "Ending", f"{meta.name} is still there, and ends")
         return Created(there.metadata.uid)
-
-    async def _make_class(self, priority: int, log: str) -> None:
-        try:
-            await self._client.create(d.PRIORITY_CLASSES.path, hold_class(priority, log))
-        except ApiStatus as status:
-            if status.code != 409:
-                raise
 
     async def vacate(self, placeholder: PodRef) -> DeleteOutcome:
         """At once, with the uid as precondition. One that is gone, or replaced by another, is done."""
@@ -348,7 +330,7 @@ def _nomination(pod: wire.Pod) -> str:
 def _who(pod: wire.Pod, log: str) -> Who:
     """Who looks at this pod, and when."""
     spec = pod.spec
-    return Who((spec.scheduler_name if spec else None) or STOCK, (spec.priority if spec else None) or 0, log)
+    return Who((spec.scheduler_name if spec else None) or UNNAMED, (spec.priority if spec else None) or 0, log)
 
 
 def _version(pod: wire.Pod) -> tuple[str, str]:

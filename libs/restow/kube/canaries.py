@@ -36,11 +36,11 @@ async def honours_nominations(
             match step:
                 case canary.Invite():
                     await client.create(path_of(d.PODS, NAMESPACE), guest)
-                    await client.patch(_path(guest, "status"), {"status": {"nominatedNodeName": node}}, "strategic")
+                    await client.patch(path(guest, "status"), {"status": {"nominatedNodeName": node}}, "strategic")
                 case canary.Probe():
                     await client.create(path_of(d.PODS, NAMESPACE), probe)
                 case canary.Dismiss():
-                    await _delete(client, guest)
+                    await delete(client, guest)
                 case canary.Verdict():
                     return step
                 case canary.Wait():
@@ -48,7 +48,7 @@ async def honours_nominations(
             elapsed = elapsed + LOOK if isinstance(step, canary.Wait) else 0.0
     finally:
         for pod in (guest, probe):
-            await _delete(client, pod)
+            await delete(client, pod)
 
 
 async def sweep(client: Client, log: str) -> None:
@@ -59,7 +59,7 @@ async def sweep(client: Client, log: str) -> None:
 
 
 async def _seen(client: Client, guest: canary.Pod, probe: canary.Pod, elapsed: float) -> canary.Seen:
-    there, tried = await read(client, d.PODS, _path(guest)), await read(client, d.PODS, _path(probe))
+    there, tried = await read(client, d.PODS, path(guest)), await read(client, d.PODS, path(probe))
     return canary.Seen(there is not None, _how(tried), elapsed)
 
 
@@ -72,18 +72,19 @@ def _how(pod: wire.Pod | None) -> Literal["absent", "new", "refused", "bound"]:
     return "refused" if any(c.type == "PodScheduled" and c.status == "False" for c in said) else "new"
 
 
-async def _delete(client: Client, pod: canary.Pod) -> None:
-    await _remove(client, _path(pod))
+async def delete(client: Client, pod: canary.Pod) -> None:
+    """At once. One that is gone is done. Raises ApiStatus."""
+    await _remove(client, path(pod))
 
 
-async def _remove(client: Client, path: str) -> None:
+async def _remove(client: Client, where: str) -> None:
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     try:
-        await client.delete(path, options)
+        await client.delete(where, options)
     except ApiStatus as status:
         if status.code != 404:
             raise
 
 
-def _path(pod: canary.Pod, subresource: str = "") -> str:
+def path(pod: canary.Pod, subresource: str = "") -> str:
     return path_of(d.PODS, NAMESPACE, pod.metadata.name, subresource)

@@ -11,11 +11,11 @@ import asyncio
 from typing import Any, NamedTuple
 
 from restow import machine
-from restow.kube import canary, wire
+from restow.kube import canaries, canary, hold_classes, wire
 from restow.kube import decode as d
-from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.client import ApiStatus, Client
 from restow.kube.effects import Done, Failed, Refused, bounded, read
-from restow.kube.placeholder import NAMESPACE, class_name, hold_class
+from restow.kube.placeholder import NAMESPACE, class_name
 from restow.kube.retry import Backoff, Sleep
 
 LOOK, SELDOM = 0.02, 0.5
@@ -31,7 +31,6 @@ MOST = 1_000
 """Pods that are known to have been asked for in vain."""
 REMOVING = Backoff(attempts=20, longest=5.0)
 """Of what is nobody's any more: an API server that starts again is waited for."""
-DELETE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
 
 Heard = Done | Refused | Failed
 
@@ -94,23 +93,11 @@ class Hearing:
     async def _make(self, probe: canary.Pod, who: Who) -> Done:
         """The class is there as a rule, for a placeholder has it."""
         try:
-            await self._client.create(path_of(d.PODS, NAMESPACE), probe)
-        except ApiStatus as status:
-            if status.code == 409:
-                return Done()
-            if status.code != 403 or f"PriorityClass with name {class_name(who.priority)}" not in status.message:
-                raise
-            await self._make_class(who)
-            # Admission hears of it a moment later.
-            raise ApiStatus(0, "ClassIsNew", status.message) from status
-        return Done()
-
-    async def _make_class(self, who: Who) -> None:
-        try:
-            await self._client.create(d.PRIORITY_CLASSES.path, hold_class(who.priority, who.log))
+            await hold_classes.create(self._client, NAMESPACE, probe, who.priority, who.log)
         except ApiStatus as status:
             if status.code != 409:
                 raise
+        return Done()
 
     async def _word(self, probe: canary.Pod, who: Who) -> Heard:
         end, pause = machine.steady() + LONGEST, LOOK
@@ -128,18 +115,17 @@ class Hearing:
         return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s")
 
     async def _read(self, probe: canary.Pod) -> wire.Pod | None:
-        return await read(self._client, d.PODS, path_of(d.PODS, NAMESPACE, probe.metadata.name))
+        return await read(self._client, d.PODS, canaries.path(probe))
 
     async def _remove(self, probe: canary.Pod) -> None:
         """Of a process that ends meanwhile it is a canary that is left: the next one sweeps (`canaries`)."""
 
         async def attempt() -> Any:
             try:
-                await self._client.delete(path_of(d.PODS, NAMESPACE, probe.metadata.name), DELETE)
+                await canaries.delete(self._client, probe)
             except ApiStatus as status:
-                if status.code != 404:
-                    # Whatever it says: who has made it may delete it.
-                    raise ApiStatus(0, status.reason, status.message) from status
+                # Whatever it says: who has made it may delete it.
+                raise ApiStatus(0, status.reason, status.message) from status
 
         await bounded(attempt, REMOVING, self._sleep)
 

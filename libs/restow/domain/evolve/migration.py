@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
-from restow.contracts.times import bounded
+from restow.contracts.times import bounded, doubled
 from restow.contracts.values import Move
 from restow.domain import promised_slots, thefts
 from restow.domain.beside import STOLEN
@@ -271,7 +271,7 @@ def _remember(state: ClusterState, record: Migration) -> None:
         return
     before, consent = state.refused.get(uid), state.consents.get(record.id)
     times = 1 if before is None else before.times + 1
-    until = bounded(state.time + min(BACK_OFF << min(times - 1, 16), LONGEST))
+    until = bounded(state.time + doubled(BACK_OFF, times, LONGEST))
     if consent is not None and consent.again:
         # The workload knows best when it may be asked again.
         until = consent.again

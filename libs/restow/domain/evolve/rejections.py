@@ -8,6 +8,7 @@ to that node until something changes there, or the while is over.
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
+from restow.contracts.times import doubled
 from restow.domain.records import Rejections, Times
 from restow.domain.state import ClusterState
 
@@ -25,7 +26,7 @@ KEEP, MOST = 11_000, 1_000
 
 def closed_until(times: Times) -> Millis:
     """Until when a node is left alone by all that ask for devices."""
-    return Millis(times.at + min(FIRST << min(times.times - 1, 16), LONGEST))
+    return Millis(times.at + doubled(FIRST, times.times, LONGEST))
 
 
 def node_until(times: Times) -> Millis:
@@ -36,7 +37,7 @@ def node_until(times: Times) -> Millis:
 def pause_until(known: Rejections) -> Millis:
     """Until when the workload waits wherever it may go; 0 for not at all."""
     over = known.times - FREE
-    return Millis(known.at + min(PAUSE << min(over - 1, 16), LONGEST)) if over > 0 else Millis(0)
+    return Millis(known.at + doubled(PAUSE, over, LONGEST)) if over > 0 else Millis(0)
 
 
 def is_rejected(live: e.PodChanged) -> bool:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import LATEST, MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId
+from restow.contracts.times import doubled
 from restow.contracts.values import ClaimChoice
 from restow.domain import nomination_checks
 from restow.domain.accounts import DEFAULT_QUEUE
@@ -425,7 +426,7 @@ def let_go_refused(state: ClusterState, event: e.LetGoRefused) -> None:
         return _void(state, event)
     known = state.not_let_go.get(event.pod)
     times = known.times + 1 if known is not None else 1
-    until = Millis(state.time + min(LET_GO_AGAIN << min(times - 1, 16), LET_GO_AGAIN_LONGEST))
+    until = Millis(state.time + doubled(LET_GO_AGAIN, times, LET_GO_AGAIN_LONGEST))
     state.put(state.not_let_go, event.pod, Refusal(times, until, event.reason))
     state.touched.pods[event.pod] = None
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from restow.contracts.ids import Millis, PodUid, ShapeId
+from restow.contracts.times import doubled
 from restow.domain.evolve.demands import job_of
 from restow.domain.groups import Group
 from restow.domain.records import Demand
@@ -65,7 +66,7 @@ def next_demand(state: ClusterState) -> tuple[Millis, str] | None:
 
 def paused_until(tried: Demand | None) -> int:
     """From when on the job may be tried again."""
-    return 0 if tried is None else tried.at + min(PAUSE << min(tried.tries - 1, 16), LONGEST_PAUSE)
+    return 0 if tried is None else tried.at + doubled(PAUSE, tried.tries, LONGEST_PAUSE)
 
 
 class _Candidates(NamedTuple):
