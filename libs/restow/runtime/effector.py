@@ -29,6 +29,8 @@ from restow.domain.effects import (
     LetGo,
     ListOwners,
     MarkNode,
+    TellNominated,
+    TellUnschedulable,
     WithdrawRequest,
     WritePodGroupStatus,
     WriteQueueStatus,
@@ -338,8 +340,11 @@ def later(outcome: Failed | Refused, refused: float = REFUSED) -> Retry:
 
 
 def _key(effect: Effect) -> Any:
-    """What at most one attempt is under way for. Of statuses, and of entries, only the newest matters."""
+    """What at most one attempt is under way for. Of statuses, of entries, and of what a pod is told, only the newest matters: an older one that the API takes
+    later would stay, for no fact follows."""
     match effect:
+        case TellUnschedulable(pod=pod) | TellNominated(pod=pod):
+            return type(effect), pod
         case WriteReservationStatus(reservation=reservation):
             return "status", reservation
         case WritePodGroupStatus(namespace=namespace, group=group):

@@ -3,14 +3,21 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from domain.build import NOW, changed, configured, node, reservation, shape
+from domain.build import NOW, changed, configured, member, node, pod_group, reservation, shape
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain.config import ReservationConfig
-from restow.domain.effects import Bind, ListOwners, TellUnschedulable, WriteReservationStatus
+from restow.domain.config import ActionConfig, PluginConfig, ReservationConfig, SessionConfig
+from restow.domain.effects import (
+    Bind,
+    ListOwners,
+    TellUnschedulable,
+    WritePodGroupStatus,
+    WriteReservationStatus,
+)
 from restow.domain.reservation.decider import ReservationDecider
 from restow.domain.session.decider import SessionDecider
+from restow.domain.session.reasons import condition_message
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.runtime import effector as module
@@ -261,6 +268,33 @@ async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
 def test_that_owners_are_gated_and_that_they_are_not_any_more_is_written_one_after_the_other():
     """At once the first could come to the API last: an entry that nobody takes away before its end."""
     assert module._key(ListOwners("r", NOW + 600_000)) == module._key(ListOwners("r", 0)) != module._key(ListOwners("other", 0))
+
+
+async def test_what_a_pod_is_told_never_overtakes_what_it_was_told_before():
+    """Two answers of the API at once may come in any order, and the older text would stay."""
+    log, told, free = memory(), [], asyncio.Event()
+
+    async def slow(effect, state):
+        if isinstance(effect, TellUnschedulable) and effect.pod == "m0":
+            told.append(effect.message)
+            await free.wait()
+        return Done()
+
+    gangs = SessionConfig(actions=(ActionConfig("allocate"),), tiers=((PluginConfig("gang"),), (PluginConfig("predicates"),)))
+    await facts(log, configured("session", gangs), family="session")
+    async with running(log, executors={kind: Executor(slow) for kind in (TellUnschedulable, WritePodGroupStatus)}) as rig:
+        await rig.lead()
+        synced = e.Synced("podgroups.scheduling.volcano.sh", "1")
+        await facts(log, synced, node("n", cpu=2_000), shape("m", cpu=1_000), pod_group("g", need=3), member("m0", "g", "m"))
+        await until(lambda: told, rig.follower)
+        assert "0 run and 1 wait" in told[0]
+        await rig.folded(await facts(log, member("m1", "g", "m"), member("m2", "g", "m")))
+        await until(lambda: "together" in condition_message(rig.state, "m0"), rig.follower)
+        await idle()
+        assert len(told) == 1
+        free.set()
+        await idle()
+        assert "3 wait and do not fit as a whole" in told[-1]
 
 
 async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes():
