@@ -88,7 +88,7 @@ async def test_a_plan_that_is_carried_out_is_not_refused_because_groups_cannot_b
     async def killed(_):
         raise CopyFailed("its process was killed, most likely for its memory")
 
-    context.commander = SimpleNamespace(submit=submit)
+    context.commander, context.follower = SimpleNamespace(submit=submit), SimpleNamespace(broken="")
     monkeypatch.setattr(search, "MANY", 0)
     monkeypatch.setattr(api, "in_copy", killed)
     (defragment,) = [route for route in api.routes(context, Followers(context)) if route.path == "/defragment"]
