@@ -1,7 +1,6 @@
 """The page in a real browser."""
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
@@ -15,10 +14,7 @@ from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.replay.source import ListSource
 
-BESIDE_OTHERS = "a browser beside other tests on two cores measures these: run it by itself (pytest tests/console/test_page.py)"
-MARK = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason=BESIDE_OTHERS)
-
-pytestmark = [needs_chromium, MARK]
+pytestmark = needs_chromium
 PHONE = {"width": 390, "height": 800}
 
 
