@@ -12,7 +12,9 @@ from restow.cli.views import COLUMNS
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.envelope import Envelope
+from restow.contracts.reader import READER
 from restow.contracts.times import millis
+from restow.domain.too_old import TOO_OLD
 from restow.eventlog.port import Record
 
 
@@ -183,6 +185,16 @@ def test_a_log_that_is_broken_is_the_first_thing_that_is_said_of_what_waits(rest
     assert as_json("state", "--log", file)["broken"] == said
     assert as_json("why", "web-new", "--log", file)["verdict"][0] == said
     assert as_json("state", "--log", file, "--at", str(lost.seq - 1))["broken"] == ""
+
+
+def test_a_log_that_a_later_release_must_read_is_said_to_be_one(restow, as_json, tmp_path):
+    log = migration()
+    log.facts(release="9.0.0+abc", reader=READER + 1)
+    file = export(tmp_path / "log.jsonl.zst", log)
+    said = f"{TOO_OLD}: record {log.seq}, written by 9.0.0+abc, needs reader {READER + 1}, and this is reader {READER}. Run that release, or a later one"
+    assert said in restow("state", "--log", file).said
+    assert as_json("state", "--log", file)["tooOld"] == said
+    assert as_json("why", "web-new", "--log", file)["verdict"][0] == said
 
 
 def test_stats(restow, as_json, moved):

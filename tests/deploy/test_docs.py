@@ -56,7 +56,7 @@ def test_every_metric_is_described():
     from restow.scheduler_session.nomination_checks import NominationChecks
 
     metrics = Metrics(FAMILIES[0])
-    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_broken", "log_repairs", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
+    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()

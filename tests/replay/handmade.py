@@ -70,7 +70,7 @@ class Handmade:
     def seq(self):
         return len(self.records)
 
-    def commit(self, family, *decisions, read=None, logic="", body=b"", release=""):
+    def commit(self, family, *decisions, read=None, logic="", body=b"", release="", reader=0):
         seq = self.seq + 1
         envelope = Envelope(
             id=f"id-{seq}",
@@ -79,12 +79,13 @@ class Handmade:
             read=self.seq if read is None else read,
             logic=logic or f"{family}@1",
             release=release,
+            reader=reader,
         )
         self.records.append(Record(seq, family, envelope, body or encode(decisions), (START + seq * STEP) * 1_000_000))
         return seq
 
-    def facts(self, *events, kind="pods"):
-        return self.commit("cluster", Decision(c.Observe(kind, "watch"), events))
+    def facts(self, *events, kind="pods", **more):
+        return self.commit("cluster", Decision(c.Observe(kind, "watch"), events), **more)
 
     def decide(self, family, command, *events, cause="", correlation="", **more):
         return self.commit(family, Decision(command, events, cause, correlation), **more)

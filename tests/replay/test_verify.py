@@ -9,6 +9,8 @@ from restow.contracts import codec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
+from restow.contracts.reader import READER
+from restow.domain.too_old import TOO_OLD
 from restow.replay.report import lines_of
 from restow.replay.source import ListSource
 from restow.replay.state_at import ReplayError
@@ -87,6 +89,17 @@ def test_what_is_skipped_is_told_with_the_release_that_decided_it():
     assert "pip install restow==0.9.0" in wheel
     assert "must say 0.9.0+aaaabbbbcccc" in wheel
     assert f"{image} restow verify /log/FILE" in boxed
+
+
+def test_what_was_decided_behind_a_record_that_a_later_release_must_read_is_neither_identical_nor_different():
+    log = placements()
+    before = verify(log.source(), DECIDERS).identical
+    log.facts(release="9.0.0", reader=READER + 1)
+    log.decide("session", c.Schedule(time_at(9)), e.PodPlaced("uid-web-9", "nowhere"))
+    report = verify(log.source(), DECIDERS)
+    assert (report.identical, report.different, report.skipped) == (before, 0, {TOO_OLD: 1})
+    assert not report.ok
+    assert "written by 9.0.0, needs reader 2" in report.sentence
 
 
 def test_a_family_without_a_decider_is_skipped():

@@ -22,7 +22,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     id of the log that it was written for, `release` what decided: a version of Restow, and the image it ran from where
     that is known (`0.9.1 registry/restow@sha256:…`). `digest` says up to where its writer had read the log when it was
     appended, and the digest of all that (`4711:` and 32 hexadecimal digits; `restow.domain.history`). These three are empty in
-    older logs."""
+    older logs. `reader` is the oldest reader that understands it (`restow.contracts.reader`), 0 where it does not say."""
 
     id: str
     source: str
@@ -34,6 +34,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     log: str = ""
     release: str = ""
     digest: str = ""
+    reader: int = 0
     given: dict[str, str] | None = None
     """The headers as they came, where they are no envelope of ours: then everything else here is empty."""
 
@@ -53,6 +54,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
         for name, value in (("traceparent", self.traceparent), ("restow-log", self.log), ("restow-release", self.release), ("restow-digest", self.digest)):
             if value:
                 headers[name] = value
+        if self.reader:
+            headers["restow-reader"] = str(self.reader)
         return headers
 
     @classmethod
@@ -64,13 +67,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
                 id=got["ce-id"],
                 source=got["ce-source"],
                 time=got["ce-time"],
-                read=_sequence(got["restow-read"]),
+                read=_number(got["restow-read"], "restow-read", "a sequence number"),
                 logic=got["restow-logic"],
                 type=got["ce-type"],
                 traceparent=got.get("traceparent", ""),
                 log=got.get("restow-log", ""),
                 release=got.get("restow-release", ""),
                 digest=_digest(got.get("restow-digest", "")),
+                reader=_number(got.get("restow-reader", "0"), "restow-reader", "the number of a reader"),
             )
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]!r} is missing; this message was not written by Restow") from None
@@ -87,14 +91,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
             return cls(id="", source="", time="", read=0, logic="", type="", given=dict(headers or {}))
 
 
-def _sequence(text: str) -> int:
+def _number(text: str, header: str, allowed: str) -> int:
     """Raises ValueError."""
     try:
         if 0 <= (number := int(text)) <= MOST:
             return number
     except ValueError:
         pass
-    raise ValueError(f"header 'restow-read' is {text[:40]!r}; allowed: a sequence number")
+    raise ValueError(f"header {header!r} is {text[:40]!r}; allowed: {allowed}")
 
 
 def _digest(text: str) -> str:

@@ -18,6 +18,7 @@ from restow.domain.evolve import evolve_one
 from restow.domain.evolve.reservation_slots import note_review
 from restow.domain.evolve.shapes import forget_shapes
 from restow.domain.record_trust import Examined
+from restow.domain.records import Needs
 from restow.domain.state import ClusterState
 
 FOLD_VERSION = 10
@@ -40,6 +41,8 @@ def fold_examined(state: ClusterState, seq: int, family: str, envelope: Envelope
         state.broken = state.broken or state.seq + 1
     found = record_trust.in_history(history, seq, envelope, found)
     history.add(seq, family, envelope, body)
+    if envelope.reader > state.reader.oldest and record_trust.may_be_later(found, envelope, log_id):
+        state.reader = Needs(envelope.reader, seq, envelope.release)
     if found.kind:
         if found.kind == record_trust.OTHER_HISTORY:
             state.broken = state.broken or seq

@@ -6,8 +6,8 @@ records that it had acknowledged, or one was changed on its disk.
 
 The digest of record n is the first 16 bytes of SHA-256 over: the digest of record n-1 (16 bytes of zeros before the first); a JSON array, in
 UTF-8 without blanks, of the sequence, the family and the headers ce-id, ce-source, ce-time, ce-type, restow-read, restow-logic, traceparent,
-restow-log, restow-release and restow-digest (empty where it has none; all of them, and 0 for restow-read, where they are no envelope of ours);
-the body.
+restow-log, restow-release and restow-digest (empty where it has none; all of them, and 0 for restow-read, where they are no envelope of ours),
+and restow-reader if it has one; the body.
 """
 
 from collections import deque
@@ -36,8 +36,8 @@ _encode = msgspec.json.Encoder().encode
 def digest_of(before: bytes, seq: int, family: str, envelope: Envelope, body: bytes) -> bytes:
     """The digest of the history that ends with this record, by that of the history before it."""
     e = envelope
-    head = _encode((seq, family, e.id, e.source, e.time, e.type, e.read, e.logic, e.traceparent, e.log, e.release, e.digest))
-    said = sha256(before + head)
+    head = (seq, family, e.id, e.source, e.time, e.type, e.read, e.logic, e.traceparent, e.log, e.release, e.digest)
+    said = sha256(before + _encode((*head, e.reader) if e.reader else head))
     said.update(body)
     return said.digest()[:SIZE]
 

@@ -25,6 +25,9 @@ OTHER_HISTORY = "record.other_history"
 KINDS = (NO_FAMILY, NO_ENVELOPE, OTHER_LOG, OTHER_FAMILY, UNREADABLE, OTHER_HISTORY)
 """What a void record is counted as, beside the events that are."""
 
+_LATER = (NO_FAMILY, OTHER_FAMILY, UNREADABLE)
+"""What a record of a later release may be to an older one."""
+
 LONGEST = 300
 """Characters of a reason."""
 
@@ -64,6 +67,11 @@ def in_history(history: History, seq: int, envelope: Envelope, found: Examined) 
     """The same, unless it follows from another history than the one that ends before it."""
     why = "" if found.kind else history.differs(seq, envelope)
     return _stranger(OTHER_HISTORY, f"it follows from another history: {why}") if why else found
+
+
+def may_be_later(found: Examined, envelope: Envelope, log_id: str) -> bool:
+    """Whether what it says of its readers counts: it is ours, or is void only by what a later release may have changed."""
+    return not found.kind or (found.kind in _LATER and envelope.log in ("", log_id))
 
 
 def repairs(family: str, body: bytes) -> bool:

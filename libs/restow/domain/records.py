@@ -417,6 +417,14 @@ class Pause(Record):
     reason: str = ""
 
 
+class Needs(Record):
+    """The oldest reader that understands the log, and the first record that needs it: its sequence, and the release that wrote it."""
+
+    oldest: int = 0
+    seq: int = 0
+    release: str = ""
+
+
 class GroupMove(Record):
     """One entry of a PodGroup's `migrationInfo` (seed 003): identities alone (RULES 003-2), and how far it is."""
 

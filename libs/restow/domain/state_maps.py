@@ -52,6 +52,7 @@ from restow.domain.records import (
     Left,
     LeftAlone,
     Migration,
+    Needs,
     Nomination,
     NominationsChecked,
     Pause,
@@ -337,6 +338,8 @@ class Maps:
     """The first record that is missing, or follows from another history; 0 where the log is whole, or was repaired. Nothing is decided meanwhile."""
     repairs: int = stored(int)
     """How often the log was repaired."""
+    reader: Needs = stored(Needs)
+    """Who must not decide on this log (`domain.too_old`)."""
     capacity_epoch: int = stored(int)
     changed_rows: Changes[int] = passing(Changes)
     moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = passing(Changes)

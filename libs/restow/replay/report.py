@@ -71,12 +71,14 @@ class Report(msgspec.Struct):
     found: list[Problem] = []
     strangers: list[Problem] = []
     """Records that are not ours (RULES G-16). They are void and break nothing; who wrote them should be found out."""
+    too_old: str = ""
+    """Why this release cannot say how the log goes on from some record; empty where it can."""
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """No decision differs and no rule is broken. What was skipped is neither proven nor refuted."""
-        return not self.different and not self.problems
+        """No decision differs, no rule is broken, and the log is understood. What was skipped is neither proven nor refuted."""
+        return not self.different and not self.problems and not self.too_old
 
     @property
     def sentence(self) -> str:
@@ -90,7 +92,7 @@ class Report(msgspec.Struct):
             parts.append(f"{self.problems} {'rule' if self.problems == 1 else 'rules'} broken")
         if self.foreign:
             parts.append(f"{self.foreign} {'record is' if self.foreign == 1 else 'records are'} not ours, and void")
-        return ", ".join(parts)
+        return ", ".join(parts) + (f"; {self.too_old}" if self.too_old else "")
 
     def differs(self, difference: Difference) -> None:
         self.different += 1

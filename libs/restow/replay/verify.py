@@ -31,6 +31,7 @@ from restow.domain.fold import apply
 from restow.domain.history import History
 from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState, Touched
+from restow.domain.too_old import TOO_OLD, too_old
 from restow.eventlog.port import Record
 from restow.replay.report import Difference, FamilyReport, Report
 from restow.replay.source import Source
@@ -234,6 +235,7 @@ class _Again:
             self._report.families[record.family].seconds += time.perf_counter() - began
         self._fold_to(self._source.last)
         self._checks.end()
+        self._report.too_old = too_old(self.state)
         if broken := self.state.broken:
             self._report.breaks(broken, "", f"the log is broken at {broken}: `restow log verify` says how")
 
@@ -271,6 +273,10 @@ class _Again:
             note = f"restow-read {read} cannot be: the commit is {seq}, and its family had folded {self.state.seq}"
             for index, decision in enumerate(logged):
                 self._report.differs(_difference(record, index, decision, (), note))
+            return
+        if too_old(self.state):
+            # What was passed over may be what decides.
+            self._report.skips(record.family, TOO_OLD, len(logged))
             return
         try:
             decided, notes = self._decide(record.family, logged)

@@ -17,6 +17,7 @@ from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.migration.deschedule import explain_alone
 from restow.domain.session.verdict import Choice, GangFit, Relief, SlotsFit, Verdict, choice, explain
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 from restow.replay import breaks
 from restow.replay.chains import Link, chain
 from restow.replay.find import Subject, find
@@ -69,8 +70,7 @@ def why(source: Source, text: str, progress: Progress = no_progress) -> Why:
     answer = Why(subject, source.last, [], chain(source, story), story.entries)
     state = _fold(source, _questions(source, story, answer), lambda done, total: progress(total + done, 2 * total))
     VERDICTS[subject.kind](state, story, answer)
-    if broken := breaks.said(state):
-        answer.verdict.insert(0, broken)
+    answer.verdict[:0] = filter(None, (breaks.said(state), too_old(state)))
     return answer
 
 

@@ -18,6 +18,7 @@ from restow.contracts import events as e
 from restow.contracts.codec import Decision, decode, encode, name_of
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
+from restow.contracts.reader import needed
 from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
@@ -337,7 +338,7 @@ class Commander:
         doubt = Doubt([(w, w.command) for w in batch], decisions, self._book.mark())
         self._metrics.decide.observe(machine.steady() - started)
         span = self._tracer.span(f"{family} commit", self._parent())
-        envelope = self._envelope(span, read)
+        envelope = self._envelope(span, read, decisions)
         body = encode(decisions)
         started = machine.steady()
         try:
@@ -473,7 +474,7 @@ class Commander:
         for waiting in batch:
             _end(waiting, Outcome(0))
 
-    def _envelope(self, span: Span, read: int) -> Envelope:
+    def _envelope(self, span: Span, read: int, decisions: Sequence[Decision] = ()) -> Envelope:
         return Envelope(
             id=machine.token(16),
             source=f"/restow/{self.log.cluster}/{self._service}/{self.leadership.holder}",
@@ -483,6 +484,7 @@ class Commander:
             traceparent=span.traceparent,
             log=self.log.log_id,
             release=self.release,
+            reader=needed(decisions),
             digest=self.follower.state.history.said(),
         )
 

@@ -8,10 +8,11 @@ from enum import StrEnum
 
 from restow.contracts.ids import Family
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 
 
 class Deposed(RuntimeError):
-    """Another process leads this family. Stop deciding and acting, and exit; a supervisor starts a standby."""
+    """Another process leads this family, or must: this one is too old for the log. Stop deciding and acting, and exit; a supervisor starts a standby."""
 
 
 class Phase(StrEnum):
@@ -45,7 +46,9 @@ class Leadership:
         self._become(Phase.LEADING)
 
     def check(self, state: ClusterState) -> None:
-        """After every fold. Raises Deposed where a higher epoch than ours was folded."""
+        """After every fold. Raises Deposed where a higher epoch than ours was folded, or what this release does not understand."""
+        if self.phase in (Phase.CLAIMING, Phase.LEADING) and (why := too_old(state)):
+            self.depose(why)
         leader = state.leaders[self.family]
         if self.phase is Phase.LEADING and leader.epoch > self.epoch:
             self.depose(f"{leader.holder} leads {self.family} since epoch {leader.epoch}; this process led epoch {self.epoch}")

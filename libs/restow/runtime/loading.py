@@ -19,6 +19,7 @@ from restow.domain import record_trust, snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 from restow.eventlog.archive import Archive, open_archive
 from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
 from restow.eventlog.segment import ArchiveError
@@ -35,6 +36,13 @@ PAUSES = (0.05, 0.1, 0.3, 1.0, 2.0)
 
 MOST_LOOKED_AT = 8
 """Snapshots that are looked at: there are two, unless somebody copied some."""
+
+
+def not_kept(state: ClusterState) -> str:
+    """Why no snapshot may be made of this state; empty where it lacks nothing."""
+    if state.unknown:
+        return f"events of a later release were passed over ({', '.join(sorted(state.unknown))}): a snapshot would lack them"
+    return too_old(state)
 
 
 class Loading:
@@ -192,7 +200,7 @@ class Loading:
         return state
 
     async def _store(self, state: ClusterState) -> None:
-        if self._snapshots is not None and not state.unknown and not state.broken:
+        if self._snapshots is not None and not not_kept(state) and not state.broken:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
             self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))

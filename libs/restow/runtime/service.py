@@ -1,6 +1,6 @@
 """One service as a process: everything wired, started in order, stopped in order, and loud when anything fails.
 
-Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 another process leads the family.
+Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 another process leads the family, or must.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from restow.domain import config
 from restow.domain.effects import Effect
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 from restow.eventlog import jetstream
 from restow.eventlog.port import BrokerRefused, EventLog, LogError, LogMismatch, NoLog, Record, Unavailable
 from restow.eventlog.snapshots import Snapshots
@@ -249,6 +250,7 @@ class Process:
         if (heavy := shaping.heavy) is not None:
             self.health.notes.append(lambda: heavy.note(state, self._clock.now()))
         self.health.checks.append(lambda: f"{broken}. {TO_REPAIR}" if (broken := context.follower.broken) else "")
+        self.health.checks.append(lambda: too_old(state))
         self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
         follow = asyncio.create_task(context.follower.run(), name="follower")
         tasks = [follow]
@@ -411,6 +413,11 @@ class Process:
     async def _lead(self, context: Context) -> None:
         """Claim the family when the lease is ours; hold the lease until the service stops."""
         leadership, s = context.leadership, self.settings
+        if why := too_old(context.state):
+            # One of the release that understands it is to have the lease.
+            self.logger.error("stands by", reason=why)
+            await self.stopping.wait()
+            return
         if s.lease == "off":
             leadership.claim()
             await self._put_losses_on_record(context)
@@ -424,6 +431,7 @@ class Process:
             self.logger.info("holds the lease")
             await context.commander.to_tail()
             leadership.claim()
+            leadership.check(context.state)
             lost = asyncio.create_task(lease.lost.wait())
             stopped = asyncio.create_task(self._drained.wait())
             said = asyncio.create_task(self._put_losses_on_record(context))
@@ -589,6 +597,7 @@ class Process:
             "log_lag": context.follower.lag,
             "log_broken": float(bool(context.follower.broken)),
             "log_repairs": state.repairs,
+            "log_too_new": float(bool(too_old(state))),
             "clock_ahead_seconds": self._log_clock.ahead / 1000 if self._log_clock else 0.0,
             "effects_owed": self._effector.owed if self._effector else 0,
             **{f"state_{name}": value for name, value in state.counts().items()},

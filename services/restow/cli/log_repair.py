@@ -7,14 +7,17 @@ from pathlib import Path
 import msgspec
 
 from restow import machine
+from restow.cli.failures import UNUSABLE, Failure
 from restow.contracts import commands as c
 from restow.contracts.codec import Decision, encode
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
+from restow.contracts.reader import needed
 from restow.contracts.times import rfc3339
 from restow.domain import record_trust
 from restow.domain.gc import decider
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 from restow.eventlog.port import Conflict, EventLog
 from restow.eventlog.snapshots import Snapshots
 from restow.runtime import logs, release
@@ -63,15 +66,18 @@ async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
         await reading.follow(state)
         if state.repairs != repairs:
             return found
+        if why := too_old(state):
+            raise Failure(why, UNUSABLE)
         now = Millis(await log.time() // 1_000_000)
         command = c.RepairLog(now, found.lost, person, reason)
         events = tuple(decider.decide(state, command))
+        decisions = [Decision(command, events, "restow log repair")]
         envelope = Envelope(
             id=machine.token(16), source=f"/restow/{log.cluster}/cli/{person}", time=rfc3339(now), read=state.seq, logic=decider.logic,
-            log=log.log_id, release=release.name(""), digest=state.history.said(),
+            log=log.log_id, release=release.name(""), digest=state.history.said(), reader=needed(decisions),
         )  # fmt: skip
         try:
-            found.seq = await log.append("gc", encode([Decision(command, events, "restow log repair")]), envelope, expected_last=expected)
+            found.seq = await log.append("gc", encode(decisions), envelope, expected_last=expected)
             return found
         except Conflict:
             if attempt + 1 == ATTEMPTS:

@@ -30,7 +30,7 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
     from restow.domain.state import ClusterState
     from restow.eventlog.jetstream import open_snapshots
     from restow.runtime import logs
-    from restow.runtime.loading import Loading
+    from restow.runtime.loading import Loading, not_kept
 
     where = Where(None, server, cluster, archive)
     folder = where.collectors_archive
@@ -44,8 +44,8 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
             return await Loading(log, await open_snapshots(log), folder, say, logs.silent()).refold()
 
     state = asyncio.run(run())
-    if state.unknown:
-        raise Failure(f"no snapshot is stored: the log has events of a later release ({', '.join(sorted(state.unknown))}), and it would lack them", UNUSABLE)
+    if why := not_kept(state):
+        raise Failure(f"no snapshot is stored: {why}", UNUSABLE)
     if state.broken:
         raise Failure("no snapshot is stored: the log has lost or changed records that others have read; see `restow log verify`", UNUSABLE)
     if output == "json":

@@ -145,8 +145,8 @@ def _summary(s: dict[str, Any]) -> None:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
-    if s["broken"]:
-        line("log", colored(s["broken"], "red"))
+    for trouble in filter(None, (s["broken"], s["tooOld"])):
+        line("log", colored(trouble, "red"))
     if paused := s["paused"]:
         why = f": {paused['reason']}" if paused["reason"] else ""
         line("paused", f"no pod is moved since {paused['since']}, by {paused['by'] or 'Restow itself'}{why}; `restow resume` ends that")

@@ -23,6 +23,7 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.session.reasons import pod_sentence
 from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
+from restow.domain.too_old import too_old
 from restow.replay import breaks
 from restow.replay.beside import beside_view
 from restow.replay.moves import consent_lines
@@ -241,6 +242,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "holds": sum(len(held) for held in state.held_on.values()),
         "plans": len(state.plans),
         "broken": breaks.said(state),
+        "tooOld": too_old(state),
         "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
         "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),
         "leaders": {f: {"epoch": v.epoch, "holder": v.holder} for f, v in state.leaders.items() if v.epoch},

@@ -16,6 +16,7 @@ from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot
 from restow.runtime import logs
 from restow.runtime.clock import Timer
+from restow.runtime.loading import not_kept
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
 from restow.runtime.signals import Bell
@@ -165,11 +166,8 @@ class Keeper:
         something was held back, which is given up when the snapshot is made and not before: everybody's commits want that capacity."""
         context = self._context
         seq, state, size = context.state.seq, context.state, context.follower.bytes
-        if state.unknown:
-            raise RuntimeError(
-                f"events of a later version were passed over ({', '.join(sorted(state.unknown))}): a snapshot would lose them. "
-                "Upgrade garbage_collector"
-            )
+        if why := not_kept(state):
+            raise RuntimeError(f"{why}. Upgrade garbage_collector")
         body = await in_copy(lambda: snapshot.dump(state))
         stored = Snapshot(context.log.log_id, seq, FOLD_VERSION, body)
         assert context.snapshots is not None

@@ -238,7 +238,7 @@ async def test_a_fold_that_passed_over_events_stores_no_snapshot_and_says_so(tmp
         one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=5))
         one.commander.wake()
         await one.until(one.notes)
-        assert "session.of_a_later_version): a snapshot would lose them. Upgrade garbage_collector" in one.notes()[0]
+        assert "session.of_a_later_version): a snapshot would lack them. Upgrade garbage_collector" in one.notes()[0]
         assert await one.snapshots.sequences() == []
 
 

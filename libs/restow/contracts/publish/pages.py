@@ -33,7 +33,9 @@ The CRDs are in `deploy/crds`.
    gets a new name with a suffix (`session.pod_placed.v2`); an old name is never used again. What only has a better word (a field, a
    reason) may keep the event's name before 1.0, if the bytes tell the old form from the new one. Upgrade readers before writers then: an earlier
    release takes the new field for an unknown one.
-3. A reader keeps, counts and skips an event of an unknown type. It never fails on it.
+3. A reader keeps, counts and skips an event of an unknown type. It never fails on it. Where skipping would make older releases decide
+   wrongly (a new kind of hold, say), the release that adds the event, or the field, raises `READER` and names it in `SINCE`
+   (`restow.contracts.reader`). Each commit with it says so in `restow-reader`, and services of an older release stand by from there on.
 4. Golden samples are only ever added, and every one of them must decode for ever. A new event needs a sample; `make proto`
    creates it, but never touches an existing one. A sample whose form is old goes on in `golden/earlier`, byte for byte.
 5. Header names and meanings follow the same rules. `ce-type` names the form of the body.

@@ -25,6 +25,7 @@ HEADER_MEANINGS = {
     "restow-log": "Id of the log that it was written for; a record that names another one is void. Absent in old logs.",
     "restow-release": "The release that decided: a version, and the image where it is known. Absent in old logs.",
     "restow-digest": "How far its writer had read the log, and the digest of all that: the record follows from this history and from no other. Absent in old logs.",
+    "restow-reader": "The oldest reader that understands it: one that is older must not pass over what it does not know. Absent in old logs.",
     "Nats-Expected-Last-Subject-Sequence": "The writer's own last sequence, 0 for none: what makes two writers of a "
     "family unable to both succeed.",
 }
@@ -39,6 +40,7 @@ EXAMPLE_ENVELOPE = Envelope(
     log="9f2c4be7d1a05368b7e2c94f0a6d1835",
     release="1.0.0",
     digest="4711:7d2b0f6f1c0e4b5fa2c9a4f0e3d18b96",
+    reader=1,
 )
 
 
@@ -60,7 +62,7 @@ def all_schemas() -> dict[str, dict[str, Any]]:
 def headers_schema() -> dict[str, Any]:
     """The envelope. Header values are strings on the wire."""
     full = EXAMPLE_ENVELOPE.headers()
-    least = msgspec.structs.replace(EXAMPLE_ENVELOPE, traceparent="", log="", release="").headers()
+    least = msgspec.structs.replace(EXAMPLE_ENVELOPE, traceparent="", log="", release="", digest="", reader=0).headers()
     fixed = {"ce-specversion", "ce-type", "content-type"}
     properties: dict[str, Any] = {}
     for name, value in full.items():
@@ -71,6 +73,7 @@ def headers_schema() -> dict[str, Any]:
             properties[name]["examples"] = [value]
     properties["ce-time"]["format"] = "date-time"
     properties["restow-read"]["pattern"] = "^[0-9]+$"
+    properties["restow-reader"]["pattern"] = "^[0-9]+$"
     properties["Nats-Expected-Last-Subject-Sequence"] = {
         "type": "string",
         "pattern": "^[0-9]+$",
