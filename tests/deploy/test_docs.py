@@ -46,22 +46,29 @@ def test_links_and_paths_lead_somewhere(page):
 def test_every_metric_is_described():
     from types import SimpleNamespace
 
+    from restow.cluster_watcher.metrics import expose
+    from restow.cluster_watcher.observer import Observer
     from restow.contracts.ids import FAMILIES
     from restow.descheduler.auto_pause import Watch
     from restow.descheduler.metrics import DeschedulerMetrics
     from restow.descheduler.sampler import Sampler
     from restow.domain.state import ClusterState
+    from restow.garbage_collector.metrics import CollectorMetrics
     from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
+    from restow.scheduler_session.metrics import SessionMetrics
     from restow.scheduler_session.nomination_checks import NominationChecks
 
     metrics = Metrics(FAMILIES[0])
-    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
+    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_stuck", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
-    session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=ClusterState(), health=SimpleNamespace(notes=[]))
-    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._answers())
-    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused"}
+    state, clock = ClusterState(), SimpleNamespace(now=lambda: 0)
+    session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=state, health=SimpleNamespace(notes=[]), clock=clock)
+    collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive=lambda cluster: Path("/")), log=SimpleNamespace(cluster="c"))
+    expose(metrics, Observer(), dict)
+    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *SessionMetrics(session).read(), *CollectorMetrics(collector, bool).read())
+    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused", "restow_effect_oldest_seconds"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

@@ -1,7 +1,7 @@
 """Pauses of all moves: by hand, and by themselves where evicted pods miss their slots."""
 
 import pytest
-from domain.build import NOW, configured, run, then
+from domain.build import NOW, configured, pod, run, then
 from domain.saga import (
     BOLD,
     advance,
@@ -151,8 +151,23 @@ def test_one_that_came_back_to_its_source_has_missed_its_slot():
     assert isinstance(decider.due(state, NOW), c.Pause)
 
 
+def test_a_pod_that_nothing_keeps_from_running_and_nobody_decides_on_pauses_once_it_has_waited_for_so_long():
+    state = then(world(auto_pause=config.AutoPause(pending=60_000)), pod("waits", "s"))
+    assert migration.pause.stuck(state, NOW + 59_999, ("waits", NOW)) is None
+    due = migration.pause.stuck(state, NOW + 61_500, ("waits", NOW))
+    assert due == c.Pause(NOW + 61_500, "", "nobody has decided on pod default/waits for 1m1s, and nothing keeps it from running (autoPause.pending: 1m0s)")
+    assert run(state, decider, due)[0] == e.MovesPaused("", due.reason)
+    assert migration.pause.stuck(state, NOW + 90_000, ("waits", NOW)) is None, "they are paused already"
+
+
+def test_where_no_pod_waits_so_or_the_policy_says_never_nothing_pauses():
+    state = then(world(auto_pause=config.AutoPause(pending=0)), pod("waits", "s"))
+    assert migration.pause.stuck(state, NOW + 10**9, ("waits", NOW)) is None
+    assert migration.pause.stuck(world(), NOW + 10**9, None) is None
+
+
 @pytest.mark.parametrize(
-    "wrong", [config.AutoPause(missed=-1), config.AutoPause(within=0), config.AutoPause(every=1), config.AutoPause(queries=("",)), config.AutoPause(queries=("x",) * 21)]
+    "wrong", [config.AutoPause(missed=-1), config.AutoPause(within=0), config.AutoPause(pending=-1), config.AutoPause(every=1), config.AutoPause(queries=("",)), config.AutoPause(queries=("x",) * 21)]
 )
 def test_what_is_out_of_range_is_refused_with_what_is_allowed(wrong):
     with pytest.raises(ValueError, match=r"autoPause\.\w+: .*allowed: "):

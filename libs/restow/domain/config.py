@@ -179,11 +179,13 @@ class HookConfig(Config):
 
 class AutoPause(Config):
     """What makes Restow stop moving pods until somebody says `restow resume`. `missed`: so many evicted pods, within `within` milliseconds, that did not come to the slots that were
-    held for them, although their controllers made them again or should have; 0 for never. `queries`: PromQL; a query whose answer has a sample that is not 0 pauses, too. It is asked
-    each `every` milliseconds."""
+    held for them, although their controllers made them again or should have; 0 for never. `pending`: so many milliseconds for which a pod waits that nothing keeps from running
+    (`domain/undecided.py`): the scheduler is behind or away, and who is evicted would wait, too; 0 for never. `queries`: PromQL; a query whose answer has a sample that is not 0 pauses,
+    too. It is asked each `every` milliseconds."""
 
     missed: int = 10
     within: int = 600_000
+    pending: int = 900_000
     queries: tuple[str, ...] = ()
     every: int = 60_000
 

@@ -226,6 +226,7 @@ class Commander:
             if self._draining or not self.follower.caught_up:
                 continue
             if self.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
+                self.follower.looked()
                 continue
             if self.follower.broken and not any(_repairs(waiting) for waiting in self._queue):
                 continue
@@ -239,6 +240,7 @@ class Commander:
                 self._bell.ring()
             else:
                 self.stuck, self.full = "", False
+                self.follower.looked()
             self._set_timer()
         # What the commit in flight was for, where that got no answer.
         self._refuse_all()
@@ -325,10 +327,12 @@ class Commander:
         if heavy is not None and large is not None:
             self._put_back([w for w in batch if w is not large])
             return await self._commit_large(heavy, large)
-        started, read = machine.steady(), state.seq
+        started, read, since = machine.steady(), state.seq, self.follower.looked()
         decisions = self._decide(batch)
         if decisions:
             await self._append(batch, decisions, started, read)
+            if since:
+                self._metrics.reaction.observe(machine.steady() - since)
         else:
             self._nothing(batch)
 
@@ -362,6 +366,7 @@ class Commander:
             await self._after_unknown(batch, error)
             return error
         self._metrics.append.observe(machine.steady() - started)
+        self._metrics.bytes.inc(len(body))
         await self._stored(seq, envelope.id, doubt)
         events = sum(len(d.events) for d in decisions)
         span.end(seq=seq, events=events)

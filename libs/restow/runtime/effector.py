@@ -43,7 +43,7 @@ from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
 from restow.runtime.signals import Bell
-from restow.runtime.telemetry import Metrics
+from restow.runtime.telemetry import Labelled, Metrics
 
 FIRST, LONGEST = 0.05, 10.0
 """Seconds before the first retry, doubled up to the longest."""
@@ -95,6 +95,8 @@ class Executor(msgspec.Struct, frozen=True):
 
 class _Work(msgspec.Struct, eq=False):
     effect: Effect
+    since: float
+    """Of the steady clock: from then on it is owed."""
     attempts: int = 0
 
 
@@ -125,6 +127,8 @@ class Effector:
         self._waiting: dict[Any, _Work] = {}
         """By key; in a lane's queue, or waiting for its retry."""
         self._running: dict[Any, asyncio.Task[None]] = {}
+        self._began: dict[Any, _Work] = {}
+        """What is under way."""
         self._settling: dict[Any, tuple[Effect, float]] = {}
         self._retries: dict[Any, asyncio.TimerHandle] = {}
         self._resting: dict[Any, float] = {}
@@ -143,6 +147,15 @@ class Effector:
     def owed(self) -> int:
         """Effects that wait or are under way."""
         return len(self._waiting) + len(self._running)
+
+    def oldest(self) -> list[Labelled]:
+        """For how long the oldest of each kind is owed. O(owed)."""
+        now, since = machine.steady(), dict.fromkeys((lane.kind for lane in self._lanes.values()), 0.0)
+        for work in (*self._waiting.values(), *self._began.values()):
+            kind = type(work.effect).__name__
+            since[kind] = max(since[kind], now - work.since)
+        rows = [((kind,), seconds) for kind, seconds in since.items()]
+        return [Labelled("effect_oldest_seconds", "For how long the oldest effect of a kind is owed that is not done", ("kind",), rows)]
 
     def forgotten(self) -> list[Effect]:
         """What is owed by the state, is answered by a fact when it is done, and neither waits, is under way, nor was done a moment ago. Between an
@@ -221,7 +234,7 @@ class Effector:
         settled = self._settling.get(key)
         if (running is not None and key == effect) or (settled is not None and settled[0] == effect):
             return
-        self._waiting[key] = _Work(effect)
+        self._waiting[key] = _Work(effect, machine.steady())
         if running is None:
             self._queue(self._lanes[type(effect)], key)
 
@@ -243,6 +256,7 @@ class Effector:
         if work is None:
             return
         lane.running += 1
+        self._began[key] = work
         task = asyncio.get_running_loop().create_task(self._attempt(lane, key, work))
         self._running[key] = task
 
@@ -252,8 +266,7 @@ class Effector:
         started = machine.steady()
         if not self._decider.owed(self._follower.state, work.effect):
             # Asked here, because the fold may have gone on between the start of this task and its first step.
-            lane.running -= 1
-            self._running.pop(key, None)
+            self._ended(lane, key)
             self._after(lane, key)
             return
         work.attempts += 1
@@ -266,11 +279,15 @@ class Effector:
             # A bug for one object must not keep all others waiting: it is logged in full and tried again later.
             self._log.exception("effect failed", effect=repr(work.effect))
             answer = Retry(f"{type(error).__name__}: {error}")
-        lane.running -= 1
-        self._running.pop(key, None)
+        self._ended(lane, key)
         lane.seconds.observe(machine.steady() - started)
         if answer is not None and self._acting and not self._draining:
             self._answered(lane, key, work, answer)
+
+    def _ended(self, lane: _Lane, key: Any) -> None:
+        lane.running -= 1
+        self._running.pop(key, None)
+        self._began.pop(key, None)
 
     def _answered(self, lane: _Lane, key: Any, work: _Work, answer: Answer) -> None:
         match answer:
@@ -283,6 +300,7 @@ class Effector:
                 )
                 return self._pause(lane, key, work, pause)
             case Wait(after=after):
+                work.since = machine.steady() + after
                 return self._pause(lane, key, work, after)
             case Report(command=command):
                 self._commander.submit(command, cause="effect")
@@ -297,7 +315,7 @@ class Effector:
         if newer is None:
             self._waiting[key] = work
         else:
-            newer.attempts = work.attempts
+            newer.attempts, newer.since = work.attempts, work.since
         self._retries[key] = asyncio.get_running_loop().call_later(seconds, self._again, lane, key)
         self._start()
 

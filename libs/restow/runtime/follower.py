@@ -42,6 +42,9 @@ class Follower:
         """Told of the last record of each batch, and of every one of our own family, when they come."""
         self.testify: Callable[[], Awaitable[None]] | None = None
         """Puts on record what we have read, where the log holds it no more."""
+        self.seen = -1
+        """The last sequence that the log was seen to have, for the lag alone: nothing waits for it to be folded."""
+        self._new_since = 0.0
         self._mark: Mark | None = None
         self._lost: Mark | None = None
         self.records = 0
@@ -58,7 +61,13 @@ class Follower:
     @property
     def lag(self) -> int:
         """Commits that are known to exist and not folded yet."""
-        return max(0, self.tail - self.folded.value)
+        return max(0, max(self.tail, self.seen) - self.folded.value)
+
+    def looked(self) -> float:
+        """Since when (seconds of the steady clock) there were commits of other families that nobody had looked at; 0.0 where there were none. From now on these
+        are looked at."""
+        since, self._new_since = self._new_since, 0.0
+        return since
 
     async def run(self) -> None:
         """Until the log is closed. Raises what the log raises, and what a listener raises (Deposed)."""
@@ -178,6 +187,7 @@ class Follower:
                 del self._own[next(iter(self._own))]
         else:
             self.foreign = record.seq
+            self._new_since = self._new_since or machine.steady()
             self.trace = envelope.traceparent
 
     def _tell(self) -> None:

@@ -47,6 +47,9 @@ T = TypeVar("T")
 TO_REPAIR = "Nothing is decided until `restow log repair` (docs/failures.md); `restow log verify` shows what is wrong"
 
 
+TAIL_ASKED_EVERY = 5.0
+"""Seconds between two questions of how far the log goes: a reader whom nobody sends anything does not know that it is behind."""
+
 LOG_ASKED_EVERY = 2.0
 """Seconds between two looks for a log that was there before."""
 
@@ -244,6 +247,7 @@ class Process:
         effector = self._effector = Effector(
             context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics
         )
+        self.metrics.labelled(effector.oldest)
         self.server.extend(parts.routes)
         self.health.checks.extend(parts.checks)
         self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
@@ -262,7 +266,7 @@ class Process:
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLD)
             self._configure(commander)
-            own = [commander.run(), effector.run(), context.recorder.run(), self._lead(context), *parts.tasks]
+            own = [commander.run(), effector.run(), context.recorder.run(), self._lead(context), self._see_the_tail(context), *parts.tasks]
             if self._config is not None:
                 own.append(self._config.watch())
             tasks += [asyncio.create_task(task, name=getattr(task, "__qualname__", "task")) for task in own]
@@ -274,6 +278,13 @@ class Process:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _see_the_tail(self, context: Context) -> None:
+        """For ever, and for nothing but the lag that is shown."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                context.follower.seen = await context.log.tail()
+            await asyncio.sleep(TAIL_ASKED_EVERY)
 
     async def _learn_time(self, log: EventLog) -> None:
         """Before anything is decided: what is due is due by the log's time, not by this machine's."""
@@ -595,6 +606,7 @@ class Process:
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,
+            "log_stuck": float(bool(context.commander.stuck)) if context.commander else 0.0,
             "log_broken": float(bool(context.follower.broken)),
             "log_repairs": state.repairs,
             "log_too_new": float(bool(too_old(state))),

@@ -29,8 +29,7 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"restow_{name}", text, ("family", *labels), **common)
 
-        def histogram(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(f"restow_{name}_seconds", text, ("family", *labels), buckets=SECONDS, **common)
+        histogram = self.histogram
 
         self.commits = counter("commits", "Commits appended to the log").labels(family)
         self.events = counter("events_decided", "Events in those commits").labels(family)
@@ -39,11 +38,17 @@ class Metrics:
         self.rejected = counter("commands_rejected", "Commands that made no sense").labels(family)
         self.decide = histogram("decide", "Time to decide one commit").labels(family)
         self.append = histogram("append", "Time until a commit is durable").labels(family)
+        self.reaction = histogram("reaction", "From the first commit of others that was not looked at yet until what was decided on it is durable").labels(family)
+        self.bytes = counter("commit_bytes", "Bytes of those commits").labels(family)
         self.undecodable = counter("objects_undecodable", "Kubernetes objects that could not be read", "kind")
         self.restarts = counter("watch_restarts", "Lists and watches that began again", "kind", "reason")
         self._effects = counter("effects", "Effects attempted", "kind", "outcome")
         self._effect_seconds = histogram("effect", "Time of one attempt", "kind")
         self.family = family
+
+    def histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        """In seconds; the first label is the family."""
+        return Histogram(f"restow_{name}_seconds", text, ("family", *labels), buckets=SECONDS, registry=self.registry)
 
     def effect(self, kind: str) -> tuple[Any, Any, Any]:
         """(done, retried, seconds) of one kind of effect."""

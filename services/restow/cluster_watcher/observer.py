@@ -7,10 +7,11 @@ and a commit is known by the last one that it took: one that comes into the log 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from restow import machine
 from restow.contracts import commands as c
 from restow.contracts.codec import Decision
 from restow.contracts.ids import Millis
@@ -41,10 +42,12 @@ _NAMED, _LONGEST = 5, 200
 class Seen:
     """One change, and up to which version everything was handed on with it (empty during a list)."""
 
-    __slots__ = ("change", "collection", "how", "number", "version")
+    __slots__ = ("at", "change", "collection", "how", "number", "version")
 
-    def __init__(self, number: int, collection: Collection[Any], change: Change, version: str, how: str) -> None:
+    def __init__(self, number: int, collection: Collection[Any], change: Change, version: str, how: str, at: float) -> None:
         self.number, self.collection, self.change, self.version, self.how = number, collection, change, version, how
+        self.at = at
+        """When it came, in seconds of the steady clock."""
 
 
 class Observer(Book):
@@ -72,6 +75,8 @@ class Observer(Book):
         """A commit that is not in the log may still arrive."""
         self._budget = AT_ONCE
         self._said_at: dict[str, int] = {}
+        self.lagged: Callable[[float], None] = lambda seconds: None
+        """Told with each commit of changes how long the oldest of them has waited for being in the log."""
 
     # -- from the watches ------------------------------------------------------------------------------------------------
 
@@ -84,9 +89,10 @@ class Observer(Book):
         last = len(changes) - 1
         how = "list" if not version or any(isinstance(change, Replace) for change in changes) else "watch"
         how = "reset" if reset else how
+        at = machine.steady()
         for i, change in enumerate(changes):
             self._numbers += 1
-            self._buffer.append(Seen(self._numbers, collection, change, version if i == last else "", how))
+            self._buffer.append(Seen(self._numbers, collection, change, version if i == last else "", how, at))
         if len(self._buffer) >= BUFFER:
             self._space.clear()
 
@@ -98,6 +104,11 @@ class Observer(Book):
     @property
     def waiting(self) -> int:
         return len(self._buffer)
+
+    @property
+    def lag(self) -> float:
+        """For how many seconds the oldest change waits that is not in the log."""
+        return machine.steady() - self._buffer[0].at if self._buffer else 0.0
 
     # -- the decider's port ------------------------------------------------------------------------------------------------
 
@@ -220,6 +231,8 @@ class Observer(Book):
 
     def committed(self, seq: int, mark: int) -> None:
         self._doubt = False
+        if self._buffer and self._buffer[0].number <= mark:
+            self.lagged(self.lag)
         self._drop(mark)
         self._budget = min(AT_ONCE, self._budget * 2)
 

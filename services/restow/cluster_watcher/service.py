@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from restow import machine
+from restow.cluster_watcher.metrics import expose
 from restow.cluster_watcher.observer import Observer
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus
@@ -39,6 +40,7 @@ def service() -> Service:
 
 def assemble(context: Context, observer: Observer) -> Parts:
     watches = Watches(context, observer)
+    expose(context.metrics, observer, watches.synced)
     return Parts(tasks=[watches.run()], checks=[watches.problem])
 
 
@@ -93,14 +95,14 @@ class Watches:
 
     def problem(self) -> str:
         """Why facts are not complete yet. A standby watches nothing and is ready."""
-        if not self._context.leadership.leading:
-            return ""
-        missing = [
-            f"{c.name} ({self._why.get(c.name, 'not listed yet')})"
-            for c in d.COLLECTIONS
-            if c.name in self._gate.missing or self._is_behind(c)
-        ]
+        missing = [f"{name} ({self._why.get(name, 'not listed yet')})" for name, whole in self.synced().items() if not whole]
         return f"waiting for {', '.join(missing)}" if missing else ""
+
+    def synced(self) -> dict[str, bool]:
+        """By collection, whether it was listed to its end and is watched, or nobody serves it; of a standby nothing."""
+        if not self._context.leadership.leading:
+            return {}
+        return {c.name: not (c.name in self._gate.missing or self._is_behind(c)) for c in d.COLLECTIONS}
 
     def _is_behind(self, collection: d.Collection[Any]) -> bool:
         """Listed to its end, or served by nobody: everything else waits."""

@@ -1,4 +1,4 @@
-"""Queries of the policy's `autoPause`: asked while this service leads, and a sample that is not 0 pauses all moves.
+"""What of the policy's `autoPause` is looked for while this service leads: pods that wait although nothing keeps them, and queries. A sample that is not 0 pauses all moves.
 
 A Prometheus that does not answer pauses nothing: a watchman who is away has not called. It is logged once, and the metric says it."""
 
@@ -7,14 +7,15 @@ import asyncio
 from restow.contracts import commands as c
 from restow.domain.decider import Rejected
 from restow.domain.descheduling.sources import Prometheus
-from restow.domain.migration import policy_of
+from restow.domain.migration import pause, policy_of
+from restow.domain.undecided import Undecided
 from restow.kube.prometheus import MetricsError, asking, vector
 from restow.runtime import commander, logs
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
 
 LOOK = 5.0
-"""Seconds until it is looked again whether there is anything to ask."""
+"""Seconds between two looks, at most."""
 _SHOWN = 120
 """Characters of a query that a reason shows."""
 
@@ -22,6 +23,9 @@ _SHOWN = 120
 class Watch:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._undecided = Undecided(context.state)
+        self._next = 0
+        """When the queries are asked again."""
         self._wrong: str | None = None
         """Why the last round came to no answer; empty where it did, None before the first."""
         context.metrics.labelled(self._answers)
@@ -33,12 +37,20 @@ class Watch:
     async def run(self) -> None:
         """For ever."""
         while True:
-            state = self._context.state
-            auto, policy = state.migration_config.auto_pause, policy_of(state)
-            source = policy.prometheus if policy is not None and auto.queries and self._context.leadership.leading else None
-            if source is not None and not state.pause.since:
-                await self._round(source, auto.queries)
-            await asyncio.sleep(auto.every / 1000 if source is not None else LOOK)
+            if self._context.leadership.leading:
+                await self._look()
+            auto = self._context.state.migration_config.auto_pause
+            await asyncio.sleep(min(LOOK, auto.every / 1000) if auto.queries else LOOK)
+
+    async def _look(self) -> None:
+        state, now = self._context.state, self._context.clock.now()
+        if (stop := pause.stuck(state, now, self._undecided.look(now))) is not None:
+            await self._pause(stop, "pods wait for a decision")
+        auto, policy = state.migration_config.auto_pause, policy_of(state)
+        source = policy.prometheus if policy is not None and auto.queries else None
+        if source is not None and not state.pause.since and not self._next - auto.every <= now < self._next:
+            self._next = now + auto.every
+            await self._round(source, auto.queries)
 
     async def _round(self, source: Prometheus, queries: tuple[str, ...]) -> None:
         log, before = logs.get(family="migration"), self._wrong
@@ -50,12 +62,14 @@ class Watch:
             log.warning("queries of autoPause are not answered, so they pause nothing", reason=self._wrong)
         elif before and not self._wrong:
             log.info("queries of autoPause are answered again")
-        if not why:
-            return
+        if why:
+            await self._pause(c.Pause(self._context.clock.now(), reason=why), "a query of autoPause fires")
+
+    async def _pause(self, command: c.Pause, what: str) -> None:
         try:
-            await self._context.commander.submit(c.Pause(self._context.clock.now(), reason=why), cause="autoPause")
+            await self._context.commander.submit(command, cause="autoPause")
         except (Rejected, commander.Refused) as error:
-            log.warning("a query of autoPause fires, and moves are not paused", reason=str(error))
+            logs.get(family="migration").warning(f"{what}, and moves are not paused", reason=str(error))
 
     async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> str:
         """Why to pause; empty for nothing. Raises MetricsError."""

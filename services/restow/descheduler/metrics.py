@@ -45,6 +45,9 @@ class DeschedulerMetrics:
         ours = {"labelnames": ("strategy", "result", "reason"), **more}
         self._ended = Counter("restow_migrations_ended", "Migrations that ended: landed, removed, failed (rolled back) or not_recreated", **ours)
         self._took = Histogram("restow_migration_duration_seconds", "From plan to landed", ("strategy",), buckets=LANDED, **more)
+        self._landings = Counter("restow_landings", "Evicted pods: landed in their slot, or missed it (what autoPause counts)", ("result",), **more)
+        for result in ("landed", "missed"):
+            self._landings.labels(result)
         self._plans = Counter("restow_plans", "Plans, with the moves they have: some or none", ("trigger", "planner", "moves"), **more)
         self._moves = Counter("restow_planned_moves", "Moves of these plans", ("trigger", "planner"), **more)
         self._gain = Gauge("restow_last_plan_gain", "What the last plan of all nodes promised to gain", ("what",), **more)
@@ -91,6 +94,10 @@ class DeschedulerMetrics:
     def ended(self, state: ClusterState, migration: Migration, evicted: bool) -> None:
         strategy = _strategy(state, migration)
         self._ended.labels(strategy, str(migration.step), migration.reason).inc()
+        if migration.id in state.missed:
+            self._landings.labels("missed").inc()
+        elif evicted and migration.step is Step.LANDED:
+            self._landings.labels("landed").inc()
         if migration.step is Step.LANDED:
             self._took.labels(strategy).observe((migration.since - migration.planned) / 1000)
         elif migration.step is Step.FAILED and migration.evicting and not evicted:

@@ -42,7 +42,7 @@ def read(said: Any) -> Config:
     _known(own, "$.restow", tuple(key for key in MigrationConfig.__struct_encode_fields__ if key not in NOT_HERE))
     own |= _with_hooks(own)
     if "autoPause" in own:
-        own["autoPause"] = with_durations(own["autoPause"], ("within", "every"), "$.restow.autoPause")
+        own["autoPause"] = with_durations(own["autoPause"], ("within", "pending", "every"), "$.restow.autoPause")
     config = convert(MigrationConfig, own, "$.restow")
     policy = _policy({key: value for key, value in document.items() if key != "restow"})
     if config.auto_pause.queries and policy.prometheus is None:

@@ -5,6 +5,7 @@ from restow.domain.gc import decider
 from restow.garbage_collector.conf import read
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.leftovers import Leftovers
+from restow.garbage_collector.metrics import CollectorMetrics
 from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.service import Context, Parts, Service
 
@@ -22,4 +23,6 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
-    return Parts(executors=executors(context), tasks=[Keeper(context).run(), Leftovers(context).run()])
+    keeper = Keeper(context)
+    CollectorMetrics(context, keeper.failing)
+    return Parts(executors=executors(context), tasks=[keeper.run(), Leftovers(context).run()])

@@ -102,6 +102,10 @@ class Keeper:
         now = self._context.clock.now()
         self._timer = self._context.clock.at(Millis(max(when, now + 1)), self._bell.ring)
 
+    def failing(self) -> bool:
+        """Whether the last attempt came to nothing, and the log grows."""
+        return bool(self._problem)
+
     def _note(self) -> str:
         """What people must see although the service works on."""
         first = self._context.state.archive_first

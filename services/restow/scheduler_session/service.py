@@ -4,6 +4,7 @@ from restow.domain.session import decider
 from restow.runtime.service import Context, Parts, Service
 from restow.scheduler_session.conf import read
 from restow.scheduler_session.effects import executors
+from restow.scheduler_session.metrics import SessionMetrics
 from restow.scheduler_session.nomination_checks import NominationChecks
 from restow.scheduler_session.nominations import Nominations
 
@@ -20,5 +21,5 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
-    context.metrics.gauges(lambda: {"gates_refused": len(context.state.not_let_go)})
+    SessionMetrics(context)
     return Parts(executors=executors(context), tasks=[NominationChecks(context).run(), Nominations(context).run()])

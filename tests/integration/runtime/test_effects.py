@@ -159,6 +159,32 @@ async def test_what_waits_for_others_is_done_later_or_not_at_all():
         assert (attempts.count("p0"), attempts.count("p1")) == (1, 3)
 
 
+async def test_how_long_the_oldest_of_a_kind_is_owed_is_shown_and_what_has_to_wait_does_not_count(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.machine, "steady", lambda: now[0])
+    log, tried = memory(), asyncio.Queue()
+
+    async def execute(effect, state):
+        tried.put_nowait(effect.pod)
+        return Retry("503", after=0.001) if effect.pod == "p0" else Wait(1_000.0)
+
+    def oldest(rig):
+        (one,) = rig.effector.oldest()
+        return dict(one.samples)
+
+    async with running(log, executors=executors(execute)) as rig:
+        await rig.lead()
+        assert oldest(rig)["Bind",] == 0.0
+        await cluster(log, pods=2)
+        while {await soon(tried.get()), await soon(tried.get())} != {"p0"}:
+            pass
+        now[0] += 42.0
+        assert oldest(rig)["Bind",] == 42.0
+        await facts(log, changed("p0", node="elsewhere"))
+        await until(lambda: rig.effector.owed == 1, rig.follower)
+        assert oldest(rig)["Bind",] == 0.0, "what is left waits for its turn"
+
+
 async def test_an_executors_bug_is_logged_and_does_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(module, "FIRST", 0.001)
     log, bound = memory(), asyncio.Queue()

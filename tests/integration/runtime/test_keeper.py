@@ -17,6 +17,7 @@ from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Full, Unknown
 from restow.eventlog.snapshots import MemorySnapshots
 from restow.garbage_collector.effects import executors
+from restow.garbage_collector.metrics import CollectorMetrics
 from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Retry
@@ -39,8 +40,9 @@ class Collector:
         self.snapshots = snapshots or MemorySnapshots(log.log_id)
         self.follower = Follower(log, "gc", state)
         self.leadership = Leadership("gc", "one")
+        self.metrics = Metrics("gc")
         self.commander = Commander(
-            log, self.follower, decider, self.leadership, self.clock, Metrics("gc"), service="garbage_collector"
+            log, self.follower, decider, self.leadership, self.clock, self.metrics, service="garbage_collector"
         )
         self.commander.configuration = config.text_of(conf)
         self.keeper = Keeper(self)
@@ -98,6 +100,10 @@ async def copy_of(log):
     for record in await records_of(log):
         last[record.family] = await copy.append(record.family, record.body, record.envelope, expected_last=last.get(record.family, 0))
     return copy
+
+
+def values(shown):
+    return {(gauge.name, gauge.samples[0][1]) for gauge in shown.read()}
 
 
 # -- a lost archive -------------------------------------------------------------------------------------------------------
@@ -186,12 +192,17 @@ async def test_an_archive_that_could_not_be_written_is_tried_again_although_noth
         one.clock.advance(31_000)
         await asyncio.sleep(0.05)
         assert one.notes()
+        shown = CollectorMetrics(one, one.keeper.failing)
+        assert values(shown) >= {("keeper_failing", 1.0), ("archive_behind", float(one.state.seq)), ("snapshot_behind", float(one.state.seq - stores[0])), ("snapshot_every", 20.0)}
         (tmp_path / "archive").unlink()
         one.clock.advance(31_000)
         await one.until(lambda: one.state.archived)
         await one.until(lambda: one.notes() == ())
         assert one.state.archived >= one.state.snapshot_seq
         assert len(stores) == 1
+        assert values(shown) >= {("keeper_failing", 0.0), ("archive_behind", float(one.state.seq - one.state.archived))}
+        free, size = (dict(values(shown))[f"archive_disk_{what}_bytes"] for what in ("free", "size"))
+        assert 0 < free <= size
 
 
 def test_an_archive_with_a_gap_before_it_covers_nothing_that_may_go():

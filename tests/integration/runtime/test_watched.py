@@ -85,6 +85,10 @@ async def test_without_any_crd_pods_are_reported_and_nothing_is_missing(broker, 
         assert set(state.synced) >= {c.name for c in d.COLLECTIONS} - OPTIONAL - {d.PODS.name}
         assert not OPTIONAL & set(state.synced)
         assert (await watcher.get("/readyz"))[0] == 200
+        registry, family = watcher.process.metrics.registry, {"family": "cluster"}
+        assert {registry.get_sample_value("restow_watch_synced", family | {"kind": c.name}) for c in d.COLLECTIONS} == {1.0}
+        assert registry.get_sample_value("restow_watch_lag_seconds_count", family) > 0
+        assert registry.get_sample_value("restow_watch_oldest_seconds", family) >= 0
 
 
 async def test_a_crd_that_appears_later_is_watched(broker, cluster):

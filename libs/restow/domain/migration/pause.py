@@ -1,10 +1,11 @@
-"""A pause of all moves: by hand, or by itself where too many evicted pods miss their slots (policy `autoPause`). It lasts until somebody resumes, whoever restarts meanwhile.
+"""A pause of all moves: by hand, or by itself where too many evicted pods miss their slots, or a pod waits for too long that would fit (policy `autoPause`). It lasts until somebody
+resumes, whoever restarts meanwhile.
 
 What was evicted before still lands: nobody is better off if its slot is given up. What was not evicted yet stays where it is, and no plan is made."""
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PlanId
+from restow.contracts.ids import Millis, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.domain.config import LONGEST, MigrationConfig
 from restow.domain.decider import Rejected
@@ -21,9 +22,9 @@ def check(config: MigrationConfig) -> None:
     auto = config.auto_pause
     if not 0 <= auto.missed <= MOST:
         raise ValueError(f"autoPause.missed: {auto.missed}; allowed: 0 (for never) to {MOST}")
-    for name, least in (("within", 1), ("every", 1_000)):
+    for name, least in (("within", 1), ("pending", 0), ("every", 1_000)):
         if not least <= getattr(auto, name) <= LONGEST:
-            raise ValueError(f"autoPause.{name}: {getattr(auto, name)}; allowed: {least} to {LONGEST} (milliseconds; {format_milliseconds(LONGEST)})")
+            raise ValueError(f"autoPause.{name}: {getattr(auto, name)}; allowed: {least}{' (for never)' * (not least)} to {LONGEST} (milliseconds; {format_milliseconds(LONGEST)})")
     if len(auto.queries) > QUERIES or not all(0 < len(query) <= LONGEST_QUERY for query in auto.queries):
         raise ValueError(f"autoPause.queries: allowed: up to {QUERIES} PromQL expressions of up to {LONGEST_QUERY} characters")
 
@@ -37,6 +38,16 @@ def due(state: ClusterState, now: Millis) -> c.Pause | None:
     if recent < auto.missed:
         return None
     return c.Pause(now, reason=f"{recent} evicted pods missed their slots within {format_milliseconds(auto.within)} (autoPause.missed: {auto.missed})")
+
+
+def stuck(state: ClusterState, now: Millis, oldest: tuple[PodUid, Millis] | None) -> c.Pause | None:
+    """Where the pod that has waited for the longest time although nothing keeps it from running (`Undecided.look`) has waited for as long as the policy allows."""
+    limit = state.migration_config.auto_pause.pending
+    if oldest is None or state.pause.since or not limit or now - oldest[1] < limit:
+        return None
+    pod = state.pods[oldest[0]].fact
+    waited = format_milliseconds((now - oldest[1]) // 1_000 * 1_000)
+    return c.Pause(now, reason=f"nobody has decided on pod {pod.namespace}/{pod.name} for {waited}, and nothing keeps it from running (autoPause.pending: {format_milliseconds(limit)})")
 
 
 def pause(state: ClusterState, command: c.Pause, under_way: list[PlanId]) -> list[e.Event]:

@@ -1,0 +1,45 @@
+"""How far snapshot and archive are behind the log, and whether there is capacity for them."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from restow.runtime.service import Context
+from restow.runtime.telemetry import Labelled
+
+
+class CollectorMetrics:
+    """`failing`: whether the last snapshot or archive could not be stored."""
+
+    def __init__(self, context: Context, failing: Callable[[], bool]) -> None:
+        self._context, self._failing = context, failing
+        context.metrics.labelled(self.read)
+
+    def read(self) -> Iterable[Labelled]:
+        state, folder = self._context.state, self._context.settings.archive(self._context.log.cluster)
+        yield _one("log_kept", "Commits that the log holds and that were not truncated", state.seq - state.truncated)
+        yield _one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
+        yield _one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
+        yield _one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
+        if folder is not None:
+            yield _one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
+            if (disk := _disk(folder)) is not None:
+                yield _one("archive_disk_free_bytes", "What the archive's disk has left for us", disk[0])
+                yield _one("archive_disk_size_bytes", "What the archive's disk holds in all", disk[1])
+
+
+def _one(name: str, text: str, value: float) -> Labelled:
+    return Labelled(name, text, (), [((), float(value))])
+
+
+def _disk(folder: Path) -> tuple[int, int] | None:
+    """Of the nearest folder that is there: the archive's own is made with its first file."""
+    for there in (folder, *folder.parents):
+        try:
+            usage = shutil.disk_usage(there)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return usage.free, usage.total
+    return None

@@ -1,0 +1,33 @@
+"""What pauses all moves by itself, as the descheduler looks for it: pods that wait although nothing keeps them."""
+
+from types import SimpleNamespace
+
+from domain.build import pod, then
+from domain.saga import world
+
+from restow.contracts import commands as c
+from restow.descheduler.auto_pause import Watch
+from restow.domain import config
+from restow.runtime.telemetry import Metrics
+
+from .rig import ManualClock
+
+
+async def test_the_leader_pauses_once_a_pod_has_waited_for_so_long_since_it_was_seen_first():
+    asked, clock = [], ManualClock()
+
+    async def submit(command, cause):
+        asked.append((command, cause))
+
+    state = then(world(auto_pause=config.AutoPause(pending=60_000)), pod("waits", "s"))
+    watch = Watch(SimpleNamespace(state=state, metrics=Metrics("migration"), clock=clock, commander=SimpleNamespace(submit=submit)))
+    await watch._look()
+    clock.advance(59_000)
+    await watch._look()
+    assert asked == []
+    clock.advance(1_000)
+    await watch._look()
+    ((command, cause),) = asked
+    assert isinstance(command, c.Pause)
+    assert (command.by, cause) == ("", "autoPause")
+    assert "pod default/waits for 1m0s" in command.reason
