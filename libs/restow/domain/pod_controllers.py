@@ -2,6 +2,7 @@
 
 A pod is moved by evicting it, so whoever made it must make it again, for the same and in the same role (RULES G-12, G-15)."""
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from restow.contracts.events import PodObserved, WorkloadObserved
@@ -116,7 +117,12 @@ def known_owner(pod: PodObserved) -> Owner | None:
         return GROUPED
     if not pod.owner.api_version:
         return _BY_NAME.get(pod.owner.kind)
-    return _BY_KIND.get((pod.owner.kind, group_of_version(pod.owner.api_version)))
+    return _of_version(pod.owner.kind, pod.owner.api_version)
+
+
+@lru_cache(1024)
+def _of_version(kind: str, version: str) -> Owner | None:
+    return _BY_KIND.get((kind, group_of_version(version)))
 
 
 def job_of(pod: PodObserved) -> str:

@@ -82,5 +82,5 @@ def loads_of(state: ClusterState) -> np.ndarray:
     loads = np.zeros(len(state.table.names), np.int64)
     for name, row in state.table.rows.items():
         pods = state.on_node.get(NodeName(name), ())
-        loads[row] = sum(is_load(state, uid) for uid in pods if uid not in state.victims) + (name in state.held_on)
+        loads[row] = sum([is_load(state, uid) for uid in pods if uid not in state.victims]) + (name in state.held_on)
     return loads

@@ -34,7 +34,7 @@ def size_of(world: World, v: Vector) -> int:
 
 def easiest(world: World, pods: Sequence[PodUid]) -> tuple[int, int, int, Pods]:
     """Sort key of a set: what moving it costs, how many they are, how large."""
-    return sum(world.price(uid) for uid in pods), len(pods), sum(size(world, uid) for uid in pods), tuple(sorted(pods))
+    return sum([world.price(uid) for uid in pods]), len(pods), sum([size(world, uid) for uid in pods]), tuple(sorted(pods))
 
 
 def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -> list[Pods]:
@@ -96,14 +96,16 @@ def loads_on(world: World, row: int) -> list[PodUid]:
 
 def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]:
     """For each device that is shared: all who share it, where that is known and they may move."""
+    shares = world.free(row)[1]
+    if not shares:
+        return
     users: dict[int, list[tuple[PodUid, int]]] = {}
     for uid in pods:
         for share in world.spot(uid).devices:
             users.setdefault(share.index, []).append((uid, share.milli))
-    shares = world.free(row)[1]
     seen: set[Pods] = set()
     for index, there in users.items():
-        if index >= len(shares) or shares[index] + sum(milli for _, milli in there) != WHOLE:
+        if index >= len(shares) or there[0][1] >= WHOLE or shares[index] + sum([milli for _, milli in there]) != WHOLE:
             continue  # somebody else uses it, a hold or a pod whose devices nobody knows
         if any(milli >= WHOLE or not world.movable(uid) for uid, milli in there):
             continue

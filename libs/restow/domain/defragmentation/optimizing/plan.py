@@ -28,6 +28,8 @@ from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
+NEARLY = 100
+"""A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
 NONE = Ordered([], {}, [])
 """No moves."""
 MISSED, MISSED_PART = 3, 10
@@ -40,7 +42,7 @@ def plan(task: Task, stays: Stays) -> Found:
     search = maker.searched(task.args.searchSteps, NOWHERE)
     steps, wanted = search.world.steps, dict(search.world.away)
     ordered = maker.order(wanted, NOWHERE)
-    if not search.bounded:
+    if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
         ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
         steps += more
     _tell(search, maker.rows, ordered, stays)

@@ -71,9 +71,9 @@ class Scarcity:
         objective = self.world.value.objective
         if objective == "nodes" and not loads:
             return [0] * len(free)
-        found = [max(n, 0) for n in free]
+        found = [n if n > 0 else 0 for n in free]
         if objective == "devices" and self._gpu >= 0:
-            found[self._gpu] = sum(share for share in shares if 0 < share < WHOLE)
+            found[self._gpu] = sum([share for share in shares if 0 < share < WHOLE])
         return found
 
     def _scaled(self, net: int) -> int:

@@ -71,9 +71,11 @@ class World:
         self.sizes: dict[PodUid, int] = {}
         """How hard each pod is to find a place for (`choices.size`)."""
         self._known: dict[int, dict[tuple, dict]] = {}
+        self._now: dict[int, dict] = {}
+        """Of these what is known of who is on the row now."""
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
-        self.loads = loads_of(self.state)
+        self.loads = rows.loads.copy()
         """`(nodes,) int64`: pods that keep each row from being free."""
         for row in simulation.arriving:
             self.loads[row] += 1
@@ -155,6 +157,8 @@ class World:
 
     def known(self, row: int) -> dict:
         """For what is worked out of who is on the row now, by whoever works it out: it is there again when they are."""
+        if (now := self._now.get(row)) is not None:
+            return now
         there = tuple([(uid, self.away[uid].devices) if uid in self.away else uid for uid in self.pods(row)])
         of_row = self._known.setdefault(row, {})
         found = of_row.get(there)
@@ -162,6 +166,7 @@ class World:
             if len(of_row) >= MOST_KNOWN:
                 of_row.clear()
             found = of_row[there] = {}
+        self._now[row] = found
         return found
 
     def verdict(self, uid: PodUid) -> str:
@@ -290,6 +295,7 @@ class World:
             self.simulation.restore(uid)
 
     def _weigh(self, row: int, loads: int) -> None:
+        self._now.pop(row, None)
         self.loads[row] += loads
         if not self.counted[row]:
             return
@@ -337,6 +343,7 @@ class Rows:
         table, leavable = state.table, scope.leavable_rows(state)
         self.appraisal = Appraisal(state, args, time)
         self.evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=scope)
+        self.loads = loads_of(state)
         self.verdicts: dict[PodUid, str] = {}
         """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
         self.counted = usable(state) & table.alive
