@@ -171,6 +171,7 @@ def test_broken_off_anywhere_it_can_be_run_again(api, restow, monkeypatch):
 def test_nodes_keep_nothing_of_what_restow_has_set_and_everything_else(api, restow):
     theirs = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true", "note": "x"}
     ours = {"karpenter.sh/do-not-disrupt": "true", "restow.dev/protected": "log-1 karpenter.sh/do-not-disrupt", "restow.dev/cordoned": "log-2 p"}
+    ours |= {"restow.dev/protected-until": "2026-01-01T00:00:00Z", "restow.dev/cordoned-until": "2199-01-01T00:00:00Z"}
     create(api, "/api/v1/nodes", "Node", "n", {"unschedulable": True}, annotations=theirs | ours)
     create(api, "/api/v1/nodes", "Node", "drained", {"unschedulable": True})
     result = restow("uninstall", "--kube", api.url, "--yes")
@@ -179,6 +180,18 @@ def test_nodes_keep_nothing_of_what_restow_has_set_and_everything_else(api, rest
     assert there["n"]["metadata"]["annotations"] == theirs
     assert not there["n"]["spec"].get("unschedulable")
     assert there["drained"]["spec"]["unschedulable"], "somebody else's"
+
+
+def test_a_cordon_that_somebody_has_set_again_stays_when_its_mark_goes_and_so_goes_an_end_without_its_mark():
+    notes = {"restow.dev/cordoned": "log p", "restow.dev/cordoned-until": "2026-01-01T00:00:00Z"}
+    fields = [{"manager": "restow", "fieldsV1": {"f:metadata": {"f:annotations": {"f:restow.dev/cordoned": {}}}}}, {"manager": "kubectl-cordon", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}]
+    node = {"metadata": {"name": "n", "resourceVersion": "1", "annotations": notes, "managedFields": fields}, "spec": {"unschedulable": True}}
+    gone = {"metadata": {"annotations": dict.fromkeys(notes), "resourceVersion": "1"}}
+    assert unmarked(node) == gone
+    del node["metadata"]["managedFields"]
+    assert unmarked(node) == gone | {"spec": {"unschedulable": None}}
+    del notes["restow.dev/cordoned"]
+    assert unmarked(node) == {"metadata": {"annotations": dict.fromkeys(notes), "resourceVersion": "1"}}
 
 
 def test_a_nodes_marks_that_nobody_of_ours_has_written_neither_stop_it_nor_uncordon_the_node():

@@ -20,12 +20,13 @@ from domain.saga import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.times import seconds
 from restow.contracts.values import Taint
 from restow.domain import config, defragmentation
-from restow.domain.autoscalers import CORDONED, PROTECTED
+from restow.domain.autoscalers import CORDONED, DAY, GRACE, PROTECTED, due
 from restow.domain.config import DefragmentationArgs
 from restow.domain.effects import MarkNode
-from restow.domain.migration import check, holds
+from restow.domain.migration import check, emptied, holds
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 
@@ -208,6 +209,38 @@ def test_marks_of_another_installation_are_left_alone():
     advance(state)
     hold(state, "x-1", "x-2")
     assert marks(state) == {"a": MarkNode("a", False, "x")}
+
+
+def test_the_end_of_a_mark_is_put_off_while_it_is_wanted():
+    state = emptying(protect_targets=True)
+    evict_all(state)
+    assert not list(emptied.wanted(state)), "nothing is on the nodes yet"
+    carried_out(state)
+    assert {node.name: marks for node, marks in emptied.wanted(state)} == {"a": (CORDONED,), "b": (PROTECTED,)}
+    land(state, "x-1", "q1")
+    land(state, "x-2", "q2")
+    assert {node.name: marks for node, marks in emptied.wanted(state)} == {"a": (CORDONED,)}, "nobody is on the way to b any more"
+    then(state, configured("migration", config.MigrationConfig(max_unavailable=0)))
+    advance(state)
+    assert not list(emptied.wanted(state))
+
+
+def test_the_end_of_another_logs_mark_is_not_put_off():
+    state = emptying(protect_targets=True)
+    then(state, node("b", cpu=8_000, marks={PROTECTED: "log-2 karpenter.sh/do-not-disrupt"}))
+    evict_all(state)
+    assert {node.name for node, _ in emptied.wanted(state)} == set()
+    then(state, node("a", cpu=8_000, marks={CORDONED: "log-2 x"}, unschedulable=True))
+    assert {node.name for node, _ in emptied.wanted(state)} == set()
+
+
+@pytest.mark.parametrize(("said", "what"), [
+    ("", "endless"), ("never", "endless"), (seconds(NOW + DAY + 1_000), "endless"),
+    (seconds(NOW + DAY), "stays"), (seconds(NOW), "stays"), (seconds(NOW - GRACE + 1_000), "stays"), (seconds(NOW - GRACE), "ended"),
+    ("1970-01-01T00:00:00Z", "ended"),
+])  # fmt: skip
+def test_a_mark_is_taken_away_after_its_end_and_given_one_where_it_says_none(said, what):
+    assert due(said, NOW) == what
 
 
 def test_a_plan_on_demand_empties_nodes_for_its_job_alone():

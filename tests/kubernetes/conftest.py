@@ -5,6 +5,7 @@ They are skipped, and say so, where KUBEBUILDER_ASSETS does not name a folder wi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
@@ -20,6 +21,7 @@ from kubesim.conformance.harness import Api, Target
 
 from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
+from restow.kube.node_marks import NodeMarks
 
 
 @pytest.fixture(scope="session", name="lab")
@@ -88,3 +90,13 @@ async def effects(lab: Lab, accounts: dict[str, Target], service: str) -> AsyncI
 @pytest.fixture
 def mover(world: World, session: Beside, descheduler: Beside) -> Mover:
     return Mover(world, session, descheduler)
+
+
+@pytest.fixture
+async def marks(lab: Lab) -> AsyncIterator[NodeMarks]:
+    """With the rights of the descheduler's account."""
+    lab.kubectl("apply", "-k", "deploy/autoscalers")
+    await asyncio.sleep(2)
+    async with await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(lab.account("descheduler"), "descheduler")))) as client:
+        yield NodeMarks(client)
+    lab.kubectl("delete", "-k", "deploy/autoscalers", "--timeout=60s")

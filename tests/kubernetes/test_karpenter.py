@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,15 @@ from kubernetes.lab import Lab
 from kubernetes.world import MID, NS, PRIORITIES, World, pod_spec, refused
 from kubesim.conformance.harness import MERGE
 
+from restow.contracts.times import millis
 from restow.contracts.values import PodShape
 from restow.domain.autoscalers import PROTECTS
 from restow.kube.beside import Beside
-from restow.kube.client import ClientConfig, connect
 from restow.kube.node_marks import NodeMarks
 from restow.kube.placeholder import Hold, placeholder
 from restow.kube.reservation_objects import Created
 
-LOG = "log-1"
+LOG, UNTIL = "log-1", millis("2199-01-01T00:00:00Z")
 POOL = "/apis/karpenter.sh/v1/nodepools"
 TYPE = {
     "name": "c-4x-amd64-linux", "architecture": "amd64", "operatingSystems": ["linux"],
@@ -144,8 +143,8 @@ async def test_a_protected_node_stays_and_one_that_was_emptied_and_cordoned_goes
     both = await karpenter.until(2)
     kept, emptied = [one["spec"]["nodeName"] for name in ("first", "second") for one in await world.running(name)]
     there = await karpenter.nodes()
-    await marks.mark(kept, there[kept]["metadata"]["uid"], LOG, protect=True, plan="")
-    await marks.mark(emptied, there[emptied]["metadata"]["uid"], LOG, protect=False, plan="p")
+    await marks.mark(kept, there[kept]["metadata"]["uid"], LOG, protect=True, plan="", until=UNTIL)
+    await marks.mark(emptied, there[emptied]["metadata"]["uid"], LOG, protect=False, plan="p", until=UNTIL)
     said = (await karpenter.nodes())[kept]["metadata"]["annotations"]
     assert all(said[key] == "true" for key in PROTECTS)
     for name in ("first", "second"):
@@ -153,35 +152,5 @@ async def test_a_protected_node_stays_and_one_that_was_emptied_and_cordoned_goes
     assert await karpenter.until(1) == [kept], both
     await asyncio.sleep(QUIET)
     assert list(await karpenter.nodes()) == [kept]
-    await marks.mark(kept, there[kept]["metadata"]["uid"], LOG, protect=False, plan="")
+    await marks.mark(kept, there[kept]["metadata"]["uid"], LOG, protect=False, plan="", until=UNTIL)
     assert await karpenter.until(0) == []
-
-
-async def test_the_guard_lets_nothing_else_of_a_node_be_changed(world: World, lab: Lab, marks: NodeMarks) -> None:
-    await world.node("n")
-    uid = (await world.api.ok("GET", "/api/v1/nodes/n"))["metadata"]["uid"]
-    await marks.mark("n", uid, LOG, protect=True, plan="p")
-    there = await world.api.ok("GET", "/api/v1/nodes/n")
-    assert there["spec"]["unschedulable"] is True
-    account = lab.kubeconfig(lab.account("descheduler"), "descheduler")
-    for patch in (
-        {"metadata": {"labels": {"x": "y"}}}, {"metadata": {"annotations": {"x": "y"}}}, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}},
-        {"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}},
-    ):  # fmt: skip
-        kubectl = [lab.assets / "kubectl", f"--kubeconfig={account}", "patch", "node", "n", "--type=merge", "-p", json.dumps(patch)]
-        done = await asyncio.to_thread(subprocess.run, kubectl, capture_output=True, text=True)
-        assert "restow may" in done.stderr, (patch, done.stdout, done.stderr)
-    await marks.mark("n", uid, LOG, protect=False, plan="")
-    after = await world.api.ok("GET", "/api/v1/nodes/n")
-    assert "unschedulable" not in after["spec"]
-    assert not {*PROTECTS, "restow.dev/protected", "restow.dev/cordoned"} & set(after["metadata"].get("annotations", {}))
-
-
-@pytest.fixture
-async def marks(lab: Lab) -> AsyncIterator[NodeMarks]:
-    """With the rights of the descheduler's account."""
-    lab.kubectl("apply", "-k", "deploy/autoscalers")
-    await asyncio.sleep(2)
-    async with await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(lab.account("descheduler"), "descheduler")))) as client:
-        yield NodeMarks(client)
-    lab.kubectl("delete", "-k", "deploy/autoscalers", "--timeout=60s")

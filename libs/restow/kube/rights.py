@@ -216,6 +216,14 @@ NODES: dict[str, tuple[Rule, ...]] = {
             "get patch",
         ),
     ),
+    "garbage-collector": (
+        Rule(
+            "What is left of that on nodes once nobody wants it any more; the guard (guard.yaml) lets it set nothing.",
+            "",
+            "nodes",
+            "get patch",
+        ),
+    ),
 }
 """What they may do where autoscalers are told of nodes."""
 

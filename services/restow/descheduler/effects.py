@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from restow.contracts import commands as c
-from restow.contracts.ids import MigrationId
+from restow.contracts.ids import MigrationId, Millis
 from restow.descheduler.hooks import Hooks
 from restow.descheduler.landings import Landings
 from restow.descheduler.user_events import of_workload
 from restow.domain import thefts
+from restow.domain.autoscalers import LEASE
 from restow.domain.beside import is_beside
 from restow.domain.effects import (
     AbortEviction,
@@ -212,7 +213,8 @@ class _MigrationEffects:
     async def mark(self, effect: MarkNode, state: ClusterState) -> Answer:
         """What the node has then is a fact."""
         node = state.nodes[effect.node]
-        outcome = await self._nodes.mark(node.name, node.uid, state.log, protect=effect.protect, plan=effect.plan)
+        until = Millis(self._now() + LEASE)
+        outcome = await self._nodes.mark(node.name, node.uid, state.log, protect=effect.protect, plan=effect.plan, until=until)
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     def _report(self, migration: MigrationId, reason: str, message: str = "") -> Report:

@@ -6,6 +6,7 @@ from restow.descheduler.auto_pause import Watch
 from restow.descheduler.effects import executors
 from restow.descheduler.follow import Followers
 from restow.descheduler.metrics import DeschedulerMetrics
+from restow.descheduler.node_leases import NodeLeases
 from restow.descheduler.policy import read
 from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
@@ -51,5 +52,5 @@ def assemble(context: Context) -> Parts:
     return Parts(
         executors=executors(context),
         routes=routes(context, followers, sampler),
-        tasks=[followers.run(), progress.run(), sampler.run(), Watch(context).run()],
+        tasks=[followers.run(), progress.run(), sampler.run(), Watch(context).run(), NodeLeases(context).run()],
     )

@@ -6,6 +6,7 @@ from restow.garbage_collector.conf import read
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.leftovers import Leftovers
 from restow.garbage_collector.metrics import CollectorMetrics
+from restow.garbage_collector.node_marks import MarksOfNobody
 from restow.garbage_collector.snapshot_keeper import Keeper
 from restow.runtime.service import Context, Parts, Service
 
@@ -25,4 +26,4 @@ def service() -> Service:
 def assemble(context: Context) -> Parts:
     keeper = Keeper(context)
     CollectorMetrics(context, keeper.failing)
-    return Parts(executors=executors(context), tasks=[keeper.run(), Leftovers(context).run()])
+    return Parts(executors=executors(context), tasks=[keeper.run(), Leftovers(context).run(), MarksOfNobody(context).run()])

@@ -7,6 +7,7 @@ demand free capacity for a job that waits: their nodes are nobody else's.
 Nodes to which moves are under way are protected from autoscalers meanwhile (policy `protect_targets`).
 
 What a node has of ours is a fact (`NodeObserved.marks`), what it is to have follows from the state: the difference is owed, also after a restart.
+As long as it is to have it, the end of what it has is put off (`wanted`).
 """
 
 from collections.abc import Iterator
@@ -94,6 +95,19 @@ def pending(state: ClusterState, touched: Touched | None) -> Iterator[MarkNode]:
 def owed(state: ClusterState, effect: MarkNode) -> bool:
     fact = state.nodes.get(effect.node)
     return fact is not None and _owed(state, fact) == effect
+
+
+def wanted(state: ClusterState) -> Iterator[tuple[NodeObserved, tuple[str, ...]]]:
+    """Nodes with what they have of this log, and are to have still."""
+    for node in list(state.nodes.values()):
+        if not node.marks:
+            continue
+        keeps = {
+            PROTECTED: is_protected(node, state.log) and _is_target(state, node.name),
+            CORDONED: bool(cordoned_for(node, state.log)) and bool(_to_cordon(state, node.name)),
+        }
+        if marks := tuple(mark for mark, wants in keeps.items() if wants):
+            yield node, marks
 
 
 def _nodes(state: ClusterState) -> dict[NodeName, None]:

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from restow.domain.autoscalers import CORDONED, PROTECTED
+from restow.contracts.ids import Millis
+from restow.domain.autoscalers import ENDS
 from restow.domain.beside import GATE, NAMESPACES
 from restow.domain.hooks import MOVED_BY, MOVED_FROM, REQUESTED, UNTIL
 from restow.domain.other_schedulers import LOG
-from restow.kube import wire
 from restow.kube.annotations import ABORTED, ABORTED_UNTIL, MIGRATION
 from restow.kube.beside import TOUCHED
-from restow.kube.node_marks import change
+from restow.kube.node_marks import Node, change
 
 Object = Mapping[str, Any]
 
@@ -162,14 +162,18 @@ def marks(pod: Object) -> list[str]:
 
 def unmarked(node: Object) -> dict[str, Any]:
     """The patch that takes away what Restow, of whatever log, has set on a node; empty where there is nothing."""
-    there = msgspec.convert({"metadata": {"annotations": dict(_notes(node))}, "spec": {"unschedulable": node["spec"].get("unschedulable")}}, wire.Node)
-    annotations: dict[str, Any] = {}
+    meta, notes = node["metadata"], dict(_notes(node))
+    there = msgspec.convert(
+        {"metadata": {"annotations": notes, "managedFields": meta.get("managedFields")}, "spec": {"unschedulable": node["spec"].get("unschedulable")}}, Node
+    )
+    # An end without its mark: somebody has taken the mark away by hand.
+    annotations: dict[str, Any] = {end: None for end in ENDS.values() if end in notes}
     spec: dict[str, Any] = {}
-    words = [(_notes(node).get(mark) or "").split() for mark in (PROTECTED, CORDONED)]
+    words = [notes.get(mark, "").split() for mark in ENDS]
     for log in {said[0] for said in words if said}:
-        said = change(there, log, protect=False, plan="")
+        said = change(there, log, protect=False, plan="", until=Millis(0))
         annotations |= said.get("metadata", {}).get("annotations", {})
         spec |= said.get("spec", {})
     if not annotations:
         return {}
-    return {"metadata": {"annotations": annotations, "resourceVersion": node["metadata"]["resourceVersion"]}} | ({"spec": spec} if spec else {})
+    return {"metadata": {"annotations": annotations, "resourceVersion": meta["resourceVersion"]}} | ({"spec": spec} if spec else {})

@@ -1,0 +1,37 @@
+"""Puts off the end of what this log has set on nodes, for as long as it wants it. What nobody puts off any more, any collector takes away (`restow.domain.autoscalers`)."""
+
+import asyncio
+
+from restow.contracts.ids import Millis
+from restow.domain.autoscalers import LEASE, RENEWED
+from restow.domain.migration import emptied
+from restow.kube.effects import Failed, Refused
+from restow.kube.node_marks import NodeMarks
+from restow.runtime import logs
+from restow.runtime.service import Context
+
+AT_FIRST = 5.0
+"""Seconds until the first round: whoever led before may have been away for long."""
+
+
+class NodeLeases:
+    def __init__(self, context: Context) -> None:
+        self._context, self._nodes = context, NodeMarks(context.client)
+
+    async def run(self) -> None:
+        """For ever; the leader alone."""
+        led = False
+        while True:
+            await asyncio.sleep(RENEWED / 1000 if led else AT_FIRST)
+            led = self._context.leadership.leading
+            if led:
+                await self.round()
+
+    async def round(self) -> None:
+        """A node that cannot be written now has five more rounds until its mark ends."""
+        state = self._context.state
+        for node, marks in list(emptied.wanted(state)):
+            until = Millis(self._context.clock.now() + LEASE)
+            outcome = await self._nodes.renew(node.name, node.uid, state.log, marks, until)
+            if isinstance(outcome, Failed | Refused):
+                logs.get(family="migration").warning("a mark of ours on a node is not put off", node=node.name, marks=list(marks), reason=str(outcome))

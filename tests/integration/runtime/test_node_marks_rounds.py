@@ -1,0 +1,74 @@
+"""Who puts the end of a node's marks off, and who takes them away: what the API refuses of one node keeps no other, and is said."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from domain.build import NOW, node, then
+from domain.saga import advance, hold, move, plan, world
+from structlog.testing import capture_logs
+
+from restow.contracts.times import seconds
+from restow.descheduler.node_leases import NodeLeases
+from restow.domain.autoscalers import CORDONED, ENDS, GRACE, LEASE, PROTECTED
+from restow.garbage_collector.node_marks import MarksOfNobody
+from restow.kube.client import ApiStatus
+
+LOG = "log-1"
+
+
+class Api:
+    """Nodes with annotations. `refuses`: by name."""
+
+    def __init__(self, **notes):
+        self.notes, self.refuses, self.asked = notes, {}, []
+
+    async def get(self, path):
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        if name in self.refuses:
+            raise self.refuses[name]
+        return msgspec.json.encode({"metadata": {"name": name, "uid": "n-" + name, "resourceVersion": "1", "annotations": self.notes[name]}, "spec": {}})
+
+    async def patch(self, path, body):
+        self.notes[path.rpartition("/")[2]].update(body["metadata"]["annotations"])
+
+
+def context(state, api):
+    return SimpleNamespace(client=api, state=state, clock=SimpleNamespace(now=lambda: NOW), leadership=SimpleNamespace(leading=True))
+
+
+def marked(**marks):
+    state = world(plan("x", move("x-1", "p1"), move("x-2", "p2", target="c")), protect_targets=True)
+    state.log = LOG
+    advance(state)
+    hold(state, "x-1", "x-2")
+    then(state, *(node(name, cpu=8_000, uid="n-" + name, marks={PROTECTED: said}) for name, said in marks.items()))
+    return state
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_the_descheduler_puts_off_the_end_of_each_mark_that_it_wants(refused):
+    api = Api(b={PROTECTED: LOG, ENDS[PROTECTED]: seconds(NOW)}, c={PROTECTED: LOG})
+    if refused:
+        api.refuses["b"] = ApiStatus(403, "Forbidden", "no")
+    with capture_logs() as said:
+        await NodeLeases(context(marked(b=LOG, c=LOG, d=LOG), api)).round()
+    later = seconds(NOW + LEASE)
+    assert {name: notes.get(ENDS[PROTECTED]) for name, notes in api.notes.items()} == {"b": seconds(NOW) if refused else later, "c": later}
+    assert api.asked == ["b", "c"], "nobody is on the way to d"
+    assert [one["node"] for one in said if one["log_level"] == "warning"] == ["b"] * refused
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_the_collector_takes_away_what_has_ended_whichever_log_has_set_it(refused):
+    over = {ENDS[PROTECTED]: seconds(NOW - GRACE)}
+    api = Api(b={PROTECTED: "other", **over}, c={PROTECTED: LOG, **over}, d={PROTECTED: "other", ENDS[PROTECTED]: seconds(NOW)})
+    if refused:
+        api.refuses["b"] = ApiStatus(403, "Forbidden", "no")
+    with capture_logs() as said:
+        await MarksOfNobody(context(marked(b="other", c=LOG, d="other"), api)).look()
+    assert {name: notes.get(PROTECTED) for name, notes in api.notes.items()} == {"b": "other" if refused else None, "c": None, "d": "other"}
+    assert api.asked == ["b", "c", "d"], "those without a mark are not read"
+    assert [one["node"] for one in said if one["log_level"] == "warning"] == ["b"] * refused
+    assert CORDONED not in api.notes["b"]
