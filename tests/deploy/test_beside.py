@@ -9,7 +9,7 @@ from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind, whole
 
 from restow.domain.landing_gate import LEFT_OUT, PART_OF, RESTOW, left_out
 from restow.kube.beside import LANDING
-from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS
+from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS, class_name
 
 FOLDERS = ("beside", "beside/host-ports")
 HELD = {"beside": NAMESPACE, "beside/host-ports": WITH_HOST_PORTS}
@@ -93,3 +93,16 @@ def test_those_whom_the_gate_leaves_out_are_those_who_stay():
     assert asked["objectSelector"] == {"matchExpressions": [{"key": PART_OF, "operator": "NotIn", "values": [RESTOW]}]}
     for workload in of_kind(whole(), "Deployment", "StatefulSet"):
         assert left_out("any", workload["spec"]["template"]["metadata"]["labels"])
+
+
+def test_the_classes_of_placeholders_are_nobody_elses():
+    policy = named(BOTH, "ValidatingAdmissionPolicy", "restow-guard-priorities")["spec"]
+    assert policy["matchConstraints"]["namespaceSelector"] == {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [NAMESPACE, WITH_HOST_PORTS]}]}
+    (said,) = policy["validations"]
+    assert f'startsWith("{class_name(7).removesuffix("7")}")' in said["expression"]
+
+
+def test_a_guard_that_is_bound_refuses():
+    for policy in of_kind([*BOTH, *GUARD], "ValidatingAdmissionPolicy"):
+        binding = named([*BOTH, *GUARD], "ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])["spec"]
+        assert (binding["policyName"], binding["validationActions"], policy["spec"]["failurePolicy"]) == (policy["metadata"]["name"], ["Deny"], "Fail")

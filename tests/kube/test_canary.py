@@ -4,9 +4,10 @@ import json
 
 import msgspec
 
-from restow.kube.canary import Asked, Dismiss, Invite, Probe, Seen, Verdict, Wait, guest, probe, step
+from restow.kube.canary import Again, Asked, Dismiss, Invite, Probe, Seen, Verdict, Wait, guest, probe, step
 
 INVITED, PROBED = Asked(invited=True), Asked(invited=True, probed=True)
+TOUCHED, PROBED_AGAIN = Asked(invited=True, again=True), Asked(invited=True, probed=True, again=True)
 DISMISSED = Asked(invited=True, probed=True, dismissed=True)
 
 
@@ -22,8 +23,18 @@ def test_a_probe_that_is_refused_until_the_guest_has_gone_proves_it():
     assert step(DISMISSED, Seen(False, "bound", 1)) == (DISMISSED, Verdict("honoured"))
 
 
-def test_a_probe_that_is_bound_beside_the_guest_disproves_it():
-    assert step(PROBED, Seen(True, "bound", 0))[1].said == "ignored"
+def test_a_probe_that_is_bound_beside_the_guest_disproves_it_when_another_one_is_bound_beside_the_guest_that_was_touched():
+    """The scheduler may have heard of the guest together with its nomination, which it counts only once the guest changes."""
+    assert step(PROBED, Seen(True, "bound", 0)) == (TOUCHED, Again())
+    assert step(TOUCHED, Seen(True, "absent", 0)) == (PROBED_AGAIN, Probe())
+    assert step(PROBED_AGAIN, Seen(True, "new", 1)) == (PROBED_AGAIN, Wait())
+    assert step(PROBED_AGAIN, Seen(True, "bound", 0))[1].said == "ignored"
+
+
+def test_a_second_probe_that_is_refused_proves_it_as_the_first_one_would_have():
+    dismissed, then = step(PROBED_AGAIN, Seen(True, "refused", 1))
+    assert then == Dismiss()
+    assert step(dismissed, Seen(False, "bound", 1))[1] == Verdict("honoured")
 
 
 def test_what_proves_nothing_is_unknown_and_says_why():

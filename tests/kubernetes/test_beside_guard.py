@@ -206,13 +206,35 @@ async def test_the_collector_deletes_classes_of_placeholders_only(world: World, 
     await world.api.ok("DELETE", f"{CLASSES}/theirs")
 
 
+async def test_nobody_gets_a_priority_by_the_class_of_a_placeholder(world: World) -> None:
+    """The classes have the values of others, that a quota may keep a namespace from, and are there for everybody to name."""
+    for name, value in (("theirs", 9000), ("restow-hold-9000", 9000)):
+        await world.api.ok("POST", CLASSES, {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"})
+    scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["theirs"]}]}
+    quotas = f"/api/v1/namespaces/{NS}/resourcequotas"
+    await world.api.ok("POST", quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}, "scopeSelector": scope}})
+    try:
+        async with asyncio.timeout(30):
+            for name, why in (("theirs", "exceeded quota"), ("restow-hold-9000", "restow-guard-priorities")):
+                body = {"metadata": {"name": "x"}, "spec": pod_spec(priority=name)}
+                while (answer := await world.api.call("POST", f"/api/v1/namespaces/{NS}/pods?dryRun=All", body)).status == 201:
+                    await asyncio.sleep(0.1)
+                assert why in answer.body["message"], answer.body
+        held = {"metadata": {"name": "x"}, "spec": PLACEHOLDER | {"priorityClassName": "restow-hold-9000"}}
+        await world.api.ok("POST", HOLDS + "?dryRun=All", held)
+    finally:
+        await world.api.ok("DELETE", f"{quotas}/none")
+        for name in ("theirs", "restow-hold-9000"):
+            await world.api.ok("DELETE", f"{CLASSES}/{name}")
+
+
 async def test_no_landing_gates_every_pod(world: World, service: Api) -> None:
     everybody = {"u": {"namespace": "", "labels": [{}], "until": "2099-01-01T00:00:00Z"}}
     body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": {"name": "x"}, "spec": {"owners": everybody}}
     assert (await service.call("POST", "/apis/restow.dev/v1/landings?dryRun=All", body)).status == 422
 
 
-@pytest.mark.parametrize("name", ["restow-guard", "restow-guard-holds", "restow-guard-classes"])
+@pytest.mark.parametrize("name", ["restow-guard", "restow-guard-holds", "restow-guard-classes", "restow-guard-priorities"])
 def test_the_guards_expressions_are_well_typed(lab: Lab, name: str) -> None:
     there = plain(lab.target, "GET", f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}")
     assert "expressionWarnings" not in there["status"].get("typeChecking", {}), there["status"]

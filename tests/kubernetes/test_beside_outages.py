@@ -13,9 +13,14 @@ import pytest
 from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
-from kubernetes.services import POLICY, all_ended, known, migrate, services, stand
+from kubernetes.moves import LOG
+from kubernetes.services import LONG, POLICY, all_ended, known, migrate, services, stand
 from kubernetes.world import NS, World, gated, pod_spec
 from kubesim.conformance.harness import Target, plain
+
+from restow.kube.canaries import honours_nominations
+from restow.kube.canary import Verdict
+from restow.kube.client import ClientConfig, connect
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.slow]
 COUNT = 20
@@ -104,6 +109,18 @@ async def test_a_scheduler_that_has_heard_of_no_nomination_is_waited_for(world: 
         assert len([one for one in world.of("victim") if gated(one)]) == COUNT
         await asyncio.to_thread(lab.server_again, "second", second.url)
         await all_land(world, stack, moves)
+
+
+async def test_a_scheduler_that_lists_the_canaries_is_not_taken_for_one_that_ignores_nominations(world: World, lab: Lab) -> None:
+    """Its API server is down while both are made, and it hears of them together. Of a gated pod that it lists it counts the nomination only when the pod changes."""
+    await world.node("n")
+    async with scheduler_of_its_own_server(lab) as second:
+        lab.stop("second", hard=True)
+        async with await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(lab.account("scheduler-session"), "canary")))) as client:
+            checking = asyncio.create_task(honours_nominations(client, "default-scheduler", "n", LOG, "t", patience=LONG))
+            await world.until(lambda: len(world.placeholders()) == 2, "both canaries are there")
+            await asyncio.to_thread(lab.server_again, "second", second.url)
+            assert await checking == Verdict("honoured")
 
 
 @pytest.mark.parametrize("compacted", [False, True])

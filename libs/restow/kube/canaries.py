@@ -8,6 +8,7 @@ import msgspec
 from restow.domain.other_schedulers import LOG
 from restow.kube import canary, wire
 from restow.kube import decode as d
+from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import read
 from restow.kube.placeholder import NAMESPACE
@@ -39,6 +40,9 @@ async def honours_nominations(
                     await client.patch(path(guest, "status"), {"status": {"nominatedNodeName": node}}, "strategic")
                 case canary.Probe():
                     await client.create(path_of(d.PODS, NAMESPACE), probe)
+                case canary.Again():
+                    await delete(client, probe)
+                    await client.patch(path(guest), {"metadata": {"annotations": {TOUCHED: token}}}, "strategic")
                 case canary.Dismiss():
                     await delete(client, guest)
                 case canary.Verdict():

@@ -6,6 +6,9 @@ is honoured. Two pods prove it, and take no room:
 
 As long as the guest is there, a scheduler that honours nominations refuses the probe. Once the guest is gone, it binds it: so nothing
 else had kept it away.
+
+Of a gated pod that it hears of together with its nomination, as where it lists all pods anew since its API server was away, kube-scheduler counts the nomination only when
+the pod changes. So where the probe is bound the guest is touched, and another probe tries again.
 """
 
 from typing import Literal
@@ -77,6 +80,10 @@ class Probe(msgspec.Struct, frozen=True):
     """Create the probe."""
 
 
+class Again(msgspec.Struct, frozen=True):
+    """Delete the probe, and touch the guest."""
+
+
 class Dismiss(msgspec.Struct, frozen=True):
     """Delete the guest."""
 
@@ -93,14 +100,15 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What has been done so far."""
+    """What has been done so far. `again`: the guest was touched, since a first probe was bound."""
 
     invited: bool = False
     probed: bool = False
+    again: bool = False
     dismissed: bool = False
 
 
-Step = Invite | Probe | Dismiss | Wait | Verdict
+Step = Invite | Probe | Again | Dismiss | Wait | Verdict
 
 
 def step(asked: Asked, seen: Seen, patience: float = 10.0) -> tuple[Asked, Step]:
@@ -110,14 +118,16 @@ def step(asked: Asked, seen: Seen, patience: float = 10.0) -> tuple[Asked, Step]
     if not asked.dismissed and not seen.guest:
         return asked, Verdict("unknown", "somebody deleted the gated pod")
     if not asked.probed:
-        return Asked(invited=True, probed=True), Probe()
+        return msgspec.structs.replace(asked, probed=True), Probe()
     if seen.probe == "absent":
         return asked, Verdict("unknown", "somebody deleted the probe")
     if not asked.dismissed:
+        if seen.probe == "bound" and not asked.again:
+            return Asked(invited=True, again=True), Again()
         if seen.probe == "bound":
             return asked, Verdict("ignored", "a pod was bound to the node that a nominated pod excludes it from")
         if seen.probe == "refused":
-            return Asked(invited=True, probed=True, dismissed=True), Dismiss()
+            return msgspec.structs.replace(asked, dismissed=True), Dismiss()
         late = "the scheduler did not look at the probe"
     elif seen.probe == "bound":
         return asked, Verdict("honoured")
