@@ -1,33 +1,46 @@
-"""Archives: a folder of sealed segments, checked as one chain; export, import, and archive + stream as one log."""
+"""Archives: sealed segments in a folder or a bucket, checked as one chain; export, import, and archive + stream as one log."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from restow.eventlog import bucket
+from restow.eventlog.folder import Folder
 from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
 from restow.eventlog.segment import (
     GENESIS,
+    SUFFIX,
     ArchiveError,
+    File,
     Order,
+    Place,
     Segment,
     SegmentWriter,
-    open_segment,
     read_segment,
 )
 
 T = TypeVar("T")
 
-_RANGE = re.compile(r"(\d{20})-(\d{20})\.jsonl\.zst")
+Where: TypeAlias = str | Path | Place
+"""The path of a folder or of one segment, the address of a bucket, or what was made of either."""
 
-SEGMENT_BYTES = 64 * 1024 * 1024
-"""Unpacked bytes of lines after which a segment is closed and the next begun."""
+
+def place_of(where: Where) -> Place:
+    """Raises NotAllowed for an address that is none, or that cannot be used here."""
+    if isinstance(where, str) and bucket.is_address(where):
+        return _connected(where)
+    return Folder(Path(where)) if isinstance(where, str | Path) else where
+
+
+@functools.lru_cache(maxsize=16)
+def _connected(address: str) -> Place:
+    """One for each address: it knows what it has found whole before."""
+    return bucket.connect(address)
 
 
 @runtime_checkable
@@ -46,7 +59,8 @@ class BulkLog(Protocol):
 class Archive:
     """A checked chain of segments of one log, in order and without holes, but for those that the log has, too. Made by `open_archive`."""
 
-    def __init__(self, path: Path, segments: list[Segment]) -> None:
+    def __init__(self, path: object, segments: list[Segment]) -> None:
+        """`path`: what to call it in messages."""
         self.path, self.segments = path, segments
 
     @property
@@ -91,27 +105,30 @@ class Archive:
             yield from batch
 
 
-def open_archive(path: str | Path, *, log_id: str | None = None) -> Archive:
-    """Check a folder of segments, or one segment file. Every byte is read once.
+def open_archive(where: Where, *, log_id: str | None = None) -> Archive:
+    """Check a folder of segments, one segment file, or a bucket. Every byte is read once, but for those of a bucket that this process has read before and whose
+    server says that they are the same.
 
     log_id: refuse another log's. Raises ArchiveError (file, line or byte, reason) for what is cut, damaged, renamed,
-    reordered, duplicated, missing or foreign, and for a folder without segments.
+    reordered, duplicated, missing or foreign, and where there is no segment; Unavailable.
     """
-    path = Path(path)
-    files = sorted(path.glob("*.jsonl.zst")) if path.is_dir() else [path]
+    place = place_of(where)
+    # A path that is no folder is one segment, which need not begin a chain.
+    single = place.path if isinstance(where, str | Path) and isinstance(place, Folder) and not place.path.is_dir() else None
+    files: Sequence[File] = [single] if single else place.files()
     if not files:
-        raise ArchiveError(path, "", "the folder holds no segment (*.jsonl.zst)")
+        raise ArchiveError(place, "", f"the {'folder' if isinstance(place, Folder) else 'bucket'} holds no segment (*{SUFFIX})")
     segments: list[Segment] = []
     for file in files:
-        segment = open_segment(file)
+        segment = place.check(file)
         if log_id is not None and segment.header.log_id != log_id:
             raise ArchiveError(file, "line 1", f"it is from log {segment.header.log_id}, not from {log_id}")
         if segments:
             _check_joint(segments[-1], segment)
-        elif path.is_dir() and segment.header.previous != GENESIS:
+        elif single is None and segment.header.previous != GENESIS:
             raise ArchiveError(file, "line 1", "a segment before it is missing: it does not begin a chain")
         segments.append(segment)
-    return Archive(path, segments)
+    return Archive(place, segments)
 
 
 def _check_joint(before: Segment, segment: Segment) -> None:
@@ -126,15 +143,16 @@ def _check_joint(before: Segment, segment: Segment) -> None:
         raise ArchiveError(path, "line 1", f"it does not continue {before.path.name}: that segment was replaced")
 
 
-def covered(path: str | Path, from_seq: int) -> int:
-    """The last sequence up to which the folder's files, by their names, hold everything from `from_seq` on; 0 for nothing. Reads no
-    file: enough to know that an archive is there, as it was when it was checked and reported."""
+def has_segments(where: Where) -> bool:
+    """Whether anything is there. Raises Unavailable."""
+    return bool(place_of(where).files())
+
+
+def covered(where: Where, from_seq: int) -> int:
+    """The last sequence up to which the segments, by their names or headers, hold everything from `from_seq` on; 0 for nothing. Reads nothing else: enough to know
+    that an archive is there, as it was when it was checked and reported. Raises Unavailable."""
     end = 0
-    for file in sorted(Path(path).glob("*.jsonl.zst")):
-        match = _RANGE.fullmatch(file.name)
-        if match is None:
-            continue
-        first, last = int(match[1]), int(match[2])
+    for first, last in place_of(where).ranges():
         if first > (end + 1 if end else from_seq):
             break
         if last >= from_seq:
@@ -142,60 +160,32 @@ def covered(path: str | Path, from_seq: int) -> int:
     return end
 
 
-def set_aside(path: str | Path, last: int) -> Path:
-    """Rename an archive that its log no longer continues: what it holds stays readable, and a new one can begin in its place."""
-    path = Path(path)
-    for number in range(1_000):
-        aside = path.with_name(f"{path.name}.until-{last}" + (f".{number}" if number else ""))
-        if not aside.exists():
-            path.rename(aside)
-            return aside
-    raise ArchiveError(path, "", "a thousand archives were set aside beside it; remove some")
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Nobody else continues the folder's chain meanwhile: of two who do, neither's segments would join the other's. Whoever is killed lets go of it. A
-    file system without locks gives none. Raises ArchiveError where somebody has it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ArchiveError(folder, "", "another process is writing to it") from error
-        except OSError:
-            pass
-        yield
-    finally:
-        os.close(descriptor)
-
-
 async def export(
     log: EventLog,
-    path: str | Path,
+    where: Where,
     from_seq: int | None = None,
     to_seq: int | None = None,
     *,
-    segment_bytes: int = SEGMENT_BYTES,
+    segment_bytes: int | None = None,
 ) -> Archive | None:
-    """Write the log's records to the folder `path`, continuing the archive that is there; returns all of it.
+    """Write the log's records to a folder or a bucket, continuing the archive that is there; returns all of it.
 
     from_seq: None continues after the archive's end, or begins at the log's first sequence. to_seq: None is the log's
-    tail now. None is returned where there is nothing to write and no archive. Work on disk runs in a thread.
+    tail now. None is returned where there is nothing to write and no archive. segment_bytes: unpacked bytes of lines after which a segment is closed, None for what
+    the place takes. What may block runs in a thread.
     Raises ArchiveError, LogMismatch (also for an archive of records that the log has lost), Truncated, Unavailable, ValueError.
     """
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    with only_writer(folder):
-        return await _continued(log, folder, from_seq, to_seq, segment_bytes)
+    place = place_of(where)
+    with place.only_writer():
+        return await _continued(log, place, from_seq, to_seq, segment_bytes or place.segment_bytes)
 
 
-async def _continued(log: EventLog, folder: Path, from_seq: int | None, to_seq: int | None, segment_bytes: int) -> Archive | None:
-    present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id) if any(folder.glob("*.jsonl.zst")) else None
+async def _continued(log: EventLog, place: Place, from_seq: int | None, to_seq: int | None, segment_bytes: int) -> Archive | None:
+    present = await asyncio.to_thread(open_archive, place, log_id=log.log_id) if await asyncio.to_thread(has_segments, place) else None
     start = from_seq if from_seq is not None else present.last + 1 if present else await log.first()
     stop = await log.tail() if to_seq is None else to_seq
     if present and start != present.last + 1:
-        raise ValueError(f"the archive in {folder} ends at {present.last}; it can be continued at {present.last + 1} only")
+        raise ValueError(f"the archive in {place} ends at {present.last}; it can be continued at {present.last + 1} only")
     if to_seq is not None and to_seq > await log.tail():
         raise ValueError(f"the log ends at {await log.tail()}; cannot export up to {to_seq}")
     if present and (why := await mismatch(present, log)):
@@ -204,13 +194,13 @@ async def _continued(log: EventLog, folder: Path, from_seq: int | None, to_seq: 
         return present
     segments = present.segments if present else []
     previous = present.digest if present else GENESIS
-    async for segment in _written(log, folder, start, stop, previous, segment_bytes):
+    async for segment in _written(log, place, start, stop, previous, segment_bytes):
         segments.append(segment)
-    return Archive(folder, segments)
+    return Archive(place, segments)
 
 
 async def _written(
-    log: EventLog, folder: Path, start: int, stop: int, previous: str, segment_bytes: int
+    log: EventLog, place: Place, start: int, stop: int, previous: str, segment_bytes: int
 ) -> AsyncIterator[Segment]:
     writer: SegmentWriter | None = None
     begins = start
@@ -220,7 +210,7 @@ async def _written(
                 rest = [record for record in batch if record.seq <= stop]
                 while rest:
                     # What the broker has lost is told as lost: else the archive would end there, and nothing behind it could ever be truncated.
-                    writer = writer or SegmentWriter(folder, log.log_id, log.cluster, previous, Order(begins, None))
+                    writer = writer or SegmentWriter(place, log.log_id, log.cluster, previous, Order(begins, None))
                     taken = await _whole(_add, writer, rest, segment_bytes)
                     rest = rest[taken:]
                     if writer.size >= segment_bytes or writer.last == stop:
@@ -256,13 +246,13 @@ def _add(writer: SegmentWriter, records: list[Record], segment_bytes: int) -> in
     return len(records)
 
 
-async def import_(path: str | Path, log: EventLog) -> int:
+async def import_(where: Where, log: EventLog) -> int:
     """Append an archive to an empty log that was made with the archive's log id and first sequence; returns how many.
 
     The log keeps the records' bytes, envelopes and sequences; a broker stamps its own storage time. Raises
     LogMismatch (not empty, another id or beginning), ArchiveError, and what `append` raises.
     """
-    archive = await asyncio.to_thread(open_archive, path)
+    archive = await asyncio.to_thread(open_archive, where)
     if archive.log_id != log.log_id:
         raise LogMismatch(
             f"{archive.path} is from log {archive.log_id}, this log is {log.log_id}: create it with the archive's id"
@@ -300,25 +290,25 @@ async def _following(archive: Archive, from_seq: int) -> AsyncIterator[Record]:
             yield record
 
 
-async def full_log(path: str | Path, log: EventLog, from_seq: int = 1) -> AsyncIterator[list[Record]]:
+async def full_log(where: Where, log: EventLog, from_seq: int = 1) -> AsyncIterator[list[Record]]:
     """Archive and log as the one log that they are: from `from_seq` through the archive, then the log for ever.
 
     Where both hold a record the log's is taken only behind the archive's end, after the first one was compared with
     it. A missing archive is allowed while the log still holds everything. Raises ArchiveError and LogMismatch where
     they do not join, and what `read` raises.
     """
-    folder = Path(path)
+    place = place_of(where)
     first = await log.first()
     position = from_seq
-    if folder.is_dir() and any(folder.glob("*.jsonl.zst")):
-        archive = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
+    if await asyncio.to_thread(has_segments, place):
+        archive = await asyncio.to_thread(open_archive, place, log_id=log.log_id)
         await _check_covers(archive, log, from_seq, first)
         batches = archive.batches(from_seq)
         while batch := await asyncio.to_thread(next, batches, None):
             position = batch[-1].seq + 1
             yield batch
     elif first > from_seq:
-        raise ArchiveError(folder, "", f"no archive here, and the log begins at {first}: {from_seq} to {first - 1} are missing")
+        raise ArchiveError(place, "", f"no archive here, and the log begins at {first}: {from_seq} to {first - 1} are missing")
     async with aclosing(log.read(position)) as rest:  # type: ignore[type-var]
         async for batch in rest:
             yield batch

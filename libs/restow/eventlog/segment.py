@@ -1,6 +1,6 @@
-"""One archive segment: a zstd file of JSON lines, sealed so that any change to it is noticed.
+"""One archive segment: a zstd file of JSON lines, sealed so that any change to it is noticed; and the port for where segments are kept.
 
-Layout of `<first>-<last>.jsonl.zst` (sequences padded to 20 digits):
+Layout of `<first>-<last>.jsonl.zst`, or `<first>.jsonl.zst` in a bucket (sequences padded to 20 digits):
 
 1. a zstd frame with the header line: `{"restow":"archive","format":1,"log_id":…,"cluster":…,"first":…,"last":…,"previous":…}`,
    where `previous` is the seal of the segment before (64 zeros at the beginning of a chain). Where the broker has lost records in between, `"holes":[[790,791]]`
@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import BinaryIO
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 import zstandard
 
 from restow.eventlog import unpack
-from restow.eventlog.disk import sync_folder
 from restow.eventlog.lines import LineError, decode_line, encode_line
 from restow.eventlog.port import FORMAT, READ_BATCH, LogError, Record
+
+SUFFIX = ".jsonl.zst"
 
 GENESIS = "0" * 64
 """`previous` of the first segment of a chain."""
@@ -41,14 +40,12 @@ _SEAL = _SKIPPABLE.size + 32
 _LEVEL = 3
 _BLOCK = 1024 * 1024
 _MAX_HEADER = 64 * 1024
-UNFINISHED = 86_400.0
-"""Seconds after which a file that nobody has finished is a killed process's."""
 
 
 class ArchiveError(LogError):
     """A segment or archive that is refused: file, line or byte, and why."""
 
-    def __init__(self, path: Path, where: str, why: str) -> None:
+    def __init__(self, path: object, where: str, why: str) -> None:
         self.path, self.where, self.why = path, where, why
         super().__init__(f"{path}: {where}: {why}" if where else f"{path}: {why}")
 
@@ -101,35 +98,95 @@ class Order:
         return True
 
 
+class File(Protocol):
+    """One segment's bytes, by its name: a `Path`, or an object in a bucket. As text, what to call it in a message."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO:
+        """To read, from any position. Raises OSError, Unavailable."""
+        ...
+
+
 class Segment(msgspec.Struct, frozen=True):
     """A segment whose seal fits. digest: its seal, hex. offset: where its records' frame begins, bytes."""
 
-    path: Path
+    path: File
     header: Header
     digest: str
     offset: int
 
 
+class Place(Protocol):
+    """Where the segments of one archive are: a folder (`eventlog.folder`) or a bucket (`eventlog.bucket`). It keeps files and knows none of the archive's rules
+    (`eventlog.archive`). As text, what to call it in a message. Everything here may block, and raises OSError or Unavailable where the place does not answer."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """Unpacked bytes of lines after which a segment is closed and the next begun."""
+        ...
+
+    def files(self) -> Sequence[File]:
+        """Of the segments that are there, in the order of their names, which is that of their sequences."""
+        ...
+
+    def check(self, file: File) -> Segment:
+        """`open_segment`, or what it said of the same bytes before, where the place can tell that they are the same. Raises ArchiveError."""
+        ...
+
+    def ranges(self) -> Sequence[tuple[int, int]]:
+        """First and last sequence of each segment that is there, in order, by its name or its header; nothing else of it is read."""
+        ...
+
+    def only_writer(self) -> AbstractContextManager[None]:
+        """Whoever continues the archive. Of two at once one is refused: here, or by `keep`. Raises ArchiveError where somebody has it."""
+        ...
+
+    def scratch(self) -> BinaryIO:
+        """An empty file for what is not a segment yet, to write and read."""
+        ...
+
+    def drop(self, file: BinaryIO) -> None:
+        """Close and remove a scratch file. May be called again."""
+        ...
+
+    def keep(self, file: BinaryIO, header: Header, digest: str, offset: int) -> Segment:
+        """Make a scratch file a segment, all of it at once and durable. header, digest, offset: as of `Segment`. Raises ArchiveError where another process
+        was faster: nothing of its is overwritten."""
+        ...
+
+    def set_aside(self, last: int) -> str:
+        """Make way for a new archive in place of this one, which ends at `last` and stays readable; says where that is then. Raises ArchiveError."""
+        ...
+
+
 def segment_name(first: int, last: int) -> str:
     """`<first>-<last>.jsonl.zst`, each padded to 20 digits so that names sort as sequences do."""
-    return f"{first:020d}-{last:020d}.jsonl.zst"
+    return f"{first:020d}-{last:020d}{SUFFIX}"
+
+
+def short_name(first: int) -> str:
+    """`<first>.jsonl.zst`: of all who continue an archive at the same record one alone can make a file of this name, wherever his segment ends."""
+    return f"{first:020d}{SUFFIX}"
+
+
+def is_name(name: str, header: Header) -> bool:
+    """Whether a segment with this header may have this name."""
+    return name in (segment_name(header.first, header.last), short_name(header.first))
 
 
 class SegmentWriter:
     """Writes one segment. Nothing appears under its name until `finish` has made all of it durable."""
 
-    def __init__(self, folder: Path, log_id: str, cluster: str, previous: str, order: Order | None = None) -> None:
+    def __init__(self, place: Place, log_id: str, cluster: str, previous: str, order: Order | None = None) -> None:
         """`order`: where it begins, and what it may lack; by default at its first record, and nothing."""
-        self._folder, self._log_id, self._cluster, self._previous = folder, log_id, cluster, previous
+        self._place, self._log_id, self._cluster, self._previous = place, log_id, cluster, previous
         self._order = order or Order()
         self.last = 0
         self.size = 0
         """Bytes of lines so far, unpacked."""
-        # In containers every process is the first: two collectors on one volume must not write into one file.
-        self._mark = f"{os.getpid()}.{secrets.token_hex(4)}"
-        self._temporary = folder / f".segment.{self._mark}.tmp"
-        self._file = self._temporary.open("w+b")
-        _drop_unfinished(folder, os.fstat(self._file.fileno()).st_mtime)
+        self._file = place.scratch()
         self._packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
             self._file, closefd=False
         )
@@ -137,7 +194,7 @@ class SegmentWriter:
     def add(self, record: Record) -> None:
         """The next record. Raises ArchiveError unless it follows the one before."""
         if not self._order.follows(record.seq):
-            raise ArchiveError(self._folder, "", f"record {record.seq} does not follow {self.last}")
+            raise ArchiveError(self._place, "", f"record {record.seq} does not follow {self.last}")
         self.last = record.seq
         line = encode_line(record)
         self.size += len(line)
@@ -146,57 +203,47 @@ class SegmentWriter:
     def finish(self) -> Segment:
         """Seal, fsync and name the segment. Raises ArchiveError for one without records, OSError."""
         if not self.last:
-            raise ArchiveError(self._folder, "", "a segment needs at least one record")
+            raise ArchiveError(self._place, "", "a segment needs at least one record")
         self._packer.flush(zstandard.FLUSH_FRAME)
-        first = self._order.first
-        header = Header(FORMAT, self._log_id, self._cluster, first, self.last, self._previous, tuple(self._order.holes))
-        path = self._folder / segment_name(first, self.last)
-        sealed = path.with_name(f".{path.name}.{self._mark}.tmp")
+        header = Header(FORMAT, self._log_id, self._cluster, self._order.first, self.last, self._previous, tuple(self._order.holes))
         head = zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.json.encode(header) + b"\n")
+        file = self._place.scratch()
         try:
-            with sealed.open("wb") as file:
-                seal = hashlib.sha256(head)
-                file.write(head)
-                self._file.seek(0)
-                while block := self._file.read(_BLOCK):
-                    seal.update(block)
-                    file.write(block)
-                if self.size > unpack.most(file.tell()):
-                    # Records that pack to nothing: a reader would take the file for a bomb.
-                    blank = self.size // unpack.RATIO
-                    filler = _SKIPPABLE.pack(_SKIPPABLE_MAGIC, blank) + bytes(blank)
-                    seal.update(filler)
-                    file.write(filler)
-                file.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, 32) + seal.digest())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(sealed, path)
-        except BaseException:
-            sealed.unlink(missing_ok=True)
-            raise
+            seal = hashlib.sha256(head)
+            file.write(head)
+            self._file.seek(0)
+            while block := self._file.read(_BLOCK):
+                seal.update(block)
+                file.write(block)
+            if self.size > unpack.most(file.tell()):
+                # Records that pack to nothing: a reader would take the file for a bomb.
+                blank = self.size // unpack.RATIO
+                filler = _SKIPPABLE.pack(_SKIPPABLE_MAGIC, blank) + bytes(blank)
+                seal.update(filler)
+                file.write(filler)
+            file.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, 32) + seal.digest())
+            file.flush()
+            return self._place.keep(file, header, seal.hexdigest(), len(head))
         finally:
+            self._place.drop(file)
             self.abandon()
-        sync_folder(self._folder)
-        return Segment(path, header, seal.hexdigest(), len(head))
 
     def abandon(self) -> None:
         """Remove what was written. May be called again. On a full disk it cannot even be closed as it should, and would fill it until tomorrow."""
-        self._temporary.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._file.close()
+        self._place.drop(self._file)
 
 
-def _drop_unfinished(folder: Path, now: float) -> None:
-    """What killed processes have left: nobody has written there for long. `now` is by the clock of the file system, as their times are."""
-    for file in folder.glob(".*.tmp"):
-        try:
-            if file.stat().st_mtime < now - UNFINISHED:
-                file.unlink()
-        except FileNotFoundError:
-            continue
+def seal_of(file: BinaryIO) -> str:
+    """What the end of a file says its seal is, hex; empty where there is none. Whether it fits is another question."""
+    size = file.seek(0, os.SEEK_END)
+    if size <= _SEAL:
+        return ""
+    file.seek(size - _SEAL)
+    tail = file.read(_SEAL)
+    return tail[_SKIPPABLE.size :].hex() if _SKIPPABLE.unpack_from(tail) == (_SKIPPABLE_MAGIC, 32) else ""
 
 
-def open_segment(path: Path) -> Segment:
+def open_segment(path: File) -> Segment:
     """Check the whole file against its seal and read its header. Raises ArchiveError."""
     try:
         with path.open("rb") as file:
@@ -206,8 +253,17 @@ def open_segment(path: Path) -> Segment:
         raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
 
 
-def _check_seal(path: Path, file: BinaryIO) -> str:
-    size = os.fstat(file.fileno()).st_size
+def peek(path: File) -> Header:
+    """The header, of a file whose seal nobody has checked. Raises ArchiveError."""
+    try:
+        with path.open("rb") as file:
+            return _read_header(path, file, "").header
+    except OSError as error:
+        raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
+
+
+def _check_seal(path: File, file: BinaryIO) -> str:
+    size = file.seek(0, os.SEEK_END)
     if size <= _SEAL:
         raise ArchiveError(path, f"byte {size}", "the file is cut: it is too short for a sealed segment")
     file.seek(size - _SEAL)
@@ -227,7 +283,7 @@ def _check_seal(path: Path, file: BinaryIO) -> str:
     return seal.hexdigest()
 
 
-def _damage(path: Path, file: BinaryIO) -> str:
+def _damage(path: File, file: BinaryIO) -> str:
     """Where a file that does not fit its seal stops making sense, as well as that can be told."""
     number = 0
     try:
@@ -240,10 +296,10 @@ def _damage(path: Path, file: BinaryIO) -> str:
         return f"line {number}"
     except (zstandard.ZstdError, msgspec.DecodeError, EOFError, UnicodeDecodeError, RecursionError):
         return f"after line {number}"
-    return f"bytes 0 to {os.fstat(file.fileno()).st_size}"
+    return f"bytes 0 to {file.seek(0, os.SEEK_END)}"
 
 
-def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
+def _read_header(path: File, file: BinaryIO, digest: str) -> Segment:
     file.seek(0)
     start = file.read(_MAX_HEADER)
     try:
@@ -259,7 +315,7 @@ def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
         raise ArchiveError(path, "line 1", f"format {header.format}; this Restow reads format {FORMAT}")
     if header.problem:
         raise ArchiveError(path, "line 1", header.problem)
-    if path.name != segment_name(header.first, header.last):
+    if not is_name(path.name, header):
         raise ArchiveError(
             path, "line 1", f"the header says {segment_name(header.first, header.last)}; the file was renamed or replaced"
         )
@@ -268,8 +324,11 @@ def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Unpacked lines from the file's present position. Raises LineError, ZstdError."""
+    begins = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(begins)
     try:
-        yield from unpack.lines(file, unpack.most(os.fstat(file.fileno()).st_size))
+        yield from unpack.lines(file, unpack.most(size))
     except EOFError:
         raise LineError("the last line is cut") from None
     except unpack.TooMuch as error:

@@ -19,9 +19,10 @@ import zstandard
 from restow.eventlog import unpack
 from restow.eventlog.archive import Archive, open_archive
 from restow.eventlog.disk import sync_folder
+from restow.eventlog.folder import Folder
 from restow.eventlog.lines import LineError, decode_line, encode_line
 from restow.eventlog.port import FORMAT, READ_BATCH, Record
-from restow.eventlog.segment import GENESIS, ArchiveError, Header, Order, SegmentWriter, segment_name
+from restow.eventlog.segment import GENESIS, ArchiveError, Header, Order, SegmentWriter, is_name, segment_name
 
 PACKED, PLAIN = ".jsonl.zst", ".jsonl"
 _HEADER = 64 * 1024
@@ -64,7 +65,7 @@ class PlainFile:
 def open_packed(path: Path) -> Archive:
     """A segment under any name. Raises ArchiveError with this name."""
     header = _packed_header(path)
-    if header is None or path.name == segment_name(header.first, header.last):
+    if header is None or is_name(path.name, header):
         return open_archive(path)
     with tempfile.TemporaryDirectory(prefix="restow-") as folder:
         named = Path(folder) / segment_name(header.first, header.last)
@@ -169,12 +170,13 @@ def write(
     when it is whole. Its folder must be there. Raises OSError, and what `records` raises."""
     with tempfile.TemporaryDirectory(prefix=".restow-export-", dir=path.parent) as scratch:
         if path.name.endswith(PACKED):
-            writer = SegmentWriter(Path(scratch), log_id, cluster, GENESIS, Order(first, None))
+            writer = SegmentWriter(Folder(Path(scratch)), log_id, cluster, GENESIS, Order(first, None))
             try:
                 for record in records:
                     writer.add(record)
                     progress(record.seq)
-                made = writer.finish().path
+                segment = writer.finish()
+                made = Path(scratch) / segment.path.name
             finally:
                 writer.abandon()
         else:

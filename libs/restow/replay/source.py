@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from restow.contracts.redact import addresses
 from restow.eventlog.access import NO_FILES, AccessFiles
-from restow.eventlog.archive import Archive, full_log, open_archive
+from restow.eventlog.archive import Archive, Where, full_log, has_segments, open_archive
+from restow.eventlog.bucket import is_address
 from restow.eventlog.port import EventLog, LogMismatch, Record
 from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
 
@@ -134,7 +135,7 @@ class LiveSource(_Bounded):
     """A log that somebody may still be writing to, up to its tail when this was opened; with the archive of what was
     truncated away where there is one. The log is opened in this source's own event loop."""
 
-    def __init__(self, opening: Callable[[], Coroutine[Any, Any, EventLog]], name: str, archive: str | Path | None = None) -> None:
+    def __init__(self, opening: Callable[[], Coroutine[Any, Any, EventLog]], name: str, archive: Where | None = None) -> None:
         """`opening` makes the log. Raises what it raises."""
         self.name, self._archive = name, archive
         self._loop = asyncio.new_event_loop()
@@ -151,7 +152,7 @@ class LiveSource(_Bounded):
 
     def _first(self) -> int:
         first = self.run(self.log.first())
-        if first > 1 and self._archive is not None and any(Path(self._archive).glob("*.jsonl.zst")):
+        if first > 1 and self._archive is not None and has_segments(self._archive):
             return min(first, open_archive(self._archive, log_id=self.log_id).first)
         return first
 
@@ -221,10 +222,12 @@ def save(
 
 
 def open_path(path: str | Path) -> Source:
-    """An archive folder, one of its segments, or an exported file (`.jsonl`, `.jsonl.zst`), checked to the last byte.
+    """An archive in a folder or a bucket (`s3://...`), one of its segments, or an exported file (`.jsonl`, `.jsonl.zst`), checked to the last byte.
 
-    Raises ArchiveError with file, line and reason.
+    Raises ArchiveError with file, line and reason; for a bucket NotAllowed, Unavailable.
     """
+    if is_address(path):
+        return ArchiveSource(open_archive(str(path)))
     path = Path(path)
     if path.is_dir():
         return ArchiveSource(open_archive(path))
@@ -234,7 +237,7 @@ def open_path(path: str | Path) -> Source:
 
 
 def open_broker(
-    servers: str | Sequence[str], cluster: str, *, archive: str | Path | None = None, wait: float = 5.0,
+    servers: str | Sequence[str], cluster: str, *, archive: Where | None = None, wait: float = 5.0,
     user: str | None = None, password: str | None = None, files: AccessFiles = NO_FILES,
 ) -> LiveSource:
     """The log of `cluster` on a running broker. wait: seconds to connect. user, password: where the address names none. files: certificates and

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from restow.domain import record_trust, snapshot
@@ -20,7 +19,8 @@ from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
-from restow.eventlog.archive import Archive, open_archive
+from restow.eventlog.archive import Archive, Where, open_archive
+from restow.eventlog.bucket import ArchiveAway
 from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
@@ -46,11 +46,11 @@ def not_kept(state: ClusterState) -> str:
 
 
 class Loading:
-    """One start. `archive`: the folder of the log's archive, None where this service has none. `say` is told what is waited for. `waits`: whether for a
+    """One start. `archive`: where the log's archive is, None where this service has none. `say` is told what is waited for. `waits`: whether for a
     snapshot that another service is to store; else that there is none is an error."""
 
     def __init__(
-        self, log: EventLog, snapshots: Snapshots | None, archive: Path | None, say: Callable[[str], None], logger: logs.Logger, *, waits: bool = True
+        self, log: EventLog, snapshots: Snapshots | None, archive: Where | None, say: Callable[[str], None], logger: logs.Logger, *, waits: bool = True
     ) -> None:
         self._log, self._snapshots, self._archive, self._say, self._logger = log, snapshots, archive, say, logger
         self._waits = waits
@@ -162,8 +162,9 @@ class Loading:
                 answer = await question()
             except Unavailable as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
-                self._say(f"waiting for the broker: {error}")
-                self._logger.warning("the log does not answer", reason=str(error), again_in=pause)
+                away = isinstance(error, ArchiveAway)
+                self._say(f"waiting for the {'archive' if away else 'broker'}: {error}")
+                self._logger.warning(f"the {'archive' if away else 'log'} does not answer", reason=str(error), again_in=pause)
                 await asyncio.sleep(pause)
             else:
                 self._say("starting")
@@ -184,17 +185,17 @@ class Loading:
         await self._store(state)
         return state
 
-    async def _refold(self, folder: Path, first: int) -> ClusterState:
+    async def _refold(self, where: Where, first: int) -> ClusterState:
         """Fold the archive; what the stream holds beyond it follows as always."""
         self._say(f"folding the archive anew: no snapshot of fold {FOLD_VERSION} continues the log, which begins at {first}")
-        self._logger.info("folding the archive anew", folder=str(folder), log_begins=first, fold=FOLD_VERSION)
+        self._logger.info("folding the archive anew", archive=str(where), log_begins=first, fold=FOLD_VERSION)
         why = f"the log begins at {first} and no snapshot of fold {FOLD_VERSION} continues it"
         try:
-            archive = await asyncio.to_thread(open_archive, folder, log_id=self._log.log_id)
+            archive = await self.ask(partial(asyncio.to_thread, open_archive, where, log_id=self._log.log_id))
         except (ArchiveError, OSError) as error:
             raise LogMismatch(f"{why}; it cannot be folded anew: {error}. {await self._advice()}") from error
         if archive.first > 1 or archive.last < first - 1:
-            raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {await self._advice()}")
+            raise LogMismatch(f"{why}; the archive in {where} holds {archive.first} to {archive.last} only. {await self._advice()}")
         state = await self.ask(partial(self._folded, archive, first))
         await self._store(state)
         return state

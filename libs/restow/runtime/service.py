@@ -227,7 +227,7 @@ class Process:
             if self.stopping.is_set():
                 return
         await self._learn_time(log)
-        archive = self.settings.archive(log.cluster) if self.service.stores_snapshots else None
+        archive = self.settings.archive_of(log.cluster) if self.service.stores_snapshots else None
         loading = Loading(log, snapshots, archive, self._say, self.logger)
         state = await self._unless_stopping(loading.state())
         if state is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from restow.contracts.redact import redacted
+from restow.eventlog import bucket
 from restow.eventlog.access import AccessFiles
 from restow.eventlog.port import NotAllowed, check_address, check_login
 from restow.runtime import bearer
@@ -37,7 +38,7 @@ class BadSetting(ValueError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
     that HTTP listens on (for port 0). `api_token`, or a file with it, opens what changes something over HTTP. `lease`: off lets the
-    process lead at once; `lease_duration`: seconds. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
+    process lead at once; `archive`: address of a bucket; `lease_duration`: seconds. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
 
     cluster: str = "default"
     nats_url: str = "nats://127.0.0.1:4222"
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_token_file: str = ""
     config: str = ""
     data: str = ""
+    archive: str = ""
     image: str = ""
     log_level: str = "info"
     log_format: str = "json"
@@ -69,9 +71,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         shown = {name: redacted(str(getattr(self, name))) for name in self.__struct_fields__ if getattr(self, name) != ""}
         return shown | {name: "***" for name in SECRETS if getattr(self, name)}
 
-    def archive(self, cluster: str) -> Path | None:
-        """Folder of the archive of this cluster's log; None where this service has no folder for files."""
-        return Path(self.data) / "archive" / cluster if self.data else None
+    def archive_of(self, cluster: str) -> str | None:
+        """Where the archive of this cluster's log is: in a bucket, or a folder; None where this service has neither."""
+        if self.archive:
+            return f"{self.archive.rstrip('/')}/{cluster}"
+        return str(Path(self.data) / "archive" / cluster) if self.data else None
 
     @property
     def nats_files(self) -> AccessFiles:
@@ -101,6 +105,7 @@ _HELP = {
     "api_token_file": "file with the token of the API, one a line; may appear later",
     "config": "path of the configuration (YAML)",
     "data": "folder for this service's files (archive)",
+    "archive": "bucket for the archive, s3://BUCKET/PREFIX, instead of that folder; its credentials are in AWS_ACCESS_KEY_ID and so on",
     "image": "image that this runs from, with its digest: named in the log beside the version",
     "log_level": "one of " + ", ".join(LEVELS),
     "log_format": "one of " + ", ".join(FORMATS),
@@ -163,6 +168,7 @@ def check(given: Mapping[str, str]) -> Settings:
     # `os.path.isfile`: what the system takes for no path at all is no file, and no exception that shows it (`Path.is_file`).
     if kube and not kube.startswith(("http://", "https://")) and not os.path.isfile(kube):
         raise BadSetting(_variable("kube"), kube, "a URL (http:// or https://) or the path of a kubeconfig that exists")
+    _check_archive(given)
     if given.get("config") and not os.path.isfile(given["config"]):
         raise BadSetting(_variable("config"), given["config"], "the path of a file that exists")
     if given.get("api_token") and not bearer.is_token(given["api_token"]):
@@ -179,6 +185,20 @@ def check(given: Mapping[str, str]) -> Settings:
     if not given.get("identity"):
         values["identity"] = f"{socket.gethostname()}-{os.getpid()}"
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def _check_archive(given: Mapping[str, str]) -> None:
+    """Shown is no address that is none: it may have a password in it."""
+    if not (address := given.get("archive")):
+        return
+    try:
+        bucket.check_address(address)
+    except NotAllowed:
+        raise BadSetting(_variable("archive"), "***", f"{bucket.ALLOWED}; for a folder there is RESTOW_DATA") from None
+    try:
+        bucket.connect(address)
+    except NotAllowed as error:
+        raise BadSetting(_variable("archive"), address, f"a bucket that can be used here; {error}") from None
 
 
 def _check_files(given: Mapping[str, str]) -> None:

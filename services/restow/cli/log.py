@@ -281,14 +281,14 @@ log.add_command(log_breaks.repair)
 
 
 @log.command(name="import")
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file")
 @click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here.")
 @click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: the one in FILE]")
 @output_option
-def import_(file: Path, server: str | None, cluster: str | None, output: str) -> None:
+def import_(file: str, server: str | None, cluster: str | None, output: str) -> None:
     """Restore an export or an archive into an empty log, with its id, its sequences and every byte.
 
-    The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten.
+    FILE is an export, an archive's folder, or its bucket (s3://BUCKET/PREFIX/CLUSTER). The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten.
 
     \b
     Example:
@@ -307,6 +307,6 @@ def import_(file: Path, server: str | None, cluster: str | None, output: str) ->
     with Progress("importing") as progress:
         count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, replicas=wanted(), **where.login)
     if output == "json":
-        emit({"file": str(file), "cluster": cluster or source.cluster, "logId": source.log_id, "records": count})
+        emit({"file": file, "cluster": cluster or source.cluster, "logId": source.log_id, "records": count})
     else:
         click.echo(f"{number(count)} records of log {source.log_id} are restored as cluster {cluster or source.cluster}")

@@ -26,7 +26,7 @@ def verify(file: str | None, where: Where, output: str) -> None:
     """Check that the log is whole: no record is missing, and each follows from those before it.
 
     Every commit says the digest of what its writer had read. Where the log holds something else, the broker has lost records that it had
-    acknowledged, or one was changed on its disk. FILE is an export or an archive folder; without it, the running log is checked. With --archive it is compared
+    acknowledged, or one was changed on its disk. FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log is checked. With --archive it is compared
     with the archive, too: what does that hold that the log has not?
 
     \b

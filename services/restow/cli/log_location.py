@@ -109,12 +109,13 @@ class Where:
         return next((str(place) for place in places if any(place.glob("*.jsonl.zst"))), None)
 
     @property
-    def collectors_archive(self) -> Path | None:
+    def collectors_archive(self) -> str | None:
         """`archive`, or in the garbage collector's container the one that it writes."""
+        from restow.runtime.settings import Settings
+
         if self.archive:
-            return Path(self.archive)
-        data = os.environ.get("RESTOW_DATA")
-        return Path(data) / "archive" / self.cluster if data else None
+            return self.archive
+        return Settings(data=os.environ.get("RESTOW_DATA", ""), archive=os.environ.get("RESTOW_ARCHIVE", "")).archive_of(self.cluster)
 
     def need_server(self) -> str:
         """The broker's address. Raises Failure with what can be done."""
@@ -226,10 +227,10 @@ def log_options(command: Callable) -> Callable:
         return command(where=Where(log, server, cluster, archive), **rest)
 
     for option in (
-        click.option("--archive", metavar="DIR", help="Archive with what was truncated from the stream."),
+        click.option("--archive", metavar="DIR|S3", help="Archive with what was truncated from the stream: a folder, or s3://BUCKET/PREFIX."),
         click.option("--cluster", metavar="NAME", help="Name of the cluster in the log."),
         click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here."),
-        click.option("--log", metavar="FILE|DIR", help="Read an export or an archive instead of a broker."),
+        click.option("--log", metavar="FILE|DIR|S3", help="Read an export or an archive instead of a broker."),
     ):
         wrapped = option(wrapped)
     return wrapped

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from restow import machine
@@ -40,7 +38,7 @@ class Found(msgspec.Struct, kw_only=True):
         return self.state.void[record_trust.OTHER_HISTORY]
 
 
-async def look(log: EventLog, snapshots: Snapshots | None, archive: Path | None, lost: int = 0) -> Found:
+async def look(log: EventLog, snapshots: Snapshots | None, archive: str | None, lost: int = 0) -> Found:
     """Fold the log as a service does that starts. Raises what the log raises, and LogMismatch where it was truncated, no snapshot is of what it holds now, and
     `archive` is None."""
     loading = Loading(log, snapshots, archive, lambda phase: None, logs.silent(), waits=False)

@@ -12,7 +12,7 @@ from restow.cli.output import emit, number, output_option
 
 
 @click.command()
-@click.option("--archive", metavar="DIR", help="Archive with what was truncated from the stream.  [default: the collector's, in its container]")
+@click.option("--archive", metavar="DIR|S3", help="Archive with what was truncated from the stream: a folder, or s3://BUCKET/PREFIX.  [default: the collector's, in its container]")
 @click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: RESTOW_NATS_URL.")
 @click.option("--cluster", metavar="NAME", help="Name of the cluster in the log.")
 @output_option

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def report(file: str | None, where: Where, output: str) -> None:
     """What plans promised, and what was really won and lost, from the log.
 
-    FILE is an export or an archive folder; without it, the running log. A plan promises by how much what is free will be worth more, and what its
+    FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log. A plan promises by how much what is free will be worth more, and what its
     moves cost. WON is by how much it was worth more when the plan's last move had ended, by the demands that there were before: what others did
     meanwhile counts, too, and STARTED pods that waited count as if what they took were free. LOST is what the evictions cost, each at its time.
 

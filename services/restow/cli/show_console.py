@@ -24,7 +24,7 @@ PORT = 8090
 def console(file: str | None, port: int, where: Where) -> None:
     """Look at a cluster in a browser: a map of its nodes at any instant of its log, with the story of each pod, node, move and plan.
 
-    FILE is an export or an archive folder; without it, the running log, which the page then follows. The log is read
+    FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log, which the page then follows. The log is read
     and nothing else: nothing can be changed from the page. It answers on 127.0.0.1 only, to everybody who is on this machine, and
     needs nothing from any other host. Ctrl-C ends it.
 

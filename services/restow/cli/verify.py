@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def verify(file: str | None, show: int, where: Where, output: str) -> None:
     """Make every decision in a log again and compare, byte for byte.
 
-    FILE is an export or an archive folder. Without it, the running log is checked up to its present end. Each command is
+    FILE is an export, or an archive in a folder or a bucket (s3://...). Without it, the running log is checked up to its present end. Each command is
     decided again on the state at the sequence that its commit names. Commits by another version of a decider cannot be compared:
     they are skipped and reported, never called identical, and the report names the release (wheel or image) that decided them. The
     rules of the log are checked, too: what each commit had read, epochs, and that no commit claims a time more than an hour after

@@ -39,14 +39,14 @@ class _GcEffects:
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def drop(self, effect: DropPrefix, state: ClusterState) -> Answer:
-        """Not before the archive on disk was seen to hold it: its volume may have been lost since it was reported."""
+        """Not before the archive was seen to hold it: its volume or bucket may have been lost since it was reported."""
         log = self._context.log
         try:
             first = await log.first()
             if first > effect.upto:
                 return Done()
             if (there := await holds(self._context, first, effect.upto)) < effect.upto:
-                return Retry(f"the archive on disk does not hold records {max(first, there + 1)} to {effect.upto}: nothing is dropped")
+                return Retry(f"the archive that is there does not hold records {max(first, there + 1)} to {effect.upto}: nothing is dropped")
             await log.truncate(effect.upto)
         except Unavailable as error:
             return Retry(str(error))

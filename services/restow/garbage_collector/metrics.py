@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from restow.eventlog.folder import Folder
+from restow.garbage_collector.snapshot_keeper import place_for
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
 
@@ -16,14 +18,14 @@ class CollectorMetrics:
         context.metrics.labelled(self.read)
 
     def read(self) -> Iterable[Labelled]:
-        state, folder = self._context.state, self._context.settings.archive(self._context.log.cluster)
+        state, place = self._context.state, place_for(self._context)
         yield _one("log_kept", "Commits that the log holds and that were not truncated", state.seq - state.truncated)
         yield _one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
         yield _one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
         yield _one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
-        if folder is not None:
+        if place is not None:
             yield _one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
-            if (disk := _disk(folder)) is not None:
+            if isinstance(place, Folder) and (disk := _disk(place.path)) is not None:
                 yield _one("archive_disk_free_bytes", "What the archive's disk has left for us", disk[0])
                 yield _one("archive_disk_size_bytes", "What the archive's disk holds in all", disk[1])
 

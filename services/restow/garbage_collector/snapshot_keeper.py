@@ -2,17 +2,16 @@
 
 import asyncio
 from collections import deque
-from pathlib import Path
 
 from restow.contracts import commands as c
 from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
-from restow.eventlog.archive import Archive, export, mismatch, only_writer, open_archive, set_aside
+from restow.eventlog.archive import Archive, export, has_segments, mismatch, open_archive, place_of
 from restow.eventlog.archive import covered as archived_to
-from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch
-from restow.eventlog.segment import ArchiveError
+from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, Unavailable
+from restow.eventlog.segment import ArchiveError, Place
 from restow.eventlog.snapshots import Snapshot
 from restow.runtime import logs
 from restow.runtime.clock import Timer
@@ -118,40 +117,47 @@ class Keeper:
         state, rules = context.state, context.state.gc_config
         if not (context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before) or context.follower.broken:
             return False
+        away: Unavailable | None = None
         if not self._checked:
-            self._lost = await self._is_lost()
-            self._checked = True
+            try:
+                self._lost = await self._is_lost()
+                self._checked = True
+            except Unavailable as error:
+                away = error
         grown = state.seq - state.snapshot_seq
         # Those of before may be of records that were lost: whoever starts is not to look for one that is not.
         repaired = state.repairs != self._repairs
-        return self._lost or self._behind or repaired or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
+        due = self._lost or self._behind or repaired or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
+        if away is not None and not due:
+            raise away  # What is due is done all the same: snapshots need no bucket.
+        return due
 
     async def _is_lost(self) -> bool:
         """Whether the archive that the log tells of is not there. Then what the log still holds is archived at once."""
-        state, folder = self._context.state, self._folder
-        if folder is None or not state.archived:
+        state, place = self._context.state, self._place
+        if place is None or not state.archived:
             return False
-        there = await asyncio.to_thread(archived_to, folder, state.archive_first or 1)
-        if there >= state.archived and (there == state.archived or not await self._is_of_another_history(folder)):
+        there = await asyncio.to_thread(archived_to, place, state.archive_first or 1)
+        if there >= state.archived and (there == state.archived or not await self._is_of_another_history(place)):
             return False
-        self._log.error("the archive is not what the log says of it", folder=str(folder), archived=state.archived, there=there)
+        self._log.error("the archive is not what the log says of it", archive=str(place), archived=state.archived, there=there)
         return True
 
-    async def _is_of_another_history(self, folder: Path) -> bool:
+    async def _is_of_another_history(self, place: Place) -> bool:
         """Files that the log knows nothing of: of a collector that was killed before it could report them, or of records that the log has lost."""
         log = self._context.log
         try:
-            return bool(await mismatch(await asyncio.to_thread(open_archive, folder, log_id=log.log_id), log))
+            return bool(await mismatch(await asyncio.to_thread(open_archive, place, log_id=log.log_id), log))
         except ArchiveError:
             return False  # damaged: whoever continues it says so
 
     async def _continues_the_log(self) -> bool:
         """Whether the files on disk are whole and of the log's own history: what was not reported nobody has checked, and names say nothing."""
-        folder, log = self._folder, self._context.log
-        if folder is None:
+        place, log = self._place, self._context.log
+        if place is None:
             return False
         try:
-            return not await mismatch(await asyncio.to_thread(open_archive, folder, log_id=log.log_id), log)
+            return not await mismatch(await asyncio.to_thread(open_archive, place, log_id=log.log_id), log)
         except ArchiveError as error:
             self._log.warning("the archive beyond what the log says of it is of no use", reason=str(error))
             return False
@@ -159,11 +165,12 @@ class Keeper:
     @property
     def _behind(self) -> bool:
         """Whether what a snapshot covers could not be archived: its disk was full, or not there."""
-        return self._folder is not None and self._context.state.archived < self._context.state.snapshot_seq
+        return self._place is not None and self._context.state.archived < self._context.state.snapshot_seq
 
     @property
-    def _folder(self) -> Path | None:
-        return self._context.settings.archive(self._context.log.cluster)
+    def _place(self) -> Place | None:
+        """Where the archive is: a folder or a bucket."""
+        return place_for(self._context)
 
     async def _keep(self, let_go: bool = False) -> None:
         """The archive first, up to what the snapshot will cover: only both together allow truncation. `let_go`: the snapshot goes to where
@@ -184,8 +191,8 @@ class Keeper:
         now = context.clock.now()
         await self._report(c.ReportSnapshot(now, seq, FOLD_VERSION, len(body)), "snapshot")
         self._log.info("snapshot stored", seq=seq, size=len(body))
-        if self._folder is not None:
-            await self._archive(self._folder, seq)
+        if self._place is not None:
+            await self._archive(self._place, seq)
             self._lost = False
             await self._bound_bytes()
         await self._hold_back(2 * packed)
@@ -198,9 +205,9 @@ class Keeper:
         return state.seq - state.snapshot_seq < rules.snapshot_every and self._context.follower.bytes < rules.snapshot_bytes
 
     async def _catch_up(self) -> None:
-        folder = self._folder
-        assert folder is not None
-        await self._archive(folder, self._context.state.snapshot_seq)
+        place = self._place
+        assert place is not None
+        await self._archive(place, self._context.state.snapshot_seq)
         self._lost = False
         await self._bound_bytes()
 
@@ -266,11 +273,11 @@ class Keeper:
                     await self._report(c.Truncate(context.clock.now(), upto), "bytes")
                 return
 
-    async def _archive(self, folder: Path, upto: int) -> None:
+    async def _archive(self, place: Place, upto: int) -> None:
         context = self._context
         known = context.state.archive_first
         try:
-            archive = await export_or_begin(context.log, folder, upto, self._log)
+            archive = await export_or_begin(context.log, place, upto, self._log)
         except LogError as error:
             raise RuntimeError(f"archive: {error}") from error
         if archive is None:
@@ -332,32 +339,38 @@ class Keeper:
 
     async def _archive_stored(self) -> None:
         """What a snapshot covers that is stored, and may not be on record yet, is archived: that takes no capacity at the broker."""
-        folder = self._folder
-        if folder is None or self._stored <= self._context.state.archived:
+        place = self._place
+        if place is None or self._stored <= self._context.state.archived:
             return
         try:
-            await export_or_begin(self._context.log, folder, self._stored, self._log)
+            await export_or_begin(self._context.log, place, self._stored, self._log)
         except (LogError, ArchiveError, OSError) as error:
             self._log.warning("nothing more could be archived", reason=str(error))
 
 
+def place_for(context: Context) -> Place | None:
+    """Where this service's archive is; None where it has none."""
+    where = context.settings.archive_of(context.log.cluster)
+    return None if where is None else place_of(where)
+
+
 async def holds(context: Context, first: int, upto: int) -> int:
-    """The last sequence, at most `upto`, up to which the archive that is on disk now holds the log from `first` on."""
-    folder = context.settings.archive(context.log.cluster)
-    if folder is None:
+    """The last sequence, at most `upto`, up to which the archive that is there now holds the log from `first` on. Raises Unavailable where a bucket does not say."""
+    place = place_for(context)
+    if place is None:
         return 0
-    return min(upto, await asyncio.to_thread(archived_to, folder, first))
+    return min(upto, await asyncio.to_thread(archived_to, place, first))
 
 
-async def export_or_begin(log: EventLog, folder: Path, upto: int, logger: logs.Logger) -> Archive | None:
+async def export_or_begin(log: EventLog, place: Place, upto: int, logger: logs.Logger) -> Archive | None:
     """Continue the archive; where the log does not hold what would follow (an old copy of the archive's volume was restored), or has other
     records in place of the archive's (an old copy of the broker's volume was), put it aside and begin a new one."""
-    if await asyncio.to_thread(lambda: any(folder.glob("*.jsonl.zst"))):
-        with only_writer(folder):
-            present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
+    if await asyncio.to_thread(has_segments, place):
+        with place.only_writer():
+            present = await asyncio.to_thread(open_archive, place, log_id=log.log_id)
             first = await log.first()
             why = f"it ends at {present.last}, the log begins at {first}" if present.last < first - 1 else await mismatch(present, log)
             if why:
-                aside = await asyncio.to_thread(set_aside, folder, present.last)
-                logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=str(aside), reason=why)
-    return await export(log, folder, to_seq=upto)
+                aside = await asyncio.to_thread(place.set_aside, present.last)
+                logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=aside, reason=why)
+    return await export(log, place, to_seq=upto)

@@ -9,6 +9,7 @@ import zstandard
 
 from restow.contracts.envelope import Envelope
 from restow.eventlog import segment, snapshots, unpack
+from restow.eventlog.folder import Folder
 from restow.eventlog.lines import encode_line
 from restow.eventlog.port import FORMAT, Record
 from restow.eventlog.segment import ArchiveError, Header, open_segment, read_segment, segment_name
@@ -83,7 +84,7 @@ def test_an_export_of_records_that_pack_to_nothing_can_be_read(tmp_path, monkeyp
 
 def test_batches_of_large_records_are_handed_on_early(tmp_path, monkeypatch):
     monkeypatch.setattr(unpack, "BATCH_BYTES", 50_000)
-    writer = segment.SegmentWriter(tmp_path, "a" * 32, "test", "0" * 64)
+    writer = segment.SegmentWriter(Folder(tmp_path), "a" * 32, "test", "0" * 64)
     for seq in range(1, 21):
         writer.add(Record(seq, "session", envelope(), b'"' + b"x" * 20_000 + b'"', 0))
     batches = list(read_segment(writer.finish()))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from restow.eventlog import archive
 from restow.eventlog.archive import export, open_archive
+from restow.eventlog.folder import Folder
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Record
 from restow.eventlog.segment import GENESIS, ArchiveError, SegmentWriter
@@ -29,7 +30,7 @@ BODIES = st.binary(max_size=200) | JSON.map(lambda v: json.dumps(v).encode()) | 
 def write(folder, bodies, *, log_id="a-log", first=1, previous=GENESIS, family="session"):
     """One segment of these bodies."""
     folder.mkdir(exist_ok=True)
-    writer = SegmentWriter(folder, log_id, "test", previous)
+    writer = SegmentWriter(Folder(folder), log_id, "test", previous)
     try:
         for seq, body in enumerate(bodies, first):
             writer.add(Record(seq, family, envelope(f'id-"{seq}', read=seq), body, seq * 1000))
@@ -171,12 +172,12 @@ def test_a_single_segment_can_be_read_alone(chain):
 
 
 def test_an_unfinished_segment_leaves_nothing(tmp_path):
-    writer = SegmentWriter(tmp_path, "a-log", "test", GENESIS)
+    writer = SegmentWriter(Folder(tmp_path), "a-log", "test", GENESIS)
     writer.add(Record(1, "session", envelope(), b"{}", 0))
     writer.abandon()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ArchiveError, match="record 3 does not follow 1"):
-        _skip(SegmentWriter(tmp_path, "a-log", "test", GENESIS))
+        _skip(SegmentWriter(Folder(tmp_path), "a-log", "test", GENESIS))
 
 
 def _skip(writer):
@@ -251,7 +252,7 @@ def test_two_writers_in_one_folder_do_not_write_into_one_file_and_what_a_killed_
     for file in (killed, young):
         file.write_bytes(b"half")
     os.utime(killed, (1, 1))
-    one, two = (SegmentWriter(tmp_path, "id", "c", GENESIS) for _ in range(2))
+    one, two = (SegmentWriter(Folder(tmp_path), "id", "c", GENESIS) for _ in range(2))
     assert not killed.exists()
     assert young.exists()
     assert len(list(tmp_path.glob(".segment.*.tmp"))) == 3

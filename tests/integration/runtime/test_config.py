@@ -549,3 +549,17 @@ async def test_a_scheduler_beside_ours_is_another_one(tmp_path):
         assert source.problem == f"{file}: {why}"
         with pytest.raises(BadConfig, match=re.escape(why)):
             ConfigSource(str(file), policy.read, rig.commander, fits=check_in).load()
+
+
+def test_the_archive_is_in_a_folder_or_in_a_bucket_each_cluster_for_itself():
+    assert settings.check({}).archive_of("main") is None
+    assert settings.check({"data": "/data"}).archive_of("main") == "/data/archive/main"
+    assert settings.check({"data": "/data", "archive": "s3://bucket/backups/"}).archive_of("main") == "s3://bucket/backups/main"
+    assert settings.check({"archive": "s3://bucket"}).archive_of("main") == "s3://bucket/main"
+
+
+@pytest.mark.parametrize("address", ["/var/lib/archive", "s3://key:hidden@bucket/p", "s3://bucket/p?X-Amz-Signature=hidden", "gs://bucket"])
+def test_a_bad_address_of_a_bucket_is_refused_and_not_shown(address):
+    with pytest.raises(settings.BadSetting, match=r"RESTOW_ARCHIVE is '\*\*\*'; allowed: s3://BUCKET or s3://BUCKET/PREFIX, .* for a folder there is RESTOW_DATA") as refused:
+        settings.check({"archive": address})
+    assert "hidden" not in str(refused.value)

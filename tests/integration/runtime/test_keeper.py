@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from domain.build import NOW, configured, given, node, run, when
 
@@ -53,7 +54,7 @@ class Collector:
 
     @property
     def folder(self):
-        return self.settings.archive(self.log.cluster)
+        return Path(self.settings.archive_of(self.log.cluster))
 
     async def drop(self, upto):
         return await executors(self)[DropPrefix].execute(DropPrefix(upto), self.state)

@@ -1,0 +1,470 @@
+"""The rules of an archive are the same in a folder, in a bucket of the library's, and on a real S3 server (DESIGN 2)."""
+
+import asyncio
+import os
+import random
+
+import pytest
+from obstore.store import LocalStore, MemoryStore, S3Store
+from s3_server import s3_server  # noqa: F401
+
+from restow.eventlog import archive, bucket
+from restow.eventlog.archive import covered, export, full_log, has_segments, import_, open_archive
+from restow.eventlog.bucket import ArchiveAway, Bucket
+from restow.eventlog.folder import Folder
+from restow.eventlog.memory import MemoryLog
+from restow.eventlog.port import LogMismatch, NotAllowed
+from restow.eventlog.segment import ArchiveError
+from restow.eventlog.testing import envelope
+
+
+class InFolder:
+    """A folder, and how to spoil it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def place(self):
+        """As another process has it."""
+        return Folder(self.path)
+
+    def names(self):
+        return [file.name for file in self.place().files()]
+
+    def read(self, name):
+        return (self.path / name).read_bytes()
+
+    def write(self, name, blob):
+        (self.path / name).write_bytes(blob)
+
+    def remove(self, name):
+        (self.path / name).unlink()
+
+
+class InBucket:
+    def __init__(self, store):
+        self.store = store
+
+    def place(self):
+        return Bucket(self.store, "backups/prod", "s3://bucket/backups/prod")
+
+    def names(self):
+        return [file.name for file in self.place().files()]
+
+    def key(self, name):
+        return f"backups/prod/chain-0001/{name}"
+
+    def read(self, name):
+        return bytes(self.store.get(self.key(name)).bytes())
+
+    def write(self, name, blob):
+        self.store.put(self.key(name), bytes(blob), use_multipart=False)
+
+    def remove(self, name):
+        self.store.delete(self.key(name))
+
+
+KINDS = ["folder", "memory", "disk", "s3"]
+
+
+@pytest.fixture(params=KINDS)
+def shell(request, tmp_path):
+    if request.param == "folder":
+        return InFolder(tmp_path / "archive")
+    if request.param == "memory":
+        return InBucket(MemoryStore())
+    if request.param == "disk":
+        return InBucket(LocalStore(tmp_path))
+    server = request.getfixturevalue("s3_server")
+    name = f"bucket-{os.urandom(6).hex()}"
+    server.bucket(name)
+    said = server.environment()
+    return InBucket(
+        S3Store(name, endpoint=said["AWS_ENDPOINT_URL"], access_key_id=said["AWS_ACCESS_KEY_ID"], secret_access_key=said["AWS_SECRET_ACCESS_KEY"],
+                client_options={"allow_http": True})
+    )  # fmt: skip
+
+
+async def fill(log, count):
+    first = await log.tail() + 1
+    for number in range(first, first + count):
+        family = ("session", "cluster", "gc")[number % 3]
+        await log.append(family, b'{"number":%d}' % number, envelope(family=family), expected_last=await log.last_of(family))
+
+
+async def filled(count, **options):
+    log = MemoryLog(**options)
+    await fill(log, count)
+    return log
+
+
+async def three(shell):
+    """A log of nine records, in an archive of three segments."""
+    log = await filled(9)
+    for end in (3, 6, 9):
+        await export(log, shell.place(), to_seq=end)
+    assert len(shell.names()) == 3
+    return log
+
+
+def sequences(shell, **options):
+    return [record.seq for record in open_archive(shell.place(), **options).records()]
+
+
+async def everything(batches, last):
+    records = []
+    async for batch in batches:
+        records += batch
+        if records[-1].seq >= last:
+            return records
+
+
+# -- one chain --------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_archive_goes_on_where_it_ended_also_from_another_process(shell):
+    log = await filled(10)
+    assert not has_segments(shell.place())
+    place = shell.place()
+    first = await export(log, place, segment_bytes=500)
+    assert (first.first, first.last, first.log_id) == (1, 10, log.log_id)
+    assert len(first.segments) > 2
+    assert (await export(log, place)).last == 10, "nothing new is no error"
+    await fill(log, 5)
+    await export(log, place)
+    await fill(log, 5)
+    await export(log, shell.place())
+    assert list(open_archive(shell.place(), log_id=log.log_id).records()) == await everything(log.read(1), 20)
+    assert [r.seq for r in open_archive(shell.place()).records(18)] == [18, 19, 20]
+    assert covered(shell.place(), 1) == 20
+    with pytest.raises(ValueError, match="continued at 21 only"):
+        await export(log, shell.place(), 3)
+
+
+async def test_archive_and_log_are_one_log_and_the_archive_makes_a_new_one(shell):
+    log = await filled(12)
+    before = await everything(log.read(1), 12)
+    await export(log, shell.place(), segment_bytes=700)
+    await log.truncate(9)
+    await fill(log, 3)
+    whole = await everything(full_log(shell.place(), log), 15)
+    assert [r.seq for r in whole] == list(range(1, 16))
+    assert whole[:12] == before
+    copy = MemoryLog(log_id=log.log_id)
+    assert await import_(shell.place(), copy) == 12
+    assert [r.body for r in await everything(copy.read(1), 12)] == [r.body for r in before]
+
+
+async def test_a_log_without_an_archive_says_what_is_missing(shell):
+    log = await filled(9)
+    await log.truncate(4)
+    with pytest.raises(ArchiveError, match="no archive here, and the log begins at 5: 1 to 4 are missing"):
+        await everything(full_log(shell.place(), log), 9)
+    with pytest.raises(ArchiveError, match="holds no segment"):
+        open_archive(shell.place())
+    assert covered(shell.place(), 1) == 0
+
+
+async def test_two_who_continue_an_archive_leave_one_chain_and_whoever_is_second_learns_it(shell, monkeypatch):
+    """One has lost its lease in the middle of a segment and has not ended yet; they write to different ends."""
+    log = await filled(50)
+    await export(log, shell.place(), to_seq=10)
+    writing, may = asyncio.Event(), asyncio.Event()
+    whole = archive._whole
+
+    async def slow(work, *arguments):
+        writing.set()
+        await may.wait()
+        return await whole(work, *arguments)
+
+    monkeypatch.setattr(archive, "_whole", slow)
+    slower = asyncio.create_task(export(log, shell.place(), to_seq=20))
+    async with asyncio.timeout(30):
+        await writing.wait()
+        monkeypatch.setattr(archive, "_whole", whole)
+        faster = asyncio.create_task(export(log, shell.place(), to_seq=30))
+        await asyncio.wait({faster})
+        before = {name: shell.read(name) for name in shell.names()}
+        may.set()
+        results = await asyncio.gather(slower, faster, return_exceptions=True)
+    (refused,) = [one for one in results if isinstance(one, Exception)]
+    assert isinstance(refused, ArchiveError)
+    assert "another process" in str(refused)
+    assert {name: shell.read(name) for name in before} == before
+    assert (await export(log, shell.place(), to_seq=40)).last == 40
+    assert sequences(shell, log_id=log.log_id) == list(range(1, 41))
+
+
+async def test_an_export_that_is_cancelled_leaves_whole_segments_only(shell):
+    log = await filled(3000)
+    task = asyncio.create_task(export(log, shell.place(), segment_bytes=50_000))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    if names := shell.names():
+        assert sequences(shell)[-1] == covered(shell.place(), 1), names
+    await export(log, shell.place())
+    assert sequences(shell, log_id=log.log_id) == list(range(1, 3001))
+
+
+async def test_an_archive_that_was_put_aside_stays_and_a_new_one_begins_in_its_place(shell):
+    log = await three(shell)
+    names = shell.names()
+    before = {name: shell.read(name) for name in names}
+    other = await filled(5)
+    place = shell.place()
+    with pytest.raises(ArchiveError, match=f"it is from log {log.log_id}, not from {other.log_id}"):
+        await export(other, place)
+    where = place.set_aside(9)
+    assert not has_segments(place)
+    await export(other, place)
+    assert [r.body for r in open_archive(shell.place(), log_id=other.log_id).records()] == [r.body for r in await everything(other.read(1), 5)]
+    if isinstance(shell, InFolder):
+        assert sorted(file.name for file in Folder(type(shell.path)(where)).files()) == names
+        assert open_archive(where).last == 9
+    else:
+        assert where == "s3://bucket/backups/prod/chain-0001"
+        assert {name: shell.read(name) for name in names} == before
+        old = Bucket(shell.store, "backups/prod/chain-0001", where)
+        assert (open_archive(old).log_id, open_archive(old).last) == (log.log_id, 9)
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------------------
+
+
+async def test_sampled_damage_is_refused_with_file_and_place(shell):
+    await three(shell)
+    name = shell.names()[1]
+    blob, chance = shell.read(name), random.Random(1)
+    place = shell.place()
+    open_archive(place)
+    spoiled = [blob[:-1], blob[: len(blob) // 2], blob[:10], blob + b"x", b"x" + blob]
+    for _ in range(40):
+        one = bytearray(blob)
+        one[chance.randrange(len(blob))] ^= 1 << chance.randrange(8)
+        spoiled.append(bytes(one))
+    for one in spoiled:
+        shell.write(name, one)
+        for reader in (shell.place(), place):
+            with pytest.raises(ArchiveError) as refused:
+                open_archive(reader)
+            assert name in str(refused.value)
+            assert refused.value.where
+    shell.write(name, blob)
+    assert sequences(shell) == list(range(1, 10))
+
+
+async def test_a_missing_segment_is_refused_and_nothing_counts_as_covered_behind_it(shell):
+    await three(shell)
+    first, second, third = shell.names()
+    shell.remove(second)
+    with pytest.raises(ArchiveError, match=r"00007.*line 1: records 4 to 6 are missing before it"):
+        open_archive(shell.place())
+    assert covered(shell.place(), 1) == 3
+    shell.remove(first)
+    with pytest.raises(ArchiveError, match=r"00007.*a segment before it is missing"):
+        open_archive(shell.place())
+    assert covered(shell.place(), 1) == 0
+    assert covered(shell.place(), 8) == 9
+    shell.remove(third)
+    assert covered(shell.place(), 1) == 0
+
+
+async def test_replaced_renamed_and_foreign_segments_are_refused(shell, tmp_path):
+    log = await three(shell)
+    _, second, third = shell.names()
+    kept = shell.read(second)
+    other = MemoryLog(log_id=log.log_id)
+    await fill(other, 2)
+    for _ in range(7):
+        await other.append("session", b'{"another":1}', envelope(), expected_last=await other.last_of("session"))
+    beside = InFolder(tmp_path / "beside")
+    await export(other, beside.place(), to_seq=3)
+    await export(other, beside.place(), to_seq=6)
+    shell.write(second, beside.read(beside.names()[1]))
+    with pytest.raises(ArchiveError, match=r"00004.*line 1: it does not continue .*00001.*: that segment was replaced"):
+        open_archive(shell.place())
+    shell.write(second, shell.read(third))
+    with pytest.raises(ArchiveError, match="the file was renamed or replaced"):
+        open_archive(shell.place())
+    shell.write(second, kept)
+    assert sequences(shell) == list(range(1, 10))
+    foreign = InFolder(tmp_path / "foreign")
+    stranger = await filled(12)
+    await stranger.truncate(9)
+    await export(stranger, foreign.place())
+    (name,) = foreign.names()
+    shell.write(name, foreign.read(name))
+    with pytest.raises(ArchiveError, match=f"it is from log {stranger.log_id}, the segment before from {log.log_id}"):
+        open_archive(shell.place())
+
+
+async def test_an_archive_of_a_history_that_its_log_has_lost_is_not_continued(shell):
+    log = await three(shell)
+    short = MemoryLog(log_id=log.log_id)
+    await fill(short, 5)
+    with pytest.raises(LogMismatch, match="the log has lost commits"):
+        await export(short, shell.place())
+    assert sequences(shell) == list(range(1, 10))
+
+
+# -- a bucket alone -----------------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A store that counts what is asked of it, and does what a test says first."""
+
+    def __init__(self, store, first=lambda name, arguments: None):
+        self._store, self._first, self.asked = store, first, []
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+
+        def ask(*arguments, **options):
+            self.asked.append((name, *arguments[:1]))
+            self._first(name, arguments)
+            return method(*arguments, **options)
+
+        return ask
+
+    def got(self):
+        return [asked for asked in self.asked if asked[0] == "get"]
+
+
+async def test_what_was_found_whole_is_not_read_again_and_where_it_ends_takes_one_request_a_segment():
+    store = MemoryStore()
+    log = await filled(9)
+    counting = Counting(store)
+    place = Bucket(counting, "", "s3://bucket")
+    for end in (3, 6, 9):
+        await export(log, place, to_seq=end)
+    open_archive(place)
+    # Only the record at its end is: does the log still have it?
+    assert all(key == "chain-0001/00000000000000000004.jsonl.zst" or key.endswith("01.jsonl.zst") for _, key in counting.got())
+    counting.asked.clear()
+    open_archive(place)
+    assert covered(place, 1) == 9
+    assert counting.got() == []
+    another = Counting(store)
+    assert covered(Bucket(another, "", "s3://bucket"), 1) == 9
+    assert len(another.got()) == 3
+
+
+async def test_a_reader_holds_a_block_of_an_object_and_asks_for_each_byte_once():
+    store = MemoryStore()
+    blob = random.Random(1).randbytes(9_000_000)
+    store.put("big", blob)
+    counting = Counting(store)
+    place = Bucket(counting, "", "s3://bucket")
+    with place._find("big").open("rb") as file:
+        assert file.seek(0, os.SEEK_END) == len(blob)
+        file.seek(0)
+        read = b""
+        while piece := file.read(100_000):
+            read += piece
+    assert read == blob
+    assert len(counting.got()) <= 9
+    with place._find("big").open("rb") as file:
+        store.put("big", b"x" * len(blob))
+        with pytest.raises(ArchiveError, match="s3://bucket/big: it was replaced while it was read"):
+            file.read(10)
+    with place._find("big").open("rb") as file:
+        store.delete("big")
+        with pytest.raises(ArchiveError, match="s3://bucket/big: it was removed while it was read"):
+            file.read(10)
+
+
+async def test_a_put_whose_answer_was_lost_is_known_as_ones_own():
+    """It may be put again by the library, or by the next attempt of whoever archives."""
+    store = MemoryStore()
+
+    def lost(name, arguments):
+        if name == "put" and arguments[0].endswith(".zst") and not list(store.list("chain-0001"))[0:]:
+            arguments[1].seek(0)
+            store.put(arguments[0], arguments[1].read(), mode="create")
+
+    log = await filled(5)
+    place = Bucket(Counting(store, lost), "", "s3://bucket")
+    assert (await export(log, place)).last == 5
+    await fill(log, 3)
+    assert (await export(log, place)).last == 8
+    assert [r.seq for r in open_archive(Bucket(store, "", "s3://bucket")).records()] == list(range(1, 9))
+
+
+async def test_a_server_that_overwrites_what_is_there_is_refused_before_anything_is_in_it():
+    class Overwriting:
+        def __init__(self, store):
+            self._store = store
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
+
+        def put(self, key, file, mode):
+            return self._store.put(key, file)
+
+    place = Bucket(Overwriting(MemoryStore()), "p", "s3://bucket/p")
+    with pytest.raises(ArchiveError, match=r"has overwritten an object although it was told not to .* Use a server that knows conditional writes"):
+        await export(await filled(3), place)
+    assert not has_segments(place)
+
+
+async def test_segments_that_were_copied_from_a_folder_are_continued_and_a_copy_of_a_bucket_is_a_folder(tmp_path):
+    log = await filled(9)
+    folder, store = InFolder(tmp_path / "a"), MemoryStore()
+    await export(log, folder.place(), to_seq=3)
+    await export(log, folder.place(), to_seq=6)
+    for name in folder.names():
+        store.put(f"p/{name}", folder.read(name))
+    place = Bucket(store, "p", "s3://bucket/p")
+    assert (await export(log, place)).last == 9
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for batch in store.list("p"):
+        for meta in batch:
+            (copy / meta["path"].removeprefix("p/")).write_bytes(bytes(store.get(meta["path"]).bytes()))
+    await fill(log, 3)
+    assert covered(copy, 1) == 9
+    assert (await export(log, copy)).last == 12
+    assert [r.seq for r in open_archive(copy).records()] == list(range(1, 13))
+
+
+async def test_the_archive_of_a_cluster_is_not_one_whose_name_begins_like_it():
+    store, log = MemoryStore(), await filled(3)
+    await export(log, Bucket(store, "backups/prod-eu", "s3://bucket/backups/prod-eu"))
+    assert not has_segments(Bucket(store, "backups/prod", "s3://bucket/backups/prod"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["s3://", "s3://B", "s3://key:secret@bucket/p", "s3://bucket?x=1", "s3://bucket/../other", "s3://bucket//a", "s3://bucket/a b", "s3://bucket/a%2fb", "https://bucket/a"],
+)
+def test_an_address_with_anything_but_bucket_and_prefix_is_refused_and_not_shown(address):
+    with pytest.raises(NotAllowed) as refused:
+        bucket.check_address(address)
+    assert "s3://BUCKET or s3://BUCKET/PREFIX" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("address", "found"), [("s3://bucket", ("bucket", "")), ("s3://my.bucket-1/a/b=c/", ("my.bucket-1", "a/b=c"))])
+def test_bucket_and_prefix_are_taken_from_an_address(address, found):
+    assert bucket.check_address(address) == found
+
+
+def test_a_bucket_without_the_library_says_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(NotAllowed, match=r"pip install 'restow\[s3\]'"):
+        bucket.connect("s3://bucket")
+
+
+def test_a_server_that_does_not_answer_is_away_and_that_says_nothing_of_what_it_holds(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-to-be-shown")
+    place = bucket.connect("s3://bucket/prefix")
+    for ask in (has_segments, open_archive, lambda place: covered(place, 1)):
+        with pytest.raises(ArchiveAway, match=r"the archive in s3://bucket/prefix cannot be used: no answer \(") as away:
+            ask(place)
+        assert "not-to-be-shown" not in str(away.value)
