@@ -33,6 +33,8 @@ T = TypeVar("T")
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
 OVER = ("landed", "failed", "not_recreated")
 LONG = 60.0
+NOT_YET, JUST_MADE = "gone, not ready or unschedulable", "node.kubernetes.io/not-ready"
+"""What is said of a node before its status has come, and while it has the taint with which it was made."""
 POLICY = f"{configs.policy()}  beside: [default-scheduler]\n  perNode: 50\n  holdDeadline: 60s\n  budgetPatience: 60s\n"
 
 
@@ -75,8 +77,8 @@ async def migrate(stack: Running, pod: dict[str, Any], target: str) -> str:
             said = await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{meta['namespace']}/{meta['name']}", "target": target})
             break
         except urllib.error.HTTPError as error:
-            # Of a node that was made a moment ago the watcher may not have told yet.
-            if error.code != 404 or f"no node '{target}'" not in error.msg:
+            # Of a node that was made a moment ago the watcher may not have told yet, or only what it was at first.
+            if not (error.code == 404 and f"no node '{target}'" in error.msg) and not (error.code == 409 and any(one in error.msg for one in (NOT_YET, JUST_MADE))):
                 raise
             await asyncio.sleep(0.1)
     planned = read(said)

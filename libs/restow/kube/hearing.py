@@ -8,6 +8,9 @@ The probe fits nowhere, has the priority of the pod that it is made for, so that
 """
 
 import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from restow import machine
@@ -27,6 +30,9 @@ PATIENCE = 10.0
 """Seconds after which who asks hears that the scheduler has said nothing so far."""
 LONGEST = 600.0
 """Seconds after which a probe is given up. A scheduler that has thousands of pods in its queue takes minutes, and a new probe is behind all of them again."""
+ABANDONED = 30.0
+"""Seconds after which a scheduler's probes are taken away where nobody waits for any of them any more, as of moves that have ended meanwhile: who asks
+again pauses for ten at most (`runtime.effector`)."""
 MOST = 1_000
 """Pods that are known to have been asked for in vain."""
 REMOVING = Backoff(attempts=20, longest=5.0)
@@ -52,25 +58,41 @@ class Hearing:
         self._asked: dict[tuple[str, str], asyncio.Task[Heard]] = {}
         """What is waited for by somebody who was told that nothing is heard so far."""
         self._asking: dict[Who, asyncio.Lock] = {}
+        self._waiting, self._waited = Counter[str](), dict[str, float]()
+        """By scheduler: how many wait for a probe of it, and when one last did."""
         self._removing: set[asyncio.Task[None]] = set()
 
     async def heard(self, who: Who, of: tuple[str, str]) -> Heard:
         """`Done` once this scheduler has heard of everything that was written before this was called first for `of`, a pod's uid and its version. `Refused` where
         the API takes no probe, `Failed` where the scheduler has said nothing of it for PATIENCE, or the API does not answer. Who asks again for the same waits for the
-        same probe."""
-        asking = self._asked.get(of) or self._next.get(who)
-        if asking is None:
-            asking = self._next[who] = asyncio.create_task(self._in_turn(who))
-        # Others wait for the same one.
-        await asyncio.wait({asking}, timeout=PATIENCE)
+        same probe, which goes once nobody has waited for any of this scheduler's for ABANDONED."""
+        asking = self._asked.pop(of, None)
+        if asking is None or (asking.done() and isinstance(asking.result(), Failed)):
+            asking = self._next.get(who)
+        with self._waits(who.scheduler):
+            if asking is None:
+                asking = self._next[who] = asyncio.create_task(self._in_turn(who))
+            # Others wait for the same one.
+            await asyncio.wait({asking}, timeout=PATIENCE)
         if not asking.done():
             self._asked[of] = asking
             if len(self._asked) > MOST:
                 # Nobody has asked for it again.
                 del self._asked[next(iter(self._asked))]
             return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {PATIENCE:g} s")
-        self._asked.pop(of, None)
         return asking.result()
+
+    @contextlib.contextmanager
+    def _waits(self, scheduler: str) -> Iterator[None]:
+        self._waiting[scheduler] += 1
+        try:
+            yield
+        finally:
+            self._waiting[scheduler] -= 1
+            self._waited[scheduler] = machine.steady()
+
+    def _is_abandoned(self, scheduler: str) -> bool:
+        return not self._waiting[scheduler] and machine.steady() > self._waited[scheduler] + ABANDONED
 
     async def _in_turn(self, who: Who) -> Heard:
         async with self._asking.setdefault(who, asyncio.Lock()):
@@ -101,7 +123,7 @@ class Hearing:
 
     async def _word(self, probe: canary.Pod, who: Who) -> Heard:
         end, pause = machine.steady() + LONGEST, LOOK
-        while machine.steady() < end:
+        while machine.steady() < end and not self._is_abandoned(who.scheduler):
             there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
             if isinstance(there, Refused):
                 return there
@@ -112,7 +134,7 @@ class Hearing:
                 return Done()
             await self._sleep(pause)
             pause = min(pause * 1.1, SELDOM)
-        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s")
+        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s, or for as long as anybody has waited for that")
 
     async def _read(self, probe: canary.Pod) -> wire.Pod | None:
         return await read(self._client, d.PODS, canaries.path(probe))

@@ -242,6 +242,21 @@ async def test_a_scheduler_that_is_slower_than_anybody_waits_is_heard_by_the_sam
     assert await probes_left(api) == []
 
 
+async def test_a_probe_goes_once_nobody_waits_for_it_any_more(api, ears, monkeypatch):
+    """Its move has ended meanwhile: a scheduler that is not there would leave the probe for ten minutes."""
+    monkeypatch.setattr(hearing, "PATIENCE", 0.1)
+    monkeypatch.setattr(hearing, "ABANDONED", 0.4)
+    ears.deaf = True
+    one, who = hearing.Hearing(api.client, FAST, asyncio.sleep), hearing.Who("theirs", 7, LOG)
+    for _ in range(8):
+        assert isinstance(await one.heard(who, ("pod", "1")), Failed)
+        await asyncio.sleep(0.02)
+    assert len(json.loads(await api.client.get(PROBES))["items"]) == 1
+    assert await probes_left(api) == []
+    ears.deaf = False
+    assert await one.heard(who, ("pod", "1")) == Done()
+
+
 async def test_who_asks_a_slow_scheduler_does_not_wait_for_the_probes_of_others(api, ears, monkeypatch):
     monkeypatch.setattr(hearing, "SHARED", 0.05)
     ears.late = 0.6
