@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench vendor shots rights manifests cli saga planning proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,12 @@ vendor: $(VENV)/.runtime  ## Fetch what the console's page is made with, by pinn
 
 shots: $(VENV)/.dev  ## Take the pictures of docs/console.md anew (LOG=<file of make demo>; needs Chromium)
 	@PYTHONPATH=tests $(BIN)/python -m console.shots $(or $(LOG),.restow/demo-log.jsonl.zst)
+
+alerts: $(VENV)/.runtime  ## Write Prometheus' rules from deploy/alerts.py
+	@$(BIN)/python deploy/alerts.py
+
+dashboards: $(VENV)/.runtime  ## Write Grafana's dashboards from deploy/dashboards.py
+	@$(BIN)/python deploy/dashboards.py
 
 manifests: $(VENV)/.runtime  ## Write deploy/restow.yaml from deploy/chart (needs Helm)
 	@$(BIN)/python deploy/render.py

@@ -460,21 +460,6 @@ def test_the_way_out_to_hooks_is_the_deschedulers_and_leads_to_pods():
     assert rule["to"] == [{"namespaceSelector": {}}]
 
 
-def test_alerts_ask_for_metrics_that_there_are():
-    (group,) = named(made("everything"), "PrometheusRule", "restow")["spec"]["groups"]
-    asked = {name for rule in group["rules"] for name in re.findall(r"restow_\w+", rule["expr"])}
-    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
-    assert asked
-    assert {name for name in asked if f"`{name}`" not in pages} == set()
-
-
-def test_that_nobody_is_left_to_lead_is_an_alert_too():
-    """A family without a pod has no series, and a sum of none is none."""
-    (group,) = named(made("everything"), "PrometheusRule", "restow")["spec"]["groups"]
-    (expr,) = [rule["expr"] for rule in group["rules"] if rule["alert"] == "RestowNobodyLeads"]
-    assert re.findall(r'or absent\(restow_leader\{namespace="restow-system",family="(\w+)"\}\)', expr) == ["cluster", "session", "reservation", "migration", "gc"]
-
-
 # -- configuration -------------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ def anchors(page: Path) -> set[str]:
     return {anchor(title) for _, title in headings(page.read_text())}
 
 
-CONTENTS = [*FOR_USERS, "architecture", "sessions", "migrations", "writing-a-plugin"]
+CONTENTS = [*FOR_USERS, "runbooks", "slo", "architecture", "sessions", "migrations", "writing-a-plugin"]
 
 
 @pytest.mark.parametrize("name", CONTENTS)
