@@ -149,7 +149,7 @@ async def test_nothing_can_be_changed(looking, method):
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Host": "console.example.com"}, 421), ({"Host": "127.0.0.1"}, 421), ({"Host": "127.0.0.1.example.com:{port}"}, 421), ({"Host": "LOCALHOST:{port}"}, 200),
+        ({"Host": "console.example.com"}, 421), ({"Host": "127.0.0.1"}, 200), ({"Host": "127.0.0.1:9"}, 200), ({"Host": "example.com:{port}"}, 421), ({"Host": ""}, 421), ({"Origin": "http://127.0.0.1:9"}, 403), ({"Host": "127.0.0.1.example.com:{port}"}, 421), ({"Host": "LOCALHOST:{port}"}, 200),
         ({"Host": "[::1]:{port}"}, 200), ({"Origin": "http://example.com"}, 403), ({"Origin": "null"}, 403), ({"Origin": "https://127.0.0.1:{port}"}, 403),
         ({"Origin": "http://127.0.0.1:{port}"}, 200), ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Sec-Fetch-Site": "same-site"}, 403), ({"Sec-Fetch-Site": "none"}, 200),
     ],
@@ -162,9 +162,15 @@ async def test_only_pages_of_the_console_itself_may_ask(looking, headers, status
 
 
 def test_another_machine_is_refused():
-    assert guard.refusal("GET", "127.0.0.1:1", None, None, "192.0.2.7", 1) == (403, "the console answers its own machine only")
-    assert guard.refusal("GET", "127.0.0.1:1", None, None, None, 1) is not None
-    assert guard.refusal("GET", "127.0.0.1:1", None, None, "127.0.0.1", 1) is None
+    assert guard.refusal("GET", "127.0.0.1:1", None, None, "192.0.2.7") == (403, "the console answers its own machine only")
+    assert guard.refusal("GET", "127.0.0.1:1", None, None, None) is not None
+    assert guard.refusal("GET", "127.0.0.1:1", None, None, "127.0.0.1") is None
+
+
+def test_through_a_published_port_it_is_known_by_its_loopback_name_only():
+    assert guard.refusal("GET", "localhost:8090", None, None, "172.18.0.1", published=True) is None
+    assert guard.refusal("GET", "console:8090", None, None, "172.18.0.1", published=True)[0] == 421
+    assert guard.refusal("GET", "localhost:8090", "http://localhost:3000", None, "172.18.0.1", published=True)[0] == 403
 
 
 async def test_every_answer_has_the_headers_and_the_page_has_no_inline_script(looking):

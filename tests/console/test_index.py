@@ -16,6 +16,7 @@ from restow.console.follow import Follower
 from restow.console.frames import as_bytes, as_values, frame, seq_at, time_at
 from restow.console.tracks import LEAST_APART, Track
 from restow.console.view import view
+from restow.domain import snapshot
 from restow.domain.state import ClusterState
 from restow.replay.source import ListSource
 from restow.replay.state_at import fold_record
@@ -63,6 +64,28 @@ def test_what_differs_leads_from_any_instant_to_any_other(seed, data):
     one, other = (data.draw(st.integers(0, index.last)) for _ in range(2))
     start = shown(index, frame(index, one))
     assert shown(index, frame(index, other, one), start) == shown(index, frame(index, other))
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6), data=st.data())
+def test_begun_at_a_snapshot_every_instant_from_there_on_is_as_the_fold_says(seed, data):
+    log = World(seed).play(15)
+    begin = data.draw(st.integers(1, len(log.records) - 1))
+    source, state = ListSource(log.records, log_id=LOG_ID), ClusterState()
+    for record in log.records[:begin]:
+        fold_record(state, record, LOG_ID)
+    follower = Follower(source)
+    follower._state = snapshot.load(snapshot.dump(state))
+    follower.index.begin(follower._state)
+    follower._run()
+    index = follower.index
+    assert (index.first, index.last, follower.error) == (begin, len(log.records), "")
+    assert shown(index, frame(index, begin)) == view(state)
+    for record in log.records[begin:]:
+        fold_record(state, record, LOG_ID)
+        assert shown(index, frame(index, record.seq)) == view(state), record.seq
+        assert seq_at(index, time_at(index, record.seq)) >= record.seq
+    assert shown(index, frame(index, begin - 1)) == view(ClusterState())
 
 
 def test_before_the_first_commit_there_is_nothing():

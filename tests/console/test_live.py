@@ -6,14 +6,20 @@ import signal
 import subprocess
 import urllib.request
 
+import aiohttp
 import pytest
 from cli.conftest import RESTOW, export
+from console.conftest import Client
 from console.logs import shown
 from replay.handmade import LOG_ID, migration
 
 from restow.console.frames import frame
+from restow.console.service import Console
 from restow.console.view import view
-from restow.eventlog.jetstream import connect
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION
+from restow.eventlog.jetstream import connect, open_snapshots
+from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.replay.restore import restore
 from restow.replay.source import ListSource, Until, open_broker
@@ -51,6 +57,52 @@ async def test_what_is_written_while_it_runs_is_shown_and_told(looking, broker):
             assert [one["seq"] for one in await client.json("/api/v1/happened", limit="1")] == [source.last]
     finally:
         await asyncio.to_thread(opened.close)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["snapshot", "none"])
+async def test_a_running_log_that_has_let_its_beginning_go_is_shown_from_its_oldest_snapshot_on(looking, broker, kept):
+    source, cluster = migration().source(), unique_cluster()
+    await asyncio.to_thread(restore, source, [broker.url], cluster)
+    log = await connect([broker.url], cluster)
+    try:
+        stored = await open_snapshots(log)
+        for seq in (7, 9) if kept else ():
+            await stored.put(Snapshot(log.log_id, seq, FOLD_VERSION, snapshot.dump(state_at(source, seq=seq))))
+        await log.truncate(7)
+    finally:
+        await log.close()
+    opened = await asyncio.to_thread(open_broker, [broker.url], cluster)
+    try:
+        async with looking(opened) as client:
+            if not kept:
+                async with asyncio.timeout(20):
+                    while not (said := await client.json("/api/v1/log"))["error"]:
+                        await asyncio.sleep(0.02)
+                assert "begins at sequence 8, and no snapshot continues it: name the archive" in said["error"]
+                return
+            await client.until(source.last)
+            index = client.console.follower.index
+            assert index.first == 7
+            for at in (7, 8, source.last):
+                assert shown(index, frame(index, at)) == view(state_at(source, seq=at))
+            status, _, body = await client.get("/api/v1/why", what="p1-1")
+            assert status == 400
+            assert "--archive" in json.loads(body)["error"]
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+async def test_on_demand_nothing_is_read_before_somebody_asks():
+    console = Console(migration().source(), on_demand=True)
+    await console.start()
+    try:
+        async with aiohttp.ClientSession() as session, session.get(console.address + "/") as page:
+            assert page.status == 200
+            assert console.follower.index.last == 0
+            client = Client(console, session)
+            await client.until(console.follower.source.last)
+    finally:
+        await console.stop()
 
 
 def last_of(source, record):

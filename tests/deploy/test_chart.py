@@ -53,7 +53,7 @@ def users() -> set[str]:
 class TestEveryWay:
     def test_has_every_service(self, way):
         names = {w["metadata"]["name"] for w in of_kind(made(way), *WORKLOADS)}
-        assert {f"restow-{s}" for s in SERVICES} <= names <= {f"restow-{s}" for s in SERVICES} | {"restow-nats", "restow-webhook"}
+        assert {f"restow-{s}" for s in SERVICES} <= names <= {f"restow-{s}" for s in SERVICES} | {"restow-nats", "restow-webhook", "restow-console"}
 
     def test_everything_has_a_namespace_and_the_label_that_restow_uninstall_goes_by(self, way):
         for manifest in made(way):
@@ -101,11 +101,14 @@ class TestEveryWay:
 
     def test_everything_has_resources_probes_and_a_grace_period(self, way):
         for workload in of_kind(made(way), *WORKLOADS):
-            hook = workload["metadata"]["name"] == "restow-webhook"
-            assert workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= (15 if hook else 30)
+            hook, console = (workload["metadata"]["name"] == f"restow-{name}" for name in ("webhook", "console"))
+            assert workload["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30) >= (15 if hook else 30)
             for container in containers(workload):
                 assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
                 assert "memory" in container["resources"]["limits"]
+                if console:
+                    assert all("exec" in container[probe] for probe in ("livenessProbe", "readinessProbe")), "on loopback a kubelet asks for nothing"
+                    continue
                 ports = {p["name"] for p in container["ports"]}
                 for probe in ("livenessProbe", "readinessProbe", *([] if hook else ["startupProbe"])):
                     assert container[probe]["httpGet"]["port"] in ports
@@ -163,6 +166,29 @@ class TestEveryWay:
                 assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
                 assert budget["selector"] == workload["spec"]["selector"]
 
+    def test_the_console_reads_the_log_and_nothing_else_and_nobody_reaches_it_but_by_a_forwarded_port(self, way):
+        if "restow-console" not in {one["metadata"]["name"] for one in of_kind(made(way), "Deployment")}:
+            assert way == "no-console"
+            return
+        workload = named(made(way), "Deployment", "restow-console")
+        spec, (container,) = workload["spec"]["template"]["spec"], containers(workload)
+        assert spec["automountServiceAccountToken"] is False
+        assert "serviceAccountName" not in spec
+        assert "ports" not in container
+        assert container["command"][:2] == ["restow", "console"]
+        assert not {"--published"} & set(container["command"])
+        given = env(container)
+        assert (given["RESTOW_NATS_USER"], given["RESTOW_NATS_PASSWORD"]["secretKeyRef"]["key"]) == ("console", "console")
+        policies_ = {m["metadata"]["name"]: m["spec"] for m in of_kind(made(way), "NetworkPolicy")}
+        if policies_:
+            own, services = policies_["restow-console"], policies_["restow-services"]
+            pods = workload["spec"]["template"]["metadata"]["labels"]
+            assert own["podSelector"]["matchLabels"].items() <= pods.items()
+            assert not services["podSelector"]["matchLabels"].items() <= pods.items()
+            assert (own["policyTypes"], own.get("ingress")) == (["Ingress", "Egress"], None)
+            assert own["egress"] == [rule for rule in services["egress"] if rule in own["egress"]]
+            assert not any(port["port"] in (443, 6443) for rule in own["egress"] for port in rule["ports"])
+
     def test_the_archive_is_written_by_one(self, way):
         collector = named(made(way), "Deployment", "restow-garbage-collector")
         assert collector["spec"]["replicas"] == 1
@@ -193,9 +219,12 @@ class TestEveryWay:
             return
         rule, *_ = policies_["restow-log"]["ingress"]
         (peer,) = rule["from"]
+        (component,) = peer["podSelector"]["matchExpressions"]
         for service in SERVICES:
             pods = named(made(way), "Deployment", f"restow-{service}")["spec"]["template"]["metadata"]["labels"]
             assert peer["podSelector"]["matchLabels"].items() <= pods.items()
+            assert (component["key"], component["operator"]) == ("app.kubernetes.io/component", "In")
+            assert pods[component["key"]] in component["values"]
             assert policies_["restow-services"]["podSelector"]["matchLabels"].items() <= pods.items()
         for name in ("restow-log", "restow-services"):
             assert policies_[name]["policyTypes"] == ["Ingress", "Egress"]
@@ -204,7 +233,7 @@ class TestEveryWay:
 def references(workload: dict) -> set[tuple[str, str]]:
     """Every ConfigMap, Secret, claim and ServiceAccount that the workload names."""
     spec = workload["spec"]["template"]["spec"]
-    found = {("ServiceAccount", spec["serviceAccountName"])}
+    found = {("ServiceAccount", spec["serviceAccountName"])} if "serviceAccountName" in spec else set()
     for volume in spec.get("volumes", []):
         found |= {("ConfigMap", volume["configMap"]["name"])} if "configMap" in volume else set()
         found |= {("Secret", volume["secret"]["secretName"])} if "secret" in volume else set()
@@ -324,6 +353,8 @@ def test_what_every_service_has_is_overridden_by_what_one_has():
 
 def test_production_is_critical_and_never_schedules_itself():
     for workload in of_kind(whole(), *WORKLOADS):
+        if workload["metadata"]["name"] == "restow-console":
+            continue
         spec = workload["spec"]["template"]["spec"]
         assert spec["priorityClassName"] == "system-cluster-critical"
         assert spec["schedulerName"] == "default-scheduler"

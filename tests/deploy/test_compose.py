@@ -28,7 +28,7 @@ DOCKERFILE = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
 
 
 def test_the_suite_is_complete():
-    assert set(SERVICES) == {"secrets", "nats", "kubesim", "kwok", "cli", *OURS}
+    assert set(SERVICES) == {"secrets", "nats", "kubesim", "kwok", "console", "cli", *OURS}
     assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kwok", "cli"}
 
 
@@ -154,6 +154,16 @@ def test_a_new_user_of_the_broker_gets_a_password_beside_those_that_are_there(tm
     assert {name for name in before if before[name] != after[name]} == {"RESTOW_NATS_CONSOLE_PASSWORD"}
 
 
+def test_the_console_is_a_reader_that_is_published_to_this_machine_only():
+    console = SERVICES["console"]
+    command = console["command"][2].partition(" && exec ")
+    assert command[0] == ". /run/restow/console.env"
+    assert command[2].startswith("restow console --published --on-demand --port 8080 ")
+    assert console["ports"] == ["127.0.0.1:8004:8080"]
+    assert all(volume.endswith(":ro") for volume in console["volumes"])
+    assert "console" in users()
+
+
 def test_the_command_line_is_a_reader_and_writes_into_one_folder():
     cli = SERVICES["cli"]
     assert cli["entrypoint"] == ["sh", "-c", '. /run/restow/cli.env && exec restow "$$@"', "restow"]
@@ -252,7 +262,7 @@ def test_three_brokers_are_the_one_three_times_with_volumes_and_routes_of_their_
         routes = re.findall(r"@([\w-]+):6222", broker["command"][2])
         assert routes == list(brokers)
     assert set(three["volumes"]) == {"log-1", "log-2"}
-    for name in OURS:
+    for name in (*OURS, "console"):
         given = three["services"][name]["environment"]
         assert given == {"RESTOW_NATS_URL": ",".join(f"nats://{broker}:4222" for broker in brokers), "RESTOW_NATS_REPLICAS": "3"}
         assert set(given) <= known_env()

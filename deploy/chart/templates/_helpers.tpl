@@ -65,6 +65,32 @@ garbageCollector: garbage-collector
 {{- end }}
 {{- end }}
 
+{{/* Egress rules: the broker, and DNS for its name. */}}
+{{- define "restow.toLog" -}}
+{{- if .Values.nats.enabled }}
+- to:
+    - podSelector:
+        matchLabels:
+          app.kubernetes.io/component: log
+          app.kubernetes.io/part-of: restow
+  ports:
+    - {protocol: TCP, port: 4222}
+{{- else }}
+- ports:
+    {{- range splitList "," .Values.nats.url }}
+    - {protocol: TCP, port: {{ regexFind ":[0-9]+$" . | trimPrefix ":" | default "4222" }}}
+    {{- end }}
+{{- end }}
+- to:
+    - namespaceSelector: {}
+      podSelector:
+        matchLabels:
+          k8s-app: kube-dns
+  ports:
+    - {protocol: UDP, port: 53}
+    - {protocol: TCP, port: 53}
+{{- end }}
+
 {{- define "restow.apiSecret" -}}
 {{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
 {{- end }}

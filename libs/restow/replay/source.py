@@ -7,6 +7,7 @@ beside it and reads ahead.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -178,8 +179,13 @@ class LiveSource(_Bounded):
             while True:
                 yield self.run(_next(batches), timeout=None)
         finally:
-            with suppress(Exception):
-                self.run(_end(batches))
+            end = _end(batches)
+            try:
+                self.run(end)
+            except Exception:
+                # Closed meanwhile, and its loop with it.
+                if inspect.getcoroutinestate(end) == inspect.CORO_CREATED:
+                    end.close()
 
     def close(self) -> None:
         """Close the log and end its thread. May be called again."""

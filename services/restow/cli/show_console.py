@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,13 +21,17 @@ PORT = 8090
 @click.command(name="console")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port on 127.0.0.1; 0 for any that is free.")
+@click.option("--on-demand", is_flag=True, help="Read the log only once somebody asks.")
+@click.option("--published", is_flag=True, help="In a container: listen on all its addresses, for a port that is published on this machine only.")
+@click.option("--address-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write the address to this file.")
 @log_options
-def console(file: str | None, port: int, where: Where) -> None:
+def console(file: str | None, port: int, on_demand: bool, published: bool, address_file: Path | None, where: Where) -> None:
     """Look at a cluster in a browser: a map of its nodes at any instant of its log, with the story of each pod, node, move and plan.
 
     FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log, which the page then follows. The log is read
     and nothing else: nothing can be changed from the page. It answers on 127.0.0.1 only, to everybody who is on this machine, and
-    needs nothing from any other host. Ctrl-C ends it.
+    needs nothing from any other host. Ctrl-C ends it. A running log that has let its beginning go is shown from its oldest snapshot on, or with
+    --archive from its beginning.
 
     \b
     Examples:
@@ -38,18 +43,21 @@ def console(file: str | None, port: int, where: Where) -> None:
 
     where.log = file or where.log
     with where.source() as source:
-        check_whole(source)
-        asyncio.run(_serve(source, port))
+        if where.log:
+            check_whole(source)
+        asyncio.run(_serve(source, port, address_file, on_demand=on_demand, published=published))
 
 
-async def _serve(source: Source, port: int) -> None:
+async def _serve(source: Source, port: int, address_file: Path | None, *, on_demand: bool, published: bool) -> None:
     from restow.console.service import Console
 
-    console = Console(source)
+    console = Console(source, on_demand=on_demand, published=published)
     try:
         await console.start(port)
     except OSError as error:
         raise Failure(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); name another one with --port", UNUSABLE) from None
+    if address_file is not None:
+        address_file.write_text(console.address)
     click.echo(f"{console.address}  shows {source.name}; Ctrl-C ends it")
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -56,6 +56,7 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
         keep=keep,
         save=not delete_log,
         kube=kube,
+        console=True,
     )
     try:
         asyncio.run(_run(stack, 0 if node_files or kube else nodes, console, defragments=policy_file is None))
@@ -125,6 +126,7 @@ def _greet(stack: Stack, nodes: int, console: Console, *, defragments: bool) -> 
     rows = (
         ("Kubernetes", f"kubectl {'--server' if stack.kube.startswith('http') else '--kubeconfig'} {stack.kube} get nodes"),
         ("Restow", f"restow get nodes · restow log tail -f · restow {'defrag --dry-run' if defragments else 'get plans'}"),
+        ("console", f"{stack.console} in a browser"),
         ("broker", stack.address),
         ("logs", str(stack.folder / "logs")),
     )

@@ -81,6 +81,7 @@ class Api:
 
     def _told(self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handled(request: web.Request) -> web.StreamResponse:
+            self._follower.start()
             try:
                 return await handler(request)
             except Refused as error:

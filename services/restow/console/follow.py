@@ -10,6 +10,7 @@ import structlog
 from restow.console.index import Index
 from restow.domain.state import ClusterState
 from restow.eventlog.port import LogError, Record
+from restow.replay.snapshots import oldest
 from restow.replay.source import LiveSource, Source
 from restow.replay.state_at import ReplayError, examine_record, fold_examined
 
@@ -27,16 +28,20 @@ class Follower:
         self.live = isinstance(source, LiveSource)
         self.error, self.done = "", False
         self.void = self.unknown = self.broken = 0
-        self._state, self._stopped = ClusterState(), threading.Event()
+        self._started, self._stopped = False, threading.Event()
+        self._state = ClusterState()
         self._thread = threading.Thread(target=self._run, name="restow-console-fold", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Begin to read, unless it has begun. In the event loop only."""
+        if not self._started:
+            self._started = True
+            self._thread.start()
 
     def stop(self, wait: float = 5.0) -> None:
         """Ends the thread; a live source has to be closed after it, which wakes it where it waits for more."""
         self._stopped.set()
-        if not self.live:
+        if self._started and not self.live:
             self._thread.join(wait)
 
     @property
@@ -67,7 +72,10 @@ class Follower:
                 return
 
     def _read(self) -> None:
-        source, begin = self.source, self.index.last + 1 if self.index.last else self.source.first
+        source = self.source
+        if isinstance(source, LiveSource) and source.first > 1 and not self.index.last:
+            self._begin(source)
+        begin = self.index.last + 1 if self.index.last else source.first
         for batch in source.follow(begin) if isinstance(source, LiveSource) else source.batches(begin):
             for record in batch:
                 if self._stopped.is_set():
@@ -78,6 +86,15 @@ class Follower:
                 source.last = max(source.last, self.index.last)
             # Others want the interpreter, too.
             time.sleep(0)
+
+    def _begin(self, source: LiveSource) -> None:
+        """From the oldest snapshot that the log continues: it has let go what was before. Raises ReplayError."""
+        state = oldest(source)
+        if state is None:
+            raise ReplayError(f"{source.name} begins at sequence {source.first}, and no snapshot continues it: name the archive of what was truncated away (--archive DIR)")
+        with self.lock:
+            self._state = state
+            self.index.begin(state)
 
     def _fold(self, record: Record) -> None:
         examined = examine_record(record, self.source.log_id)

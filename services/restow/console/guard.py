@@ -1,7 +1,7 @@
 """Who may ask, and what a browser may do with the answer.
 
 The console answers its own machine only, and only under a loopback name: a page of somebody else's whose name was made to lead here (DNS rebinding)
-brings another Host, a request that it makes another Origin. There is nothing to change over this API; what is at stake is the names in the log.
+brings another Host, a request that it makes another Origin or Sec-Fetch-Site. There is nothing to change over this API; what is at stake is the names in the log.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ HEADERS = {
 METHODS = ("GET", "HEAD")
 
 
-def refusal(method: str, host: str, origin: str | None, site: str | None, remote: str | None, port: int) -> tuple[int, str] | None:
-    """Status and reason why a request is not served; None where it is. `site`: its Sec-Fetch-Site."""
-    if not is_local(remote):
+def refusal(method: str, host: str, origin: str | None, site: str | None, remote: str | None, published: bool = False) -> tuple[int, str] | None:
+    """Status and reason why a request is not served; None where it is. `site`: its Sec-Fetch-Site. `published`: whoever reaches this port may ask."""
+    if not published and not is_local(remote):
         return 403, "the console answers its own machine only"
-    hosts = [f"{name}:{port}" for name in NAMES]
-    if host.lower() not in hosts:
-        return 421, f"Host is not one of this console's; allowed: {', '.join(hosts)}"
-    if origin is not None and origin.lower() not in [f"http://{one}" for one in hosts]:
+    # A forwarded or published port has another number; what leads here by another name is refused.
+    if host.lower().rpartition(":")[0] not in NAMES and host.lower() not in NAMES:
+        return 421, f"Host is not one of this console's; allowed: {', '.join(NAMES)}, with any port"
+    if origin is not None and origin.lower() != f"http://{host.lower()}":
         return 403, "the request comes from a page of another origin"
     if site not in (None, "same-origin", "none"):
         return 403, "the request comes from a page of another site"
@@ -50,19 +50,22 @@ def refusal(method: str, host: str, origin: str | None, site: str | None, remote
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@web.middleware
-async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every answer has the headers, also where it is a refusal. What goes wrong is told as JSON."""
-    port = request.transport.get_extra_info("sockname")[1] if request.transport is not None else 0
-    headers = request.headers
-    refused = refusal(request.method, headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.remote, port)
-    if refused is not None:
-        response: web.StreamResponse = answer({"error": refused[1]}, refused[0])
-    else:
-        try:
-            response = await handler(request)
-        except web.HTTPException as error:
-            response = answer({"error": f"{request.path}: {error.reason}"}, error.status)
-    if not response.prepared:
-        response.headers.update(HEADERS)
-    return response
+def guarded(published: bool):
+    """The middleware of it. Every answer has the headers, also where it is a refusal. What goes wrong is told as JSON."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers = request.headers
+        refused = refusal(request.method, headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.remote, published)
+        if refused is not None:
+            response: web.StreamResponse = answer({"error": refused[1]}, refused[0])
+        else:
+            try:
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = answer({"error": f"{request.path}: {error.reason}"}, error.status)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return guard

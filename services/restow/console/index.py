@@ -104,6 +104,22 @@ class Index:
 
     # -- fold --------------------------------------------------------------------------------------------------------
 
+    def begin(self, state: ClusterState) -> None:
+        """Where the log has let its beginning go: all that is there as of a snapshot, which counts as a commit without events."""
+        self.first = self.last = state.seq
+        self._latest = int(state.time)
+        self._commits.add((self._latest, 0, 0))
+        # Of pods that have been moved only their moves know the names.
+        named: list[tuple[str, Any]] = [(one.move.pod, one.move) for one in state.migrations.values()]
+        named += [(uid, known.fact) for known_by in (state.pods, state.reservations) for uid, known in known_by.items()]
+        self.labels = {uid: f"{one.namespace}/{one.name}".removeprefix("/") for uid, one in named}
+        self._shapes = set(state.shapes)
+        self._follow(state)
+        found = _Found()
+        found.moves |= dict.fromkeys(state.migrations)
+        self._all(state, found)
+        self._rows_of(state, found)
+
     def note(self, state: ClusterState, family: str, size: int, told: list[Any]) -> None:
         """A commit of `size` bytes was folded; the events that it `told`, none where it is void."""
         seq, time = state.seq, max(int(state.time), self._latest)
@@ -116,6 +132,11 @@ class Index:
             if type(event) in MARKS:
                 self._mark(seq, time, event)
         self._gather(state, found)
+        self._rows_of(state, found)
+
+    def _rows_of(self, state: ClusterState, found: _Found) -> None:
+        """Keep the rows that are others now."""
+        seq = state.seq
         for name in found.nodes:
             self._put("nodes", seq, name, node_row(state, name))
         for uid in found.pods:
@@ -165,13 +186,10 @@ class Index:
     def _gather(self, state: ClusterState, found: _Found) -> None:
         """What the state says has changed, and what follows from it on the same nodes."""
         moved, parked, rows = state.moved.since(self._moved), state.parkings.since(self._parked), state.changed_rows.since(self._rows)
-        self._moved, self._parked, self._rows = state.moved.position, state.parkings.position, state.changed_rows.position
+        self._follow(state)
         if moved is None or parked is None or rows is None:
-            # More than is remembered: everything is looked at anew.
-            found.nodes |= dict.fromkeys([*self.tracks["nodes"].present(), *state.nodes])
-            found.pods |= dict.fromkeys([*self.tracks["pods"].present(), *state.pods])
-            found.holds |= dict.fromkeys([*self.tracks["holds"].present(), *(key for held in state.held_on.values() for key in held)])
-            return
+            # More than is remembered.
+            return self._all(state, found)
         for who in moved:
             if isinstance(who, str):
                 found.pods[who] = None
@@ -188,6 +206,15 @@ class Index:
             there = [*found.nodes, *(state.node_of(uid) or "" for uid in found.pods), *self._nodes_of(found.pods)]
             for node in dict.fromkeys(there):
                 found.holds |= dict.fromkeys(state.held_on.get(NodeName(node), ()))
+
+    def _follow(self, state: ClusterState) -> None:
+        self._moved, self._parked, self._rows = state.moved.position, state.parkings.position, state.changed_rows.position
+
+    def _all(self, state: ClusterState, found: _Found) -> None:
+        """Everything is looked at anew."""
+        found.nodes |= dict.fromkeys([*self.tracks["nodes"].present(), *state.nodes])
+        found.pods |= dict.fromkeys([*self.tracks["pods"].present(), *state.pods])
+        found.holds |= dict.fromkeys([*self.tracks["holds"].present(), *(key for held in state.held_on.values() for key in held)])
 
     def _nodes_of(self, pods: Iterable[str]) -> list[str]:
         """Where they were until now."""

@@ -20,25 +20,27 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".s
 
 
 class Console:
-    """Made in the event loop that serves it. `address` once it has started."""
+    """Made in the event loop that serves it. `address` once it has started. `on_demand`: the log is read when somebody asks for the first time.
+    `published`: it is reached through a port of the container that it runs in; who can reach that can read it."""
 
-    def __init__(self, source: Source) -> None:
-        self.follower = Follower(source)
+    def __init__(self, source: Source, *, on_demand: bool = False, published: bool = False) -> None:
+        self.follower, self._on_demand, self._published = Follower(source), on_demand, published
         self.api = Api(self.follower, Stories(source))
         self.address = ""
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int = 0) -> None:
         """Listen, and begin to read. port 0: any. Raises OSError."""
-        app = web.Application(middlewares=[guarded], client_max_size=1024)
+        app = web.Application(middlewares=[guarded(self._published)], client_max_size=1024)
         self.api.add_to(app)
         for path, (body, kind) in page().items():
             app.router.add_get(path, _file(body, kind))
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, port, reuse_address=True).start()
+        await web.TCPSite(self._runner, None if self._published else HOST, port, reuse_address=True).start()
         self.address = f"http://{HOST}:{self._runner.addresses[0][1]}"
-        self.follower.start()
+        if not self._on_demand:
+            self.follower.start()
 
     async def stop(self) -> None:
         self.api.closing.set()

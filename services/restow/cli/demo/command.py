@@ -200,10 +200,11 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
     policy += f"  beside: [{scheduler}]\n" if scheduler else ""
     speed = 1.0 if chaos is None else CHAOS_KUBELET
     objects = beside.objects() if scheduler else []
-    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), objects=objects, keep=True, kubelet_speed=speed, seed=options["seed"])
+    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), objects=objects, keep=True, kubelet_speed=speed, seed=options["seed"], console=True)
     try:
         async with phases.phase("start", "starting broker, API, services", lambda: f"{len(stack.children) + 1} processes"):
             await stack.start()
+        console.print(f"  in a browser, while it runs: {stack.console}", style="dim", highlight=False)
         async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster, foreign=bool(scheduler)) as observer:
             work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer, chaos), name="demo")
             assert stack.failed is not None

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -77,7 +78,8 @@ class Stack:
     `keep` leaves log, archive and service logs in the folder when it stops; `save` leaves the log of a stack that stood, in one
     sealed file (`saved`), and the services' logs of one that failed. `kube` is the URL of a Kubernetes API or the path of a
     kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else. It may also be a folder
-    with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then."""
+    with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then.
+    `console`: whether to show it in a browser, too."""
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Stack:
         seed: int | None = None,
         log_level: str = "info",
         kube: str = "",
+        console: bool = False,
     ) -> None:
         self.folder = folder.resolve()
         self._configs = {"descheduler": policy, "scheduler_session": scheduler}
@@ -107,6 +110,7 @@ class Stack:
         """The log of the stack before, where that was killed."""
         self._kubelet_speed, self._seed = kubelet_speed, seed
         self._log_level = log_level
+        self._shown, self._console_port = console, 0
         self._passwords = {user: "p" + secrets.token_hex(24) for user in USERS}
         self._broker = NatsServer(
             self.folder / "nats",
@@ -182,6 +186,8 @@ class Stack:
             await self._start_kubesim()
         await asyncio.gather(*(self._start_service(name) for name in SERVICES))
         await self.ready()
+        if self._shown:
+            await self._start_console()
         self._stood = True
         self._announce()
 
@@ -301,6 +307,26 @@ class Stack:
         child = self._child(name, [sys.executable, "-m", "restow.runtime.main", name], environment, restart=True)
         await child.start()
 
+    @property
+    def console(self) -> str:
+        """The console's address; empty where there is none."""
+        return f"http://127.0.0.1:{self._console_port}" if self._console_port else ""
+
+    async def _start_console(self) -> None:
+        """It reads the log once somebody looks. What becomes of it is no concern of the stack."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            # The same after a restart: somebody's browser is there.
+            self._console_port = free.getsockname()[1]
+        environment = {
+            "RESTOW_CLUSTER": CLUSTER,
+            "RESTOW_NATS_URL": self.address,
+            "RESTOW_NATS_USER": "console",
+            "RESTOW_NATS_PASSWORD": self._passwords["console"],
+        }
+        argv = [sys.executable, "-m", "restow.cli.main", "console", "--on-demand", "--port", str(self._console_port), "--archive", str(self._archive)]
+        child = self.children["console"] = Child("console", argv, self.folder / "logs" / "console.log", environment, restart=True)
+        await child.start()
+
     def _child(self, name: str, argv: list[str], environment: dict[str, str], *, restart: bool) -> Child:
         child = Child(
             name, argv, self.folder / "logs" / f"{name}.log", environment, restart=restart, on_failure=self._on_failure
@@ -352,6 +378,11 @@ class Stack:
                         raise StackError(f"{name} is not ready: {last}; its log {child.log} ends with:\n{child.last_words()}")
                     await asyncio.sleep(0.02)
 
+    @property
+    def _archive(self) -> Path:
+        """Where the garbage collector writes it."""
+        return self.folder / "archive" / "archive" / CLUSTER
+
     def describe(self) -> dict[str, Any]:
         return {
             "cluster": CLUSTER,
@@ -365,6 +396,7 @@ class Stack:
             "services": {name: self.http(name) for name in SERVICES},
             "descheduler": self.http("descheduler"),
             "token_file": str(self.token_file),
+            "console": self.console,
         }
 
     @property
@@ -397,7 +429,7 @@ class Stack:
         from restow.replay.source import open_broker, save
 
         file = self.folder / f"log-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl.zst"
-        archive = self.folder / "archive" / "archive" / CLUSTER
+        archive = self._archive
 
         def write() -> bool:
             source = open_broker(self.nats, CLUSTER, archive=archive if any(archive.glob("*.jsonl.zst")) else None)

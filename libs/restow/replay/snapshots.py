@@ -1,0 +1,28 @@
+"""States from a running log's snapshots, for who has no archive of what was truncated from it."""
+
+from __future__ import annotations
+
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION
+from restow.domain.state import ClusterState
+from restow.eventlog.jetstream import JetStreamLog, open_snapshots
+from restow.eventlog.snapshots import SnapshotError
+from restow.replay.source import LiveSource
+
+
+def oldest(source: LiveSource) -> ClusterState | None:
+    """The state as of the oldest snapshot of this fold that the log continues; None where there is none. Raises what the broker raises."""
+    return source.run(_oldest(source), timeout=None)
+
+
+async def _oldest(source: LiveSource) -> ClusterState | None:
+    assert isinstance(source.log, JetStreamLog)
+    stored, first = await open_snapshots(source.log, create=False), await source.log.first()
+    for seq in await stored.sequences():
+        try:
+            found = await stored.latest(at_most=seq) if seq >= first - 1 else None
+            if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION:
+                return snapshot.load(found.body)
+        except (SnapshotError, snapshot.SnapshotError):
+            continue
+    return None
