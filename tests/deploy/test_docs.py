@@ -66,7 +66,7 @@ def test_every_metric_is_described():
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
     state, clock = ClusterState(), SimpleNamespace(now=lambda: 0)
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=state, health=SimpleNamespace(notes=[]), clock=clock)
-    collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive=lambda cluster: Path("/")), log=SimpleNamespace(cluster="c"))
+    collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive_of=lambda cluster: "/"), log=SimpleNamespace(cluster="c"))
     expose(metrics, Observer(), dict)
     sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *SessionMetrics(session).read(), *CollectorMetrics(collector, bool).read())
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused", "restow_effect_oldest_seconds"}
