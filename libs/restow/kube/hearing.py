@@ -28,8 +28,11 @@ SHARED = 1.0
 several."""
 PATIENCE = 10.0
 """Seconds after which who asks hears that the scheduler has said nothing so far."""
+AGAIN = 5.0
+"""Seconds after which there is one more probe, twice as long each time; the older ones stay. Where a scheduler's word on a probe does not reach the API, as when that
+is away for a moment, it does not say it again for minutes (kube-scheduler looks again at a pod that nothing has changed for after five)."""
 LONGEST = 600.0
-"""Seconds after which a probe is given up. A scheduler that has thousands of pods in its queue takes minutes, and a new probe is behind all of them again."""
+"""Seconds after which nothing is waited for any more. A scheduler that has thousands of pods in its queue takes minutes, and a new probe is behind all of them again."""
 ABANDONED = 30.0
 """Seconds after which a scheduler's probes are taken away where nobody waits for any of them any more, as of moves that have ended meanwhile: who asks
 again pauses for ten at most (`runtime.effector`)."""
@@ -103,14 +106,42 @@ class Hearing:
         return await asking
 
     async def _ask(self, who: Who) -> Heard:
-        probe = canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8))
-        made = await bounded(lambda: self._make(probe, who), self._backoff, self._sleep)
-        word = await self._word(probe, who) if isinstance(made, Done) else made
-        # Also where it was not made, as far as the API's answer tells.
-        removing = asyncio.create_task(self._remove(probe))
-        self._removing.add(removing)
-        removing.add_done_callback(self._removing.discard)
-        return word
+        probes: list[canary.Pod] = []
+        try:
+            return await self._word(who, probes)
+        finally:
+            # Also of those that were not made, as far as the API's answer tells.
+            for probe in probes:
+                removing = asyncio.create_task(self._remove(probe))
+                self._removing.add(removing)
+                removing.add_done_callback(self._removing.discard)
+
+    async def _word(self, who: Who, probes: list[canary.Pod]) -> Heard:
+        """On any of the probes that it makes meanwhile: all of them are newer than what is to be heard of."""
+        began, again, pause, waiting = machine.steady(), 0.0, LOOK, list[canary.Pod]()
+        while (waited := machine.steady() - began) < LONGEST and not self._is_abandoned(who.scheduler):
+            if waited >= again:
+                again = max(2 * again, AGAIN)
+                probes.append(probe := canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8)))
+                made = await bounded(lambda: self._make(probes[-1], who), self._backoff, self._sleep)
+                if isinstance(made, Done):
+                    waiting.append(probe)
+                elif not waiting:
+                    return made
+            for probe in tuple(waiting):
+                there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
+                if isinstance(there, Refused):
+                    return there
+                if there is None:
+                    waiting.remove(probe)
+                # Where the API does not answer the probe is there all the same.
+                elif not isinstance(there, Failed) and is_looked_at(there):
+                    return Done()
+            if not waiting:
+                return Failed(404, "Gone", "somebody deleted what the scheduler was to look at")
+            await self._sleep(pause)
+            pause = min(pause * 1.1, SELDOM)
+        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s, or for as long as anybody has waited for that")
 
     async def _make(self, probe: canary.Pod, who: Who) -> Done:
         """The class is there as a rule, for a placeholder has it."""
@@ -120,21 +151,6 @@ class Hearing:
             if status.code != 409:
                 raise
         return Done()
-
-    async def _word(self, probe: canary.Pod, who: Who) -> Heard:
-        end, pause = machine.steady() + LONGEST, LOOK
-        while machine.steady() < end and not self._is_abandoned(who.scheduler):
-            there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
-            if isinstance(there, Refused):
-                return there
-            # Where the API does not answer the probe is there all the same.
-            if there is None:
-                return Failed(404, "Gone", f"somebody deleted {probe.metadata.name}")
-            if not isinstance(there, Failed) and is_looked_at(there):
-                return Done()
-            await self._sleep(pause)
-            pause = min(pause * 1.1, SELDOM)
-        return Failed(0, "Unheard", f"{who.scheduler} has not looked at a new pod within {LONGEST:g} s, or for as long as anybody has waited for that")
 
     async def _read(self, probe: canary.Pod) -> wire.Pod | None:
         return await read(self._client, d.PODS, canaries.path(probe))

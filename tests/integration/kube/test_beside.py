@@ -41,6 +41,8 @@ class Ears:
         self.late = 0.0
         """Seconds after which it looks at a pod."""
         self.came = {}
+        self.lost = 0
+        """So many of its words do not reach the API, and it does not say them again."""
 
     async def listen(self):
         while True:
@@ -48,6 +50,8 @@ class Ears:
                 came = self.came.setdefault(pod["metadata"]["name"], time.monotonic())
                 if not self.deaf and time.monotonic() >= came + self.late and pod["metadata"]["name"] not in self.probes:
                     self.probes.append(pod["metadata"]["name"])
+                    if len(self.probes) <= self.lost:
+                        continue
                     with suppress(ApiStatus):
                         await self.api.patch_pod(PodRef(NAMESPACE, pod["metadata"]["name"], pod["metadata"]["uid"]), {"status": {"conditions": [REFUSED]}}, "/status")
             await asyncio.sleep(0.002)
@@ -240,6 +244,15 @@ async def test_a_scheduler_that_is_slower_than_anybody_waits_is_heard_by_the_sam
     assert (outcomes[-1], await there(api, held)) == (Done(), [])
     assert len(ears.came) == 1
     assert await probes_left(api) == []
+
+
+async def test_a_word_that_does_not_reach_the_api_is_asked_for_again(api, beside, ears, monkeypatch):
+    """kube-scheduler has looked at the probe while the API was away, and looks at it again after five minutes."""
+    monkeypatch.setattr(hearing, "AGAIN", 0.1)
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.lost = 2
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert (len(ears.came), await there(api, held), await probes_left(api)) == (3, [], [])
 
 
 async def test_a_probe_goes_once_nobody_waits_for_it_any_more(api, ears, monkeypatch):
