@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from restow import machine
@@ -123,13 +124,13 @@ class Hearing:
             if waited >= again:
                 again = max(2 * again, AGAIN)
                 probes.append(probe := canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8)))
-                made = await bounded(lambda: self._make(probes[-1], who), self._backoff, self._sleep)
+                made = await bounded(partial(self._make, probe, who), self._backoff, self._sleep)
                 if isinstance(made, Done):
                     waiting.append(probe)
                 elif not waiting:
                     return made
             for probe in tuple(waiting):
-                there = await bounded(lambda: self._read(probe), self._backoff, self._sleep)
+                there = await bounded(partial(self._read, probe), self._backoff, self._sleep)
                 if isinstance(there, Refused):
                     return there
                 if there is None:
