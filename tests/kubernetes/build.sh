@@ -6,7 +6,8 @@
 #   KARPENTER=1 tests/kubernetes/build.sh FOLDER          also Karpenter with its kwok provider, and its CRDs: six minutes more
 #   HELM=1 tests/kubernetes/build.sh FOLDER               also Helm, for the chart: two minutes more
 #   KUEUE=1 tests/kubernetes/build.sh FOLDER              also Kueue, and its manifests
-#   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster
+#   S3=1 tests/kubernetes/build.sh FOLDER                 also an S3 server, for the archive in a bucket: two minutes more
+#   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster; so with S3
 #
 # Needs Go 1.26 and eight minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
 set -euo pipefail
@@ -17,6 +18,7 @@ kwok=v0.8.0
 karpenter=v1.15.0
 helm=v4.3.1
 kueue=v0.17.0
+s3=v1.8.0
 parts="kube-apiserver kube-controller-manager kube-scheduler kubectl"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -32,6 +34,7 @@ test -n "${ONLY:-}" || test -x "$folder/etcd" || lacking+=" etcd"
 test -n "${ONLY:-}" || test -x "$folder/kwok" || lacking+=" kwok"
 test -z "${KARPENTER:-}" || test -x "$folder/karpenter" || lacking+=" karpenter"
 test -z "${HELM:-}" || "$folder/helm" version --short 2>/dev/null | grep -q "^$helm" || lacking+=" helm"
+test -z "${S3:-}" || test -x "$folder/versitygw" || lacking+=" versitygw"
 test -z "${KUEUE:-}" || test -x "$folder/kueue" || lacking+=" kueue"
 test -n "$lacking" || exit 0
 
@@ -112,4 +115,11 @@ if [[ " $lacking " == *" kueue "* ]]; then
     (cd "$work/kueue" && go build -ldflags "-s -w" -o "$folder/kueue.new" ./cmd/kueue)
     "$folder/kubectl" kustomize "$work/kueue/config/default" >"$folder/kueue.yaml"
     mv "$folder/kueue.new" "$folder/kueue"
+fi
+
+if [[ " $lacking " == *" versitygw "* ]]; then
+    echo "Building versitygw $s3 ..." >&2
+    fetch github.com/versity/versitygw "$s3" "$work/versitygw"
+    (cd "$work/versitygw" && go build -ldflags "-s -w" -o "$folder/versitygw.new" ./cmd/versitygw)
+    mv "$folder/versitygw.new" "$folder/versitygw"
 fi

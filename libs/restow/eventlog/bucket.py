@@ -17,6 +17,7 @@ Credentials are whatever the library finds: AWS_ACCESS_KEY_ID and AWS_SECRET_ACC
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -99,8 +100,10 @@ def connect(address: str) -> Bucket:
         from obstore.store import S3Store
     except ImportError:
         raise NotAllowed("an archive in a bucket needs the package obstore: pip install 'restow[s3]'") from None
+    # The library reads its own variables, but not those of the client as soon as anything is said of that here.
+    client = _CLIENT | {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
     try:
-        store = S3Store(bucket, client_options=_CLIENT, retry_config=_RETRY)  # type: ignore[arg-type]
+        store = S3Store(bucket, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
         raise NotAllowed(f"the settings of the bucket (AWS_...) cannot be used: {_said(str(error))}") from None
     return Bucket(store, prefix, f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else ""))

@@ -14,6 +14,7 @@ from restow.domain.effects import DropPrefix
 from restow.domain.gc import decider
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
+from restow.eventlog.bucket import is_address
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Full, Unknown
 from restow.eventlog.snapshots import MemorySnapshots
@@ -37,7 +38,8 @@ class Collector:
     client = None
 
     def __init__(self, log, data, conf, state, snapshots=None):
-        self.log, self.settings, self.clock, self.health = log, Settings(cluster=log.cluster, data=str(data)), ManualClock(), Health()
+        kept = {"archive": data} if is_address(data) else {"data": str(data)}
+        self.log, self.settings, self.clock, self.health = log, Settings(cluster=log.cluster, **kept), ManualClock(), Health()
         self.snapshots = snapshots or MemorySnapshots(log.log_id)
         self.follower = Follower(log, "gc", state)
         self.leadership = Leadership("gc", "one")
