@@ -351,6 +351,15 @@ def test_what_every_service_has_is_overridden_by_what_one_has():
     assert session["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
 
 
+def test_the_session_is_told_the_image_of_placeholders_where_one_is_named():
+    def told(way: str) -> dict[str, str]:
+        said = {one["metadata"]["name"]: env(one["spec"]["template"]["spec"]["containers"][0]).get("RESTOW_PLACEHOLDER_IMAGE") for one in of_kind(made(way), "Deployment")}
+        return {name: image for name, image in said.items() if image}
+
+    assert told("everything") == {"restow-scheduler-session": "registry.example/pause:3.10"}
+    assert told("default") == {}
+
+
 def test_production_is_critical_and_never_schedules_itself():
     for workload in of_kind(whole(), *WORKLOADS):
         if workload["metadata"]["name"] == "restow-console":

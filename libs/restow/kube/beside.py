@@ -28,6 +28,7 @@ from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
 from restow.kube.hearing import Hearing, Who, is_looked_at
 from restow.kube.placeholder import (
+    IMAGE,
     NAMESPACE,
     Placeholder,
     idle_container,
@@ -61,13 +62,13 @@ GatedOutcome = Gated | NotGated | Refused | Failed
 
 
 class Beside(Effects):
-    """Through one client."""
+    """Through one client. `image`: of the pods that prove what a scheduler has heard."""
 
-    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep, image: str = IMAGE) -> None:
         super().__init__(client, backoff, sleep)
         self._free: dict[str, asyncio.Lock] = {}
         """By scheduler: none waits for another's successors."""
-        self._hearing = Hearing(client, backoff, sleep)
+        self._hearing = Hearing(client, backoff, sleep, image)
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from restow.kube import decode as d
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import read
-from restow.kube.placeholder import NAMESPACE
+from restow.kube.placeholder import IMAGE, NAMESPACE
 from restow.kube.retry import Sleep
 
 
@@ -25,11 +25,11 @@ LOOK = 0.1
 
 
 async def honours_nominations(
-    client: Client, scheduler: str, node: str, log: str, token: str, patience: float = 10.0, sleep: Sleep = asyncio.sleep
+    client: Client, scheduler: str, node: str, log: str, token: str, patience: float = 10.0, sleep: Sleep = asyncio.sleep, image: str = IMAGE
 ) -> canary.Verdict:
     """Whether this scheduler does, tried on this node, which should be ready and let pods be scheduled. `token`: as in a name, new for each
     check. Nothing is left behind, unless the API does not let it be deleted: then it is found by its labels. Raises ApiStatus."""
-    guest, probe = (make(scheduler, node, log, token) for make in (canary.guest, canary.probe))
+    guest, probe = (make(scheduler, node, log, token, image) for make in (canary.guest, canary.probe))
     asked, elapsed = canary.Asked(), 0.0
     try:
         while True:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from restow.domain.other_schedulers import LOG
-from restow.kube.placeholder import NAMESPACE, Container, Gate, PodSecurity, idle_container, restricted
+from restow.kube.placeholder import IMAGE, NAMESPACE, Container, Gate, PodSecurity, idle_container, restricted
 from restow.kube.pod_template import (
     Affinity,
     Expression,
@@ -136,23 +136,23 @@ def step(asked: Asked, seen: Seen, patience: float = 10.0) -> tuple[Asked, Step]
     return asked, Verdict("unknown", f"{late} within {patience:g} s") if seen.elapsed >= patience else Wait()
 
 
-def guest(scheduler: str, node: str, log: str, token: str) -> Pod:
+def guest(scheduler: str, node: str, log: str, token: str, image: str = IMAGE) -> Pod:
     """`token`: distinguishes one check from the others; part of names and labels."""
-    return _pod("guest", scheduler, log, token, None, (Gate(CANARY),))
+    return _pod("guest", scheduler, log, token, image, None, (Gate(CANARY),))
 
 
-def probe(scheduler: str, node: str, log: str, token: str) -> Pod:
+def probe(scheduler: str, node: str, log: str, token: str, image: str = IMAGE) -> Pod:
     # Of a node without this label anti-affinity says nothing: a probe that was bound there would prove nothing.
     here = NodeTerm((Expression(HOSTNAME, "Exists"),), (Expression("metadata.name", "In", (node,)),))
     apart = PodTerm(HOSTNAME, Selector({CANARY: _role("guest", token)}), (NAMESPACE,))
     affinity = Affinity(NodeAffinity(NodeSelector((here,))), None, PodAffinity((apart,)))
-    return _pod("probe", scheduler, log, token, affinity, ())
+    return _pod("probe", scheduler, log, token, image, affinity, ())
 
 
-def nowhere(scheduler: str, priority_class: str, log: str, token: str) -> Pod:
+def nowhere(scheduler: str, priority_class: str, log: str, token: str, image: str = IMAGE) -> Pod:
     """Fits on no node, and says so at once: by a field, which the scheduler looks up, and by a label, which autoscalers read."""
     none = NodeTerm((Expression(NOWHERE, "Exists"),), (Expression("metadata.name", "In", ("nowhere",)),))
-    return _pod("nowhere", scheduler, log, token, Affinity(NodeAffinity(NodeSelector((none,)))), (), priority_class)
+    return _pod("nowhere", scheduler, log, token, image, Affinity(NodeAffinity(NodeSelector((none,)))), (), priority_class)
 
 
 def _role(role: str, token: str) -> str:
@@ -160,12 +160,12 @@ def _role(role: str, token: str) -> str:
 
 
 def _pod(
-    role: str, scheduler: str, log: str, token: str, affinity: Affinity | None, gates: tuple[Gate, ...], priority_class: str = ""
+    role: str, scheduler: str, log: str, token: str, image: str, affinity: Affinity | None, gates: tuple[Gate, ...], priority_class: str = ""
 ) -> Pod:
     labels = {"app.kubernetes.io/managed-by": "restow", LOG: log, CANARY: _role(role, token)}
     spec = Spec(
         scheduler_name=scheduler,
-        containers=(idle_container("registry.k8s.io/pause:3.10", _REQUESTS),),
+        containers=(idle_container(image, _REQUESTS),),
         security_context=restricted(),
         termination_grace_period_seconds=0,
         automount_service_account_token=False,

@@ -19,7 +19,7 @@ from restow.kube import canaries, canary, hold_classes, wire
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus, Client
 from restow.kube.effects import Done, Failed, Refused, bounded, read
-from restow.kube.placeholder import NAMESPACE, class_name
+from restow.kube.placeholder import IMAGE, NAMESPACE, class_name
 from restow.kube.retry import Backoff, Sleep
 
 LOOK, SELDOM = 0.02, 0.5
@@ -56,8 +56,8 @@ class Who(NamedTuple):
 class Hearing:
     """Those who ask in the same moment share a probe."""
 
-    def __init__(self, client: Client, backoff: Backoff, sleep: Sleep) -> None:
-        self._client, self._backoff, self._sleep = client, backoff, sleep
+    def __init__(self, client: Client, backoff: Backoff, sleep: Sleep, image: str = IMAGE) -> None:
+        self._client, self._backoff, self._sleep, self._image = client, backoff, sleep, image
         self._next: dict[Who, asyncio.Task[Heard]] = {}
         self._asked: dict[tuple[str, str], asyncio.Task[Heard]] = {}
         """What is waited for by somebody who was told that nothing is heard so far."""
@@ -123,7 +123,7 @@ class Hearing:
         while (waited := machine.steady() - began) < LONGEST and not self._is_abandoned(who.scheduler):
             if waited >= again:
                 again = max(2 * again, AGAIN)
-                probes.append(probe := canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8)))
+                probes.append(probe := canary.nowhere(who.scheduler, class_name(who.priority), who.log, machine.token(8), self._image))
                 made = await bounded(partial(self._make, probe, who), self._backoff, self._sleep)
                 if isinstance(made, Done):
                     waiting.append(probe)

@@ -159,15 +159,15 @@ class ClassMetadata(Json, frozen=True):
     labels: dict[str, str]
 
 
-def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
+def of_slot(state: ClusterState, key: SlotKey, now: Millis, image: str = IMAGE) -> Placeholder | None:
     """Of a slot, or the guard of its pod's old node. None where a pod to be moved is gone: then there is nobody to hold for."""
     if key[0] == GUARD:
-        return _guard(state, key, now)
+        return _guard(state, key, now, image)
     reservation, name = key
     slot = state.slots[reservation][name]
     record = state.reservations[reservation]
     if not _is_moved(state, reservation):
-        return _reserved(state, key, record, now)
+        return _reserved(state, key, record, now, image)
     migration = state.migrations[record.fact.migration]
     pod = state.fact_of(migration.move.pod)
     if pod is None:
@@ -178,7 +178,7 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | Non
         log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=pod.namespace, labels=pod.labels, migration=migration.id,
         shared=frozenset() if target is None else frozenset(label for label, value in target.labels.items() if here.get(label) == value),
         below=hold_priority(state, slot.shape) < state.shapes[slot.shape].priority,
-        lifetime=_lifetime(state, migration, now),
+        lifetime=_lifetime(state, migration, now), image=image,
     )  # fmt: skip
     return placeholder(state.shapes[slot.shape], hold)
 
@@ -192,7 +192,7 @@ def _seconds(needed: Millis, now: Millis) -> int:
     return min(max(needed + LEFT_OVER - now, LEFT_OVER) // 1000, LONGEST)
 
 
-def _guard(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None:
+def _guard(state: ClusterState, key: SlotKey, now: Millis, image: str) -> Placeholder | None:
     """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked. No kubelet ends it: its lifetime
     tells another installation's collector from when on nobody needs it."""
     migration = state.migrations[MigrationId(key[1])]
@@ -201,12 +201,12 @@ def _guard(state: ClusterState, key: SlotKey, now: Millis) -> Placeholder | None
         return None
     hold = Hold(
         log=state.log, slot="/".join(key), node=migration.move.source, namespace=pod.namespace, labels=pod.labels, migration=migration.id, virtual=True,
-        lifetime=_lifetime(state, migration, now),
+        lifetime=_lifetime(state, migration, now), image=image,
     )  # fmt: skip
     return placeholder(state.shapes[migration.shape], hold)
 
 
-def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Millis) -> Placeholder | None:
+def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Millis, image: str) -> Placeholder | None:
     """Of a Reservation's own slot, for whoever comes: it ends by itself a while after the Reservation has, if that ends."""
     slot = state.slots[key[0]][key[1]]
     task = next((one for one in record.spec.tasks if one.name == slot.task), None) if record.spec is not None else None
@@ -214,7 +214,7 @@ def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Milli
         return None
     lifetime = _seconds(record.expires, now) if record.expires else LONGEST
     shape = msgspec.structs.replace(state.shapes[slot.shape], priority=priority_of(state, key))
-    return placeholder(shape, Hold(state.log, "/".join(key), slot.node, task.namespace, task.labels, lifetime=lifetime))
+    return placeholder(shape, Hold(state.log, "/".join(key), slot.node, task.namespace, task.labels, lifetime=lifetime, image=image))
 
 
 def priority_of(state: ClusterState, key: SlotKey) -> int:

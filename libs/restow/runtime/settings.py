@@ -58,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data: str = ""
     archive: str = ""
     image: str = ""
+    placeholder_image: str = ""
     log_level: str = "info"
     log_format: str = "json"
     identity: str = ""
@@ -107,6 +108,7 @@ _HELP = {
     "data": "folder for this service's files (archive)",
     "archive": "bucket for the archive, s3://BUCKET/PREFIX, instead of that folder; its credentials are in AWS_ACCESS_KEY_ID and so on",
     "image": "image that this runs from, with its digest: named in the log beside the version",
+    "placeholder_image": "image of placeholders and canaries, where registry.k8s.io cannot be reached: it must sleep for ever as any user (session)",
     "log_level": "one of " + ", ".join(LEVELS),
     "log_format": "one of " + ", ".join(FORMATS),
     "identity": "who this process is, in leases and in the log",
@@ -156,6 +158,7 @@ def check(given: Mapping[str, str]) -> Settings:
     _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
     _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
     _match(given, "image", r"[!-~]{1,300}", "the name of an image, such as registry/restow@sha256:...")
+    _match(given, "placeholder_image", r"[!-~]{0,300}", "the name of an image, such as registry/pause:3.10")
     _one_of(given, "log_level", LEVELS)
     _one_of(given, "log_format", FORMATS)
     _one_of(given, "lease", ("on", "off"))

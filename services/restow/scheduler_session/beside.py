@@ -10,7 +10,7 @@ from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.beside import Beside
 from restow.kube.event_recorder import Notice, Regarding
-from restow.kube.placeholder import of_slot, priority_of
+from restow.kube.placeholder import IMAGE, of_slot, priority_of
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
@@ -24,14 +24,16 @@ LACKING = " (is deploy/beside applied?)"
 
 
 class BesideEffects:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._kube = Beside(context.client, Backoff(attempts=1))
+    """`image`: of placeholders and probes; empty for the one that Kubernetes has itself."""
+
+    def __init__(self, context: Context, image: str = "") -> None:
+        self._context, self._image = context, image or IMAGE
+        self._kube = Beside(context.client, Backoff(attempts=1), image=self._image)
 
     async def occupy(self, effect: CreatePlaceholder, state: ClusterState) -> Answer:
         """Where the pod is gone there is nobody to hold for: that is a fact, and ends the move."""
         now = self._context.clock.now()
-        manifest = of_slot(state, (effect.reservation, effect.slot), now)
+        manifest = of_slot(state, (effect.reservation, effect.slot), now, self._image)
         if manifest is None:
             return Done()
         if effect.reservation == GUARD:

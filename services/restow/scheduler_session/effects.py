@@ -44,7 +44,7 @@ BACKGROUND_PAUSE = 5.0
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context)
+    effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context, context.settings.placeholder_image)
     return {
         Bind: Executor(effects.bind, limit=16),
         BindClaim: Executor(effects.bind_claim, limit=16),

@@ -12,7 +12,7 @@ from restow.kube import canaries
 from restow.kube.beside import Beside
 from restow.kube.client import ApiStatus
 from restow.kube.event_recorder import Notice, Regarding
-from restow.kube.placeholder import NAMESPACE
+from restow.kube.placeholder import IMAGE, NAMESPACE
 from restow.kube.retry import Backoff
 from restow.runtime import logs
 from restow.runtime.commander import Refused
@@ -28,8 +28,10 @@ STOCK = "default-scheduler"
 
 
 class NominationChecks:
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    """`image`: of the canaries; empty for the one that Kubernetes has itself."""
+
+    def __init__(self, context: Context, image: str = "") -> None:
+        self._context, self._image = context, image or IMAGE
         self._kube = Beside(context.client, Backoff(attempts=1))
         self._asked: dict[str, str] = {}
         """Schedulers that were asked since this process leads, and who led them then."""
@@ -72,7 +74,7 @@ class NominationChecks:
         assert node is not None, "there is no obstacle"
         try:
             await canaries.sweep(context.client, context.state.log)
-            verdict = await canaries.honours_nominations(context.client, scheduler, node, context.state.log, machine.token(8))
+            verdict = await canaries.honours_nominations(context.client, scheduler, node, context.state.log, machine.token(8), image=self._image)
         except ApiStatus as status:
             return rules.UNKNOWN, f"{status.code} {status.reason} {status.message}".strip()
         return verdict.said, verdict.why

@@ -22,4 +22,4 @@ def service() -> Service:
 
 def assemble(context: Context) -> Parts:
     SessionMetrics(context)
-    return Parts(executors=executors(context), tasks=[NominationChecks(context).run(), Nominations(context).run()])
+    return Parts(executors=executors(context), tasks=[NominationChecks(context, context.settings.placeholder_image).run(), Nominations(context).run()])

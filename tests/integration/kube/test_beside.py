@@ -313,7 +313,7 @@ async def test_pods_that_land_in_the_same_moment_share_a_probe(api, beside, ears
 async def test_who_asks_while_a_probe_is_looked_at_has_another_one(api, ears):
     """It may have written something since."""
     ears.deaf = True
-    one = hearing.Hearing(api.client, FAST, asyncio.sleep)
+    one = hearing.Hearing(api.client, FAST, asyncio.sleep, "local/pause")
     who = hearing.Who("theirs", 7, LOG)
     first = asyncio.create_task(one.heard(who, ("p", "1")))
     while not (made := json.loads(await api.client.get(PROBES))["items"]):
@@ -325,6 +325,7 @@ async def test_who_asks_while_a_probe_is_looked_at_has_another_one(api, ears):
     assert len(ears.probes) == 2
     (probe,) = made
     assert (probe["spec"]["schedulerName"], probe["spec"]["priority"], probe["spec"]["preemptionPolicy"]) == ("theirs", 7, "Never")
+    assert [container["image"] for container in probe["spec"]["containers"]] == ["local/pause"]
     assert await probes_left(api) == []
 
 

@@ -24,6 +24,8 @@ from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.kube import effects as k
 from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.placeholder import IMAGE
+from restow.kube.reservation_objects import Created
 from restow.runtime.effector import Report, Retry, Wait
 from restow.scheduler_session.beside import BesideEffects
 
@@ -283,3 +285,20 @@ async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_c
         waited += 1
     assert (let_go, now, state.time) == (["q"], NOW + 1_000 + gated.FORSAKEN, NOW)
     assert waited <= 31
+
+
+@pytest.mark.parametrize(("said", "image"), [("", IMAGE), ("local/pause", "local/pause")])
+async def test_placeholders_and_guards_have_the_image_of_the_settings(monkeypatch, said, image):
+    made, state = [], holding(world())
+
+    async def takes(_, manifest, *more):
+        made.extend(one.image for one in manifest.spec.containers)
+        return Created("made")
+
+    monkeypatch.setattr(Beside, "occupy", takes)
+    monkeypatch.setattr(Beside, "guard", takes)
+    effects = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW)), said)
+    (slot,) = state.slots["hold-x-1"]
+    for key in (("hold-x-1", slot), beside.guard_of("x-1")):
+        await effects.occupy(CreatePlaceholder(*key), state)
+    assert made == [image, image]

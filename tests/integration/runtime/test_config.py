@@ -378,6 +378,7 @@ def test_settings_come_from_flags_over_environment_and_never_show_the_password()
         ("RESTOW_KUBE", "/no/such/file", "kubeconfig"),
         ("RESTOW_CONFIG", "/no/such/file", "exists"),
         ("RESTOW_DRAIN", "soon", "seconds"),
+        ("RESTOW_PLACEHOLDER_IMAGE", "two words", "the name of an image"),
         ("RESTOW_DRAIN", "nan", "0 to 86400"),
         ("RESTOW_DRAIN", "inf", "0 to 86400"),
         ("RESTOW_DRAIN", "-3", "0 to 86400"),

@@ -17,17 +17,18 @@ from restow.kube import canaries
 from restow.kube import effects as k
 from restow.kube.canary import Verdict
 from restow.kube.client import ApiStatus
+from restow.kube.placeholder import IMAGE
 from restow.scheduler_session import nomination_checks as subject
 
 
 class Rig:
     """The task, without its API: `answers` are what the canaries find, one after the other."""
 
-    def __init__(self, monkeypatch, *answers):
+    def __init__(self, monkeypatch, *answers, image=""):
         self.state, self.clock, self.answers = world(), ManualClock(), list(answers)
         self.state.nominations_checked.clear()
         then(self.state, e.NamespaceObserved("restow-holds", {}))
-        self.asked, self.swept, self.told, self.leader, self.steady = [], [], [], "one", 0.0
+        self.asked, self.images, self.swept, self.told, self.leader, self.steady = [], [], [], [], "one", 0.0
         self.notes, self.gauges, self.leadership = [], [], SimpleNamespace(leading=True)
         context = SimpleNamespace(
             state=self.state, clock=self.clock, client=None, leadership=self.leadership,
@@ -38,9 +39,10 @@ class Rig:
         monkeypatch.setattr(canaries, "sweep", self.sweep)
         monkeypatch.setattr(subject.Beside, "scheduler", self.holder)
         monkeypatch.setattr(subject.machine, "steady", lambda: self.steady)
-        self.task = subject.NominationChecks(context)
+        self.task = subject.NominationChecks(context, image)
 
-    async def honours(self, client, scheduler, node, log, token):
+    async def honours(self, client, scheduler, node, log, token, image):
+        self.images.append(image)
         self.asked.append((scheduler, node))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -89,6 +91,13 @@ async def test_the_leader_asks_once_and_what_was_left_behind_goes_before(monkeyp
     assert [note() for note in rig.notes] == [""]
     assert [(g.name, g.samples) for read in rig.gauges for g in read()] == [("nominations_honoured", [((STOCK,), 1.0)])]
     assert rig.told == []
+
+
+@pytest.mark.parametrize(("said", "image"), [("", IMAGE), ("local/pause", "local/pause")])
+async def test_canaries_have_the_image_of_the_settings(monkeypatch, said, image):
+    rig = Rig(monkeypatch, Verdict("honoured"), image=said)
+    await rig.turns()
+    assert rig.images == [image]
 
 
 async def test_another_leader_of_the_scheduler_is_asked_again_and_a_next_process_asks_once_more(monkeypatch):
