@@ -180,6 +180,14 @@ def test_its_placeholder_has_the_priority_that_its_class_is_worth_and_ends_after
     assert (spec.priority_class_name, spec.scheduler_name, spec.active_deadline_seconds) == ("restow-hold-2000", VOLCANO, lives)
 
 
+@pytest.mark.parametrize(("priority_class", "worth"), [("", 0), ("low", 10), ("gone", 0)])
+def test_a_number_in_its_template_gives_its_placeholder_no_priority(priority_class, worth):
+    """The API refuses a pod whose number is not its class's. A Reservation's template it does not read."""
+    state = world(shape("said", cpu=3_000, scheduler=VOLCANO, priority=10**9, priority_class=priority_class), e.PriorityClassObserved("low", 10), kind="said")
+    answers(state)
+    assert of_slot(state, ("r", "t-0"), NOW).spec.priority_class_name == f"restow-hold-{worth}"
+
+
 def test_one_that_is_made_longer_outlives_its_placeholder_and_another_one_stands_in_its_place():
     """The API lets no pod's deadline be made longer; that of the placeholder was an hour after the earlier end."""
     state = held(world(ttl=3_600_000))

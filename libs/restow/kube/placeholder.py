@@ -218,13 +218,14 @@ def _reserved(state: ClusterState, key: SlotKey, record: Reservation, now: Milli
 
 
 def priority_of(state: ClusterState, key: SlotKey) -> int:
-    """Of a slot's placeholder. A Reservation's template may name a class, whose worth is said only when a pod is made."""
+    """Of a slot's placeholder. A Reservation's template may name a class, whose worth is said only when a pod is made. What number the template says itself counts
+    for nothing: nobody has checked it, as the API would a pod's, and whoever makes Reservations would have a pod of any priority by it."""
     id = state.slots[key[0]][key[1]].shape
     shape, priority = state.shapes[id], hold_priority(state, id)
-    if shape.priority or _is_moved(state, key[0]):
+    if _is_moved(state, key[0]):
         return priority
     named = (one.value for one in state.priority_classes.values() if (one.name == shape.priority_class if shape.priority_class else one.default))
-    return next(named, 0) + priority
+    return next(named, 0) + priority - shape.priority
 
 
 def _is_moved(state: ClusterState, reservation: ReservationUid) -> bool:
