@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from e2e.moving import workload
 from e2e.world import TAG, World, node_of, uid_of
 
 POLICY = """\
@@ -85,6 +86,39 @@ async def test_a_policy_of_upstreams_plugins_moves_pods_hold_first_and_leaves_th
         return not await world.reservations()
 
     await world.until("no Reservation is left", no_hold)
+    assert "identical" in await world.restow("verify")
+
+
+async def test_a_drain_moves_a_gang_as_one_or_not_at_all(world: World) -> None:
+    groups = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{world.ns}/podgroups"
+    drained, kept = await world.node("drained", cpu="1"), await world.node("kept", cpu="1")
+    group = {"metadata": {"name": "train", "annotations": {"restow.dev/movable": "gang"}}, "spec": {"minMember": 2}}
+    await world.api.ok("POST", groups, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"} | group)
+    before = await workload(world, "train", world.spec("1"), 2, annotations={"scheduling.k8s.io/group-name": "train"})
+    assert {node_of(pod) for pod in before} == {drained, kept}
+    await world.patch(f"/api/v1/nodes/{drained}", {"spec": {"taints": [{"key": "drain", "effect": "NoSchedule"}]}})
+    b = await world.node("b", cpu="1")
+    with world.stack.configured("descheduler", POLICY.format(tag=TAG, ns=world.ns)):
+
+        async def stays() -> bool:
+            (taints, _) = await descheduled(world, dry=True)
+            return taints["kept"] == {"NoTarget": 1}
+
+        await world.until("one of them has no place", stays)
+        (on_drained,) = [pod for pod in before if node_of(pod) == drained]
+        await descheduled(world)
+        said = " ".join((await world.restow("why", f"pod/{world.ns}/{on_drained['metadata']['name']}")).split())
+        assert "its gang is moved as one or not at all, and pod" in said
+        c = await world.node("c", cpu="1")
+
+        async def goes() -> bool:
+            return len((await descheduled(world, dry=True))[0]["moves"]) == 2
+
+        await world.until("both have one", goes)
+        taints, _ = await descheduled(world)
+        assert {(move["source"], move["gang"]) for move in taints["moves"]} == {(node, f"{world.ns}/train") for node in (drained, kept)}
+        assert set((await world.migrated(taints)).values()) == {"landed"}
+    assert {node_of(pod) for pod in await world.replicas("train", 2)} == {b, c}
     assert "identical" in await world.restow("verify")
 
 

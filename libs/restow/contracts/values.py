@@ -320,7 +320,7 @@ class Move(Value):
     that must have landed before it begins, since their pods leave what it takes. `follows`: it moves the successor of that
     migration on (`pod` is empty then). `swap` is of older logs: two pods were to change places.
     `cost` is what it was weighed with, in thousandths of a unit (that of the plan's `worth`), `reason` why a plugin wants it gone. Where `target` is empty the pod is only evicted, and nothing
-    is held: it has ended, or nobody makes it again."""
+    is held: it has ended, or nobody makes it again. `gang`: the PodGroup (`namespace/name`) that is moved as one: all moves of the plan that name it, or none."""
 
     migration: MigrationId
     pod: PodUid
@@ -335,6 +335,7 @@ class Move(Value):
     swap: bool = False
     cost: Int = 0
     reason: str = ""
+    gang: str = ""
 
 
 class NetworkTopology(Value):

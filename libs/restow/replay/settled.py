@@ -59,7 +59,7 @@ class _Open:
         known = state.pods.get(move.pod)
         costs = Costs(state, USUAL | self.args.costs, time, self.appraisal.prices)
         self.settled.evicted += 1
-        self.settled.lost += costs.cost(move.pod) if same and known is not None else move.cost
+        self.settled.lost += costs.cost(move.pod, as_one=bool(move.gang)) if same and known is not None else move.cost
 
     def settle(self, state: ClusterState) -> bool:
         """Whether all moves have ended; then also what was won."""

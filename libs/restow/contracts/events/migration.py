@@ -24,8 +24,8 @@ class Planned(Event, tag="migration.planned"):
     cron, api, demand, move. `planner` made it in `steps` steps of search. `slots` are for waiting pods, `reason` says for
     what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), even if no plan was found. When a whole
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
-    plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that is moved as one: all of
-    its pods, or none. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too."""
+    plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that was to be
+    moved as one, where somebody has asked for that; which moves are of it they say themselves. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too."""
 
     plan: PlanId
     plugin: str

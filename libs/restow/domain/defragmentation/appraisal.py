@@ -56,7 +56,7 @@ class Appraisal:
         return tuple(Dear(move.migration, move.cost, self._parts(move)) for move in found)
 
     def _parts(self, move: Move) -> dict[str, int]:
-        parts = {kind: part for kind, part in self.costs.parts(move.pod).items() if part}
+        parts = {kind: part for kind, part in self.costs.parts(move.pod, as_one=bool(move.gang)).items() if part}
         # What depends on where it goes, its planner has found out.
         less = move.cost - sum(parts.values())
         return parts | {PREFERENCES: less} if less > 0 else parts
@@ -64,7 +64,7 @@ class Appraisal:
     def priced(self, moves: Sequence[Move]) -> tuple[Move, ...]:
         """With what each costs, where their planner has not said it."""
         return tuple(
-            msgspec.structs.replace(move, cost=self.costs.cost(move.pod)) if not move.cost and move.pod in self.state.pods else move for move in moves
+            msgspec.structs.replace(move, cost=self.costs.cost(move.pod, as_one=bool(move.gang))) if not move.cost and move.pod in self.state.pods else move for move in moves
         )
 
 

@@ -45,18 +45,19 @@ class Costs:
             for budget in state.budgets.values():
                 self._budgets.setdefault(budget.namespace, []).append(budget)
 
-    def cost(self, uid: PodUid, new: bool = False) -> int:
-        """`new`: of its successor, which has not run for long and had no trouble."""
-        return sum(self.parts(uid, new).values())
+    def cost(self, uid: PodUid, new: bool = False, as_one: bool = False) -> int:
+        """`new`: of its successor, which has not run for long and had no trouble. `as_one`: all of its gang move, so that each has its own part of what is
+        lost, and nobody waits for it."""
+        return sum(self.parts(uid, new, as_one).values())
 
-    def parts(self, uid: PodUid, new: bool = False) -> dict[str, int]:
+    def parts(self, uid: PodUid, new: bool = False, as_one: bool = False) -> dict[str, int]:
         """The same, by what it is for: `move`, and the keys of `costs`."""
         pod, said = self._state.pods[uid].fact, self._said
         found = {"move": MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)}
         if not said:
             return found
         if "work" in said and not new:
-            found["work"] = said["work"] * self.lost(uid) // 1000
+            found["work"] = said["work"] * (self._own_lost(uid) if as_one else self.lost(uid)) // 1000
         if "priority" in said:
             priority = self._state.shapes[pod.shape].priority
             found["priority"] = said["priority"] * (min(max(priority, 0), MOST_PRIORITY) // 1000)
@@ -64,7 +65,7 @@ class Costs:
             found["age"] = said["age"] * min(max(self._time - work_since(pod, self._time), 0) // _HOUR, MOST_HOURS)
         if "restarts" in said and not new and (trouble := self._state.troubles.get(uid)) is not None:
             found["restarts"] = said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
-        if "gang" in said and (group := group_of(pod)) is not None:
+        if "gang" in said and not as_one and (group := group_of(pod)) is not None:
             mates = sum(one in self._state.charges for one in self._state.groups.get(group, ())) - (uid in self._state.charges)
             found["gang"] = said["gang"] * min(max(mates, 0), MOST_MATES)
         if "localStorage" in said and self._state.shapes[pod.shape].local_storage:
@@ -87,6 +88,10 @@ class Costs:
             members = [one for one in self._state.groups.get(group, ()) if one in self._state.charges]
             known = self._gangs[group] = sum(self._lost_of(one, self._state.pods[one].fact) for one in members)
         return known
+
+    def _own_lost(self, uid: PodUid) -> int:
+        pod = self._state.pods[uid].fact
+        return self._lost_of(uid, pod) if loses_work(pod) else 0
 
     def _lost_of(self, uid: PodUid, pod: PodObserved) -> int:
         hours = min(max(self._time - work_since(pod, self._time), 0), MOST_HOURS * _HOUR)

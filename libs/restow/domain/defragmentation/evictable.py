@@ -4,14 +4,17 @@ Stricter than an evictor where a hold would be useless: nobody would take it. Wh
 plugins (`scope`); where there is no policy, as upstream's DefaultEvictor does by its rules that matter here.
 """
 
+from collections.abc import Sequence
+
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain.beside import another_scheduler
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.disruption import Spare
-from restow.domain.movable import unmovable
+from restow.domain.disruption import Spare, not_admitted
+from restow.domain.groups import Group, group_of
+from restow.domain.movable import starts_again, unmovable
 from restow.domain.protection import PREFER_NO_EVICTION, SYSTEM_CRITICAL
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
@@ -25,13 +28,16 @@ from restow.domain.verdicts import (
     LABELS,
     MIGRATING,
     NAMESPACE,
+    NOT_MOVABLE,
     NOT_READY,
     PINNED,
     STATIC,
     TERMINATING,
     UNSUPPORTED,
     USES_RESERVATION,
+    stay,
 )
+from restow.domain.whole_gangs import members, over_budget
 
 RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
 """Verdicts of filter plugins that have the name of one of ours and are about something else."""
@@ -66,9 +72,40 @@ class Evictable:
         self._spare = Spare.planning(state)
         self._shapes: dict[ShapeId, str] = {}
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
+        self._gangs: dict[Group, tuple[list[PodUid], str]] = {}
 
     def verdict(self, uid: PodUid) -> str:
-        """The first rule that keeps the pod where it is; empty where none does. Of a filter plugin with its sentence: `Word: …`."""
+        """The first rule that keeps the pod where it is, if it goes alone; empty where none does. Of a filter plugin with its sentence: `Word: …`."""
+        return self._itself(uid) or self._spare.why_not(uid)
+
+    def as_one(self, uid: PodUid) -> tuple[list[PodUid], str]:
+        """Of a pod that cannot go alone: all pods of its gang where that starts again (else nobody), and why they cannot go as one, a sentence, empty
+        where they can. Every answer is about all of the gang, and kept."""
+        state, pod = self._state, self._state.pods[uid].fact
+        group = group_of(pod)
+        if group is None or not self._scope.gangs or not starts_again(state, pod):
+            return [], ""
+        if group not in self._gangs:
+            pods, why = members(state, group)
+            self._gangs[group] = pods, why or self._near(group) or self._stay(pods) or over_budget(state, pods)
+        return self._gangs[group]
+
+    def _near(self, group: Group) -> str:
+        """Where they fit depends on where the others of them are."""
+        known = self._state.pod_groups.get(group)
+        return "its pods are to be near to each other" if known is not None and known.topology is not None and not self._by_rules else ""
+
+    def _stay(self, pods: Sequence[PodUid]) -> str:
+        state = self._state
+        for uid in pods:
+            itself = self._itself(uid, as_gang=True) or not_admitted(state, uid) or self._spare.remembered(uid)
+            if why := itself or ("" if starts_again(state, state.pods[uid].fact) else NOT_MOVABLE):
+                said = stay(why)
+                return f"pod {state.pods[uid].fact.name} stays: {said.sentence or said.id}"
+        return ""
+
+    def _itself(self, uid: PodUid, as_gang: bool = False) -> str:
+        """Whether it stays whoever can spare it."""
         state = self._state
         pod, live = state.pods[uid].fact, state.pods[uid].live
         owner = pod.owner
@@ -99,7 +136,7 @@ class Evictable:
         of_shape = self._shapes.get(pod.shape)
         if of_shape is None:
             of_shape = self._of_shape(pod.shape)
-        return of_shape or unmovable(state, uid) or self._filtered(uid) or self._spare.why_not(uid)
+        return of_shape or unmovable(state, uid, as_gang) or self._filtered(uid)
 
     def _filtered(self, uid: PodUid) -> str:
         said = self._scope.why_not(uid) if self._scope.why_not is not None else ""

@@ -5,7 +5,7 @@ on by the scheduler's rules, where everything promised so far counts. A pod with
 nothing: who moves counts at both ends.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from restow.domain.defragmentation.placement import Placement
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import alike
+from restow.domain.groups import group_of
 from restow.domain.node_table import WHOLE, Vector
 from restow.domain.predicates import static_mask, static_reasons
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.predicates.filters import InterPodAffinity
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, stay
+from restow.domain.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, sentence, stay
 
 NODE_RULES = "node selector, affinity or taints"
 PROTECTION = "protectionThresholds"
@@ -55,32 +56,92 @@ def _found(simulation: Simulation, task: Task, stays: Stays) -> Found:
             for uid in state.on_node.get(node, ()):
                 stays(uid, node, why)
         return Found((), {})
-    targets = Targets(simulation, nodes, task)
-    evictable = Evictable(state, args, canonical_resource(args.resourceType), scope=task.scope)
-    quota = task.scope.quota.copy()
-    moves: list[Move] = []
-    ends: dict[PodUid, Spot] = {}
-    for source in names:
-        movable: list[PodUid] = []
-        for uid in state.on_node.get(source, ()):
-            if said := evictable.verdict(uid):
-                stays(uid, source, stay(said))
-            else:
-                movable.append(uid)
-        for uid in sorted(movable, key=evictable.order):
-            pod = state.pods[uid].fact
-            if said := LIMIT if len(moves) >= task.max_moves else quota.reached(source, pod.namespace):
-                stays(uid, source, stay(said))
-                continue
-            spot = targets.take(uid)
-            if isinstance(spot, Stay):
-                stays(uid, source, spot)
-                continue
-            id, target = MigrationId(f"{task.plan}-{len(moves) + 1}"), NodeName(state.table.names[spot.row])
-            moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices))
-            ends[uid] = spot
-            quota.take(source, pod.namespace)
-    return Found(moves, ends)
+    return _Packing(simulation, nodes, task, stays, names).run()
+
+
+class _Packing:
+    """One plan as it comes about: source by source, and on each of them pod by pod. A gang that starts again goes with the first of its pods, where all of
+    them are on sources: nobody starts again for the sake of a node that is not emptied."""
+
+    def __init__(self, simulation: Simulation, nodes: Nodes, task: Task, stays: Stays, sources: Sequence[NodeName]) -> None:
+        state, args = task.state, task.args
+        self._state, self._task, self._stays, self._sources = state, task, stays, dict.fromkeys(sources)
+        self._targets = Targets(simulation, nodes, task)
+        self._evictable = Evictable(state, args, canonical_resource(args.resourceType), scope=task.scope)
+        self._quota = task.scope.quota.copy()
+        self._moves: list[Move] = []
+        self._ends: dict[PodUid, Spot] = {}
+        self._kept: dict[PodUid, Stay] = {}
+        """Pods of gangs that were not moved, and why."""
+
+    def run(self) -> Found:
+        for source in self._sources:
+            movable: dict[PodUid, list[PodUid]] = {}
+            for uid in self._state.on_node.get(source, ()):
+                if uid in self._ends:
+                    continue
+                going, why = self._company(uid)
+                if why is None:
+                    movable[uid] = going
+                else:
+                    self._stays(uid, source, why)
+            for uid in sorted(movable, key=self._evictable.order):
+                if uid in self._ends:
+                    continue
+                going = movable[uid]
+                why = self._kept.get(uid) or self._take(going)
+                if why is not None:
+                    self._stays(uid, source, why)
+                    if len(going) > 1:
+                        self._kept.update(dict.fromkeys(going, why))
+        return Found(self._moves, self._ends)
+
+    def _company(self, uid: PodUid) -> tuple[list[PodUid], Stay | None]:
+        """Who goes where this one goes, or why it stays."""
+        said = self._evictable.verdict(uid)
+        if not said:
+            return [uid], None
+        alone, (pods, why) = stay(said), self._evictable.as_one(uid)
+        if not pods:
+            return [], alone
+        why = why or next((f"pod {self._state.pods[one].fact.name} is on no node that is to be emptied" for one in pods if self._at(one) not in self._sources), "")
+        return sorted(pods, key=self._evictable.order), Stay(alone.id, f"{alone.sentence}; and its gang cannot be moved as one: {why}") if why else None
+
+    def _at(self, uid: PodUid) -> NodeName:
+        return self._state.pods[uid].live.node or NodeName("")
+
+    def _take(self, going: Sequence[PodUid]) -> Stay | None:
+        """Plans the moves of one pod, or of a whole gang; why nobody of them moves where that cannot be."""
+        if said := self._limit(going):
+            return stay(said)
+        spots = self._targets.take_all(going)
+        if isinstance(spots, Stay):
+            return spots
+        group = group_of(self._state.pods[going[0]].fact) if self._is_gang(going) else None
+        for uid, spot in zip(going, spots, strict=True):
+            pod, source, target = self._state.pods[uid].fact, self._at(uid), NodeName(self._state.table.names[spot.row])
+            id, gang = MigrationId(f"{self._task.plan}-{len(self._moves) + 1}"), "/".join(group) if group is not None else ""
+            self._moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices, gang=gang))
+            self._ends[uid] = spot
+            self._quota.take(source, pod.namespace)
+        return None
+
+    def _is_gang(self, going: Sequence[PodUid]) -> bool:
+        """A gang may be of one pod."""
+        return len(going) > 1 or bool(self._evictable.verdict(going[0]))
+
+    def _limit(self, going: Sequence[PodUid]) -> str:
+        """The limit that all of them together would break."""
+        if len(self._moves) + len(going) > self._task.max_moves:
+            return LIMIT
+        quota = self._quota if len(going) == 1 else self._quota.copy()
+        for uid in going:
+            namespace = self._state.pods[uid].fact.namespace
+            if said := quota.reached(self._at(uid), namespace):
+                return said
+            if len(going) > 1:
+                quota.take(self._at(uid), namespace)
+        return ""
 
 
 class Fullest:
@@ -140,6 +201,25 @@ class Targets:
         self._placement = Placement(simulation, open, nodes.column if nodes.share < 0 else -1, nodes.floor, self._fullest)
         self._closed: dict[Hashable, str] = {}
         """Classes of pods that fit nowhere, and the rule that leaves the fewest targets."""
+
+    def take_all(self, uids: Sequence[PodUid]) -> list[Spot] | Stay:
+        """Promises each a target; or why there is none for one of them, and nothing is promised to anybody."""
+        if len(uids) == 1:
+            spot = self.take(uids[0])
+            return spot if isinstance(spot, Stay) else [spot]
+        # What fits nowhere beside some of them may fit once these have given their places back.
+        closed, spots = dict(self._closed), list[Spot]()
+        for uid in uids:
+            spot = self.take(uid)
+            if isinstance(spot, Stay):
+                for one, taken in reversed(list(zip(uids, spots, strict=False))):
+                    self._simulation.leave(one, taken.row)
+                    self._simulation.session.nodes.give(taken.row, self._state.vectors[self._state.pods[one].fact.shape], taken.devices)
+                self._closed = closed
+                name, why = self._state.pods[uid].fact.name, spot.sentence or sentence(spot.id)
+                return Stay(spot.id, f"its gang is moved as one or not at all, and of pod {name}: {why}", spot.targets, spot.removed)
+            spots.append(spot)
+        return spots
 
     def take(self, uid: PodUid) -> Spot | Stay:
         """Promises the best target that the pod fits on; or why there is none."""

@@ -58,7 +58,7 @@ class Quota:
 
 class Scope:
     """`why_not` is the filter's word on a pod, `Word: sentence`, "" where it may go. `sources` and `targets` are the only nodes that
-    pods may leave and land on, None for all."""
+    pods may leave and land on, None for all. `gangs`: whether those that start again may be moved as one."""
 
     def __init__(
         self,
@@ -66,9 +66,13 @@ class Scope:
         sources: frozenset[NodeName] | None = None,
         targets: frozenset[NodeName] | None = None,
         quota: Quota | None = None,
+        gangs: bool = True,
     ) -> None:
         self.why_not, self.sources, self.targets = why_not, sources, targets
-        self.quota = quota or Quota(None, None)
+        self.quota, self.gangs = quota or Quota(None, None), gangs
+
+    def without_gangs(self) -> "Scope":
+        return Scope(self.why_not, self.sources, self.targets, self.quota, gangs=False)
 
     def open_rows(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) bool`: rows that pods may land on."""

@@ -23,6 +23,7 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.cooling import cooling
 from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
+from restow.domain.verdicts import TOGETHER
 
 if TYPE_CHECKING:
     from restow.domain.descheduling.interpreter import Run
@@ -112,13 +113,25 @@ class Handle:
         node = live.node
         if node is None or self.evictable(pod) or self._kept(pod, self._filters.fits(pod, skewed)):
             return False
+        company = self._port.company(pod)
         # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.
-        why = "Terminating: it is going away already" if live.deleting else run.limit(node, self.state.pods[pod].fact.namespace)
+        why = "Terminating: it is going away already" if live.deleting else self._stay_with(pod, company) or run.limit(company)
         if self._kept(pod, why) or self._kept(pod, self._port.promise(pod, to)):
             return False
-        gone = run.evict(Eviction(pod, node, turn.plugin, turn.profile, turn.point, reason, run.policy.grace_period_seconds), self._port)
-        run.verdicts.pop((turn.profile, turn.plugin, pod), None)
+        gone = False
+        for one in company:
+            on, said = self.state.pods[one].live.node, reason if one == pod else f"{reason} ({self.state.pods[pod].fact.name}, and its gang is moved as one)"
+            assert on is not None, "nobody goes with it who is nowhere"
+            gone |= run.evict(Eviction(one, on, turn.plugin, turn.profile, turn.point, said, run.policy.grace_period_seconds), self._port)
+            run.verdicts.pop((turn.profile, turn.plugin, one), None)
         return gone
+
+    def _stay_with(self, pod: PodUid, company: Sequence[PodUid]) -> str:
+        """Whether the filters keep one of those who would go with it."""
+        for one in company:
+            if one != pod and (why := ALREADY if one in self._run.evictions else self._filters.evictable(one) or self._filters.fits(one)):
+                return f"{TOGETHER}: its gang is moved as one or not at all, and pod {self.state.pods[one].fact.name} stays: {why}"
+        return ""
 
     def lands_on(self, pod: PodUid) -> NodeName | None:
         """Where a pod that was evicted is promised a slot; None where nobody promises."""
@@ -156,8 +169,12 @@ class Port(Protocol):
         """Why it stays whatever the policy says; "" where it may go."""
         ...
 
+    def company(self, pod: PodUid) -> Sequence[PodUid]:
+        """Who goes where it goes: all of its gang where that is moved as one, mostly itself alone."""
+        ...
+
     def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
-        """Promises it a slot, which counts as taken from now on, on another node than its own; or why there is none. A pod that
+        """Promises it, and its company, a slot, which counts as taken from now on, on another node than its own; or why there is none. A pod that
         nobody would make again needs none."""
         ...
 

@@ -125,14 +125,15 @@ class Run:
                 there.sort(key=lambda uid: (pods[uid].fact.namespace, pods[uid].fact.name, uid))
         return self._on.get(node, [])
 
-    def limit(self, node: NodeName, namespace: str) -> str:
-        """The limit that one more eviction would break, in upstream's order."""
-        policy = self.policy
-        if _reached(self.taken, policy.max_no_of_pods_to_evict_total):
+    def limit(self, pods: Sequence[PodUid]) -> str:
+        """The limit that their evictions would break, in upstream's order."""
+        policy, known = self.policy, [self.state.pods[uid] for uid in pods]
+        if _exceeded(self.taken + len(pods), policy.max_no_of_pods_to_evict_total):
             return TOTAL
-        if _reached(self.per_node[node], policy.max_no_of_pods_to_evict_per_node):
+        nodes, namespaces = Counter(pod.live.node for pod in known), Counter(pod.fact.namespace for pod in known)
+        if any(_exceeded(self.per_node[node] + count, policy.max_no_of_pods_to_evict_per_node) for node, count in nodes.items() if node is not None):
             return PER_NODE
-        if _reached(self.per_namespace[namespace], policy.max_no_of_pods_to_evict_per_namespace):
+        if any(_exceeded(self.per_namespace[name] + count, policy.max_no_of_pods_to_evict_per_namespace) for name, count in namespaces.items()):
             return PER_NAMESPACE
         return ""
 
@@ -169,6 +170,10 @@ class Run:
 
 def _reached(count: int, limit: int | None) -> bool:
     return limit is not None and count >= limit
+
+
+def _exceeded(count: int, limit: int | None) -> bool:
+    return limit is not None and count > limit
 
 
 class Filters:

@@ -25,6 +25,7 @@ from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
+from restow.domain.migration.as_one import Gangs
 from restow.domain.migration.search import within
 from restow.domain.migration.targets import Landings
 from restow.domain.state import ClusterState
@@ -163,6 +164,7 @@ class HoldFirst:
         self._capacity, self._loads = FreeCapacity(state.table), Counter[NodeName]()
         self._packing = packing(state, asked=self._asked)
         self._landings = Landings(state, self._now)
+        self._gangs: Gangs | None = None
         self._plan = PlanId("")
         self._planned: Planned | None = None
         self.candidates: tuple[Candidate, ...] = ()
@@ -171,6 +173,8 @@ class HoldFirst:
 
     def carry(self, turn: Turn, plan: PlanId) -> Planned:
         run, before = self.run, len(self.run.evictions)
+        # Those that balance count pod by pod what they have moved where.
+        self._gangs = Gangs(self._state, self._now) if turn.point == "deschedule" else None
         run.verdicts, run.warnings, self._plan, self._planned = {}, {}, plan, None
         if run.skipped and turn.plugin != DEFRAGMENTATION:
             return self._made(turn, (), run.skipped)
@@ -186,9 +190,16 @@ class HoldFirst:
         return self._made(turn, moves, "; ".join(dict.fromkeys(one.text for one in said)))
 
     def unmovable(self, pod: PodUid) -> str:
-        return self._landings.unmovable(pod)
+        alone = self._landings.unmovable(pod)
+        return self._gangs.why_not(pod, alone) if alone and self._gangs is not None else alone
+
+    def company(self, pod: PodUid) -> Sequence[PodUid]:
+        """Who may go alone does."""
+        return self._gangs.company(pod) if self._gangs is not None and self._landings.unmovable(pod) else (pod,)
 
     def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
+        if self._gangs is not None and self._landings.unmovable(pod) and self._gangs.has(pod):
+            return self._gangs.promise(self._landings, pod, to)
         return self._landings.promise(pod, to)
 
     def evict(self, eviction: Eviction) -> str:
@@ -219,8 +230,9 @@ class HoldFirst:
         pod, spot = self._state.pods[eviction.pod].fact, self._landings.spots[eviction.pod]
         target = self._landings.lands_on(eviction.pod) or NodeName("")
         return Move(
-            id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores, cost=1, reason=eviction.reason
-        )
+            id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores, cost=1, reason=eviction.reason,
+            gang=self._gangs.moved(eviction.pod) if self._gangs is not None else "",
+        )  # fmt: skip
 
     def _made(self, turn: Turn, moves: tuple[Move, ...], reason: str) -> Planned:
         before = self._packing

@@ -204,7 +204,8 @@ class Limits:
         most, going = self._config.evictions_per_minute, len(self.whole.first(migration))
         if not most or not self.whole.nobody_left(migration):
             return False
-        recent = sum(abs(now - at) < MINUTE for id, at in self._evicted.items() if self._state.migrations[id].plan != migration.plan)
+        own = {one.id for one in self.whole.members(migration)}
+        recent = sum(abs(now - at) < MINUTE for id, at in self._evicted.items() if id not in own)
         return bool(recent) and recent + going > most
 
     def _gang_over_budget(self, migration: Migration) -> Reason | None:

@@ -62,6 +62,9 @@ class EvictOnly:
     def unmovable(self, pod: PodUid) -> str:
         return ""
 
+    def company(self, pod: PodUid) -> Sequence[PodUid]:
+        return (pod,)
+
     def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
         return ""
 
@@ -108,7 +111,8 @@ def _planned(run: Run, turn: Turn, args: DefragmentationArgs, bound: int) -> tup
                 state.put(state.queues, name, QueueObserved(name, name, Millis(0)))
         if run.evictions:
             apply(state, (_earlier(run),))
-        scope = run.scope(turn.profile)
+        # Nobody holds their places here.
+        scope = run.scope(turn.profile).without_gangs()
         planned, thought = defragmentation.explained(state, args, now, PLAN, bound, scope)
         told = warnings(state)
     for text in told:

@@ -263,7 +263,9 @@ def answered(state: ClusterState, migration: Migration, answer: Answer) -> Event
 def may_end(state: ClusterState, migration: Migration) -> bool:
     """Whether any fact of `NEVER` can be so of it. Asked first: there may be thousands of planned moves, and all are looked at after every fold."""
     move, known = migration.move, state.plans.get(PlanId(migration.plan))
-    return bool(migration.reason or migration.plan in state.cancelled or move.after or move.follows or (known is not None and (known.planned.whole or known.planned.gang)))
+    if migration.reason or migration.plan in state.cancelled or move.after or move.follows or move.gang:
+        return True
+    return known is not None and (known.planned.whole or bool(known.planned.gang))
 
 
 def never(case: Case) -> bool:

@@ -5,13 +5,14 @@ eviction. Then one is evicted after the other, the next when the API has let the
 come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`)
 cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
 
-A gang that is moved as one (`Planned.gang`) goes by the same rules, with all of its pods in the place of a node's, and two that differ: they leave in
+A gang that is moved as one (`Move.gang`) goes by the same rules, with all of its pods in the place of a node's, and two that differ: they leave in
 one decision, and where one of them stays after that, those whose eviction the API has accepted land all the same.
 
 A pod that left without us, or whose successor came up elsewhere than planned, is no reason to stop: its node is rid of it.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
@@ -19,6 +20,7 @@ from restow.domain.migration import consents, holds, plan_order
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
+from restow.domain.whole_gangs import moved_as_one
 
 WHOLE = "Whole"
 Source = tuple[str, NodeName]
@@ -45,7 +47,7 @@ class Whole:
     def binds(self, migration: Migration) -> bool:
         """Whether its node is to be emptied wholly, or its gang moved as one."""
         known = self._state.plans.get(PlanId(migration.plan))
-        return known is not None and (known.planned.whole or bool(known.planned.gang)) and not migration.move.follows
+        return known is not None and (known.planned.whole or self.is_gang(migration)) and not migration.move.follows
 
     def is_gang(self, migration: Migration) -> bool:
         return is_of_gang(self._state, migration)
@@ -67,7 +69,8 @@ class Whole:
         known = self._members.get(key)
         if known is None:
             state, plan = self._state, PlanId(migration.plan)
-            ids = [move.migration for move in state.plans[plan].planned.moves] if self.is_gang(migration) else sources(state, plan).get(key[1], ())
+            gang = moved_as_one(state, migration)
+            ids = gangs(state, plan).get(gang, ()) if gang else sources(state, plan).get(key[1], ())
             known = self._members[key] = [state.migrations[id] for id in ids if id in state.migrations]
         return known
 
@@ -132,14 +135,13 @@ class Whole:
         return self._answers[key]
 
     def key(self, migration: Migration) -> Source:
-        """Of its node; of a gang's, that is on many, of its plan."""
-        return migration.plan, NodeName("") if self.is_gang(migration) else migration.move.source
+        """Of its node; of a gang's, that is on many, by the gang's name, which has a `/` as no node's."""
+        return migration.plan, NodeName(moved_as_one(self._state, migration)) or migration.move.source
 
 
 def is_of_gang(state: ClusterState, migration: Migration) -> bool:
     """Whether it is moved with all others of its gang."""
-    known = state.plans.get(PlanId(migration.plan))
-    return known is not None and bool(known.planned.gang)
+    return bool(moved_as_one(state, migration))
 
 
 def _holds(state: ClusterState, migration: Migration) -> bool:
@@ -162,21 +164,38 @@ def has_stayed(state: ClusterState, migration: Migration) -> bool:
     return False
 
 
-class _Known(dict[PlanId, tuple[Planned, Sources]]):
+class _Parts(NamedTuple):
+    planned: Planned
+    sources: Sources
+    gangs: dict[str, list[MigrationId]]
+
+
+class _Known(dict[PlanId, _Parts]):
     """Of each plan that was asked about."""
 
 
 def sources(state: ClusterState, plan: PlanId) -> Sources:
-    """Of each node that the plan empties its moves: found once a plan."""
+    """Of each node that the plan empties its moves."""
+    return _parts(state, plan).sources
+
+
+def gangs(state: ClusterState, plan: PlanId) -> dict[str, list[MigrationId]]:
+    """Of each gang that the plan moves as one its moves."""
+    return _parts(state, plan).gangs
+
+
+def _parts(state: ClusterState, plan: PlanId) -> _Parts:
+    """Found once a plan."""
     known = state.memo.make(_Known)
     planned = state.plans[plan].planned
     kept = known.get(plan)
-    if kept is None or kept[0] is not planned:
+    if kept is None or kept.planned is not planned:
         for old in [one for one in known if one not in state.plans]:
             del known[old]
-        sources: Sources = {}
+        kept = known[plan] = _Parts(planned, {}, {})
         for move in planned.moves:
             if not move.follows:
-                sources.setdefault(move.source, []).append(move.migration)
-        kept = known[plan] = planned, sources
-    return kept[1]
+                kept.sources.setdefault(move.source, []).append(move.migration)
+            if gang := move.gang or planned.gang:
+                kept.gangs.setdefault(gang, []).append(move.migration)
+    return kept

@@ -11,6 +11,7 @@ from restow.domain.occupants import held_slot
 from restow.domain.records import FINAL, Migration
 from restow.domain.slots import SlotKey
 from restow.domain.state import OVER, ClusterState
+from restow.domain.whole_gangs import moved_as_one
 
 
 class _Moves(NamedTuple):
@@ -86,8 +87,7 @@ class Groups:
             self._moves = _Moves.under_way(state)
         moves, as_one = self._moves.of.get(group, ()), set[PodUid]()
         for migration in moves:
-            plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
-            if plan is not None and plan.planned.gang:
+            if moved_as_one(state, migration):
                 as_one.add(migration.move.pod)
             for name in state.slots.get(migration.reservation, ()):
                 if (slot := held_slot(state, key := (migration.reservation, name))) is not None:
