@@ -38,7 +38,7 @@ test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, an
 	@HELM=1 S3=1 tests/kubernetes/build.sh .kubernetes
 	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest -n 2 --dist worksteal tests/kubesim/conformance tests/e2e $(ARGS)
 	@KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
-	@PATH="$(CURDIR)/.kubernetes:$$PATH" $(BIN)/python -m pytest tests/contract/eventlog/test_places.py tests/integration/runtime/test_bucket.py $(ARGS)
+	@PATH="$(CURDIR)/.kubernetes:$$PATH" $(BIN)/python -m pytest tests/contract/eventlog/test_places.py tests/integration/runtime/test_bucket.py tests/integration/runtime/test_bucket_failover.py $(ARGS)
 
 check: $(VENV)/.dev  ## Lint, types and import contracts
 	@$(BIN)/ruff check .

@@ -14,7 +14,7 @@ import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, containers, env, named, of_kind, rendered, whole
 
 from restow.descheduler import policy as policies
-from restow.runtime.settings import Settings
+from restow.runtime.settings import Settings, check
 from restow.scheduler_session import conf
 
 CHART = DEPLOY / "chart"
@@ -26,7 +26,7 @@ WAYS = ("restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.y
 """deploy/restow.yaml, the chart with its own values, and with those of each file in tests/deploy/values."""
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = (FILES / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf")
-GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim"}
+GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim", "my-bucket"}
 """Secrets and a claim that their owner makes, where the values say so; docs/install.md says how."""
 
 
@@ -158,7 +158,7 @@ class TestEveryWay:
         assert [one["spec"]["validationActions"] for one in of_kind(made(way), "ValidatingAdmissionPolicyBinding") if one["metadata"]["name"] == "restow-guard"] == [["Deny"]]
 
     def test_leaders_have_a_standby_and_a_disruption_budget(self, way):
-        for service in set(SERVICES) - {"garbage-collector"}:
+        for service in SERVICES:
             workload = named(made(way), "Deployment", f"restow-{service}")
             if workload["spec"]["replicas"] > 1:
                 budget = named(made(way), "PodDisruptionBudget", f"restow-{service}")["spec"]
@@ -189,12 +189,14 @@ class TestEveryWay:
             assert own["egress"] == [rule for rule in services["egress"] if rule in own["egress"]]
             assert not any(port["port"] in (443, 6443) for rule in own["egress"] for port in rule["ports"])
 
-    def test_the_archive_is_written_by_one(self, way):
+    def test_the_archive_is_written_by_one_unless_several_can_have_it(self, way):
         collector = named(made(way), "Deployment", "restow-garbage-collector")
-        assert collector["spec"]["replicas"] == 1
-        assert collector["spec"]["strategy"] == {"type": "Recreate"}
+        given = env(containers(collector)[0])
         mounts = {m["mountPath"] for m in containers(collector)[0]["volumeMounts"]}
-        assert env(containers(collector)[0])["RESTOW_DATA"] in mounts
+        several = way in {"bucket", "shared-volume"}
+        assert (collector["spec"]["replicas"], collector["spec"]["strategy"]["type"]) == ((2, "RollingUpdate") if several else (1, "Recreate"))
+        assert ("RESTOW_ARCHIVE" in given) == (way == "bucket")
+        assert (given.get("RESTOW_DATA") in mounts) == (way != "bucket")
 
     def test_the_broker_has_its_files_its_volume_and_every_password(self, way):
         if not of_kind(made(way), "StatefulSet"):
@@ -271,6 +273,8 @@ def test_values_are_what_the_schema_says(path):
         {"networkPolicy": {"apiServerPorts": []}}, {"descheduler": {"resources": {"requests": {"cpu": "much"}}}}, {"logLevel": "trace"},
         {"nats": {"tls": {"enabled": True, "certificate": "existing"}}}, {"nats": {"enabled": False, "url": "nats://b", "existingSecret": "s", "tls": {"enabled": True}}},
         {"beside": {"enabled": True, "gate": "webhook", "webhook": {"certificate": "existing"}}},
+        {"garbageCollector": {"archive": {"bucket": "s3://backups"}}}, {"garbageCollector": {"archive": {"endpoint": "https://key:secret@minio"}}},
+        {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
     ],
     ids=json.dumps,
 )  # fmt: skip
@@ -358,6 +362,41 @@ def test_the_session_is_told_the_image_of_placeholders_where_one_is_named():
 
     assert told("everything") == {"restow-scheduler-session": "registry.example/pause:3.10"}
     assert told("default") == {}
+
+
+def test_a_bucket_takes_the_volumes_place_and_the_collector_is_as_many_as_the_others():
+    manifests, others = made("bucket"), named(made("bucket"), "Deployment", "restow-descheduler")
+    collector = named(manifests, "Deployment", "restow-garbage-collector")
+    assert of_kind(manifests, "PersistentVolumeClaim") == []
+    for one in ("replicas", "strategy"):
+        assert collector["spec"][one] == others["spec"][one]
+    (container,) = containers(collector)
+    given = {name: value for name, value in env(container).items() if name.startswith("AWS_")}
+    secret = {name: {"secretKeyRef": {"name": "my-bucket", "key": name}} for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    assert given == secret | {"AWS_ENDPOINT_URL": "http://minio.storage.svc:9000", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in given.items():
+            patch.setenv(name, value if isinstance(value, str) else "x")
+        assert check({"archive": env(container)["RESTOW_ARCHIVE"]}).archive_of("main") == "s3://backups/restow/eu/main"
+    (rule,) = named(manifests, "NetworkPolicy", "restow-archive")["spec"]["egress"]
+    assert rule == {"ports": [{"protocol": "TCP", "port": 9000}]}
+    for service in set(SERVICES) - {"garbage-collector"}:
+        assert not [name for name in env(containers(named(manifests, "Deployment", f"restow-{service}"))[0]) if name.startswith("AWS_")]
+
+
+def test_a_collector_with_a_role_of_its_account_has_no_secret_and_its_account_names_the_role():
+    manifests = rendered("--set", "garbageCollector.archive.bucket=backups,garbageCollector.archive.prefix=", "--set-json", 'garbageCollector.serviceAccountAnnotations={"eks.amazonaws.com/role-arn":"arn"}')
+    given = env(containers(named(manifests, "Deployment", "restow-garbage-collector"))[0])
+    assert given["RESTOW_ARCHIVE"] == "s3://backups"
+    assert not [name for name in given if name.startswith("AWS_")]
+    accounts = {m["metadata"]["name"]: m["metadata"].get("annotations") for m in of_kind(manifests, "ServiceAccount")}
+    assert {name: notes for name, notes in accounts.items() if notes} == {"restow-garbage-collector": {"eks.amazonaws.com/role-arn": "arn"}}
+    assert {port["port"] for port in named(manifests, "NetworkPolicy", "restow-archive")["spec"]["egress"][0]["ports"]} == {443, 80}
+
+
+def test_a_volume_for_several_is_asked_for_as_that():
+    (claim,) = of_kind(made("shared-volume"), "PersistentVolumeClaim")
+    assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (["ReadWriteMany"], "cephfs")
 
 
 def test_production_is_critical_and_never_schedules_itself():

@@ -123,6 +123,8 @@ capabilities:
 {{- if not $clustered }}{{ $_ := set $meta "namespace" ($meta.namespace | default $namespace) }}{{ end }}
 {{- $_ := set $meta "labels" (merge (include "restow.labels" $root | fromYaml) ($meta.labels | default dict)) }}
 {{- if $notes }}{{ $_ := set $meta "annotations" (merge $notes ($meta.annotations | default dict)) }}{{ end }}
+{{- $roles := and (eq $object.kind "ServiceAccount") (eq $meta.name "restow-garbage-collector") $root.Values.garbageCollector.serviceAccountAnnotations }}
+{{- if $roles }}{{ $_ := set $meta "annotations" $roles }}{{ end }}
 ---
 {{ toYaml $object }}
 {{- end }}
