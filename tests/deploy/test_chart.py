@@ -539,6 +539,17 @@ def test_the_way_out_to_hooks_is_the_deschedulers_and_leads_to_pods():
     assert rule["to"] == [{"namespaceSelector": {}}]
 
 
+def test_each_dashboard_is_in_a_config_map_that_grafanas_sidecar_finds():
+    maps = [m for m in of_kind(made("everything"), "ConfigMap") if m["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    files = {path.stem: path.read_text() for path in (DEPLOY / "dashboards").glob("*.json")}
+    assert {m["metadata"]["name"] for m in maps} == {f"restow-dashboard-{name}" for name in files}
+    for one in maps:
+        ((name, text),) = one["data"].items()
+        assert json.loads(text) == json.loads(files[name.removeprefix("restow-").removesuffix(".json")])
+        assert one["metadata"]["annotations"] == {"grafana_folder": "Restow"}
+    assert not [m for m in of_kind(made("default"), "ConfigMap") if "dashboard" in m["metadata"]["name"]]
+
+
 # -- configuration -------------------------------------------------------------------------------------------------------
 
 
