@@ -6,9 +6,11 @@ from domain.build import NOW, configured, given, node, pod, replica_of, shape, t
 
 from restow.contracts import events as e
 from restow.contracts.values import Move, Packing
+from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.progress import Progress
 from restow.descheduler.user_events import Told
 from restow.domain.config import DefragmentationArgs, MigrationConfig
+from restow.runtime.telemetry import Metrics
 
 NONE = Packing(2, 0, 0, 0, 0, 0)
 
@@ -154,3 +156,22 @@ def test_an_emptied_node_is_told_once_and_so_is_that_it_was_not_taken_away():
         ("b", "NodeEmptied", "plan x has emptied this node: it may be taken away"),
         ("a", "NodeReturned", "this node, which plan x has emptied, was not taken away: it is anybody's again"),
     ]
+
+
+def test_landings_count_evicted_pods_alone_and_those_that_missed_their_slots_as_misses():
+    state, metrics = cluster(), Metrics("migration")
+    shown = DeschedulerMetrics(SimpleNamespace(state=state, metrics=metrics))
+    progress = Progress(SimpleNamespace(state=state), (shown,))
+    progress.look(tell=False)
+
+    def landings():
+        return [metrics.registry.get_sample_value("restow_landings_total", {"result": result}) for result in ("landed", "missed")]
+
+    assert landings() == [0, 0], "whoever looks for a rise sees the first one"
+    then(state, plan("x", "p1", "p2", "p3"))
+    for id in ("x-1", "x-2"):
+        then(state, e.Holding(id, NOW), e.Held(id), e.Evicting(id, NOW + 60_000), e.Evicted(id, NOW))
+    progress.look(tell=True)
+    then(state, e.Landed("x-1", "p9", "b"), e.NotRecreated("x-2"), e.MigrationFailed("x-3", "NoCapacity", ""))
+    progress.look(tell=True)
+    assert landings() == [1, 1]
