@@ -128,6 +128,7 @@ def test_plugins_that_balance_leave_gangs_where_they_are():
     facts = [node("a", cpu=3_000), node("b"), pod_group("g", need=3), *(of("g", f"g{i}", "a") for i in range(3))]
     state = given(configured("migration", MigrationConfig(policy=written(policy(profile(LOW, low, point="balance"))), **BOLD)), shape("s"), *facts)
     assert drains(state).moves == ()
+    assert "plugins that balance move no gang as one" in why(state, "g0")
 
 
 def test_of_a_gang_that_can_spare_a_pod_that_one_goes_alone():
@@ -181,6 +182,14 @@ def test_every_pod_of_it_counts_for_limits():
     assert len(packed(fragmented(), most=2)[0]) == 2
     assert packed(fragmented(), scope=Scope(quota=Quota(None, 1)))[0] == []
     assert len(packed(fragmented(), scope=Scope(quota=Quota(1, 2)))[0]) == 2
+
+
+def test_the_optimizing_planner_leaves_gangs_and_says_so():
+    args = DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={"cpu": 100})
+    planned, thought = defragmentation.explained(fragmented(), args, NOW, "p", 100, EVERYTHING)
+    assert not {m.pod for m in planned.moves} & {"g1", "g2"}
+    (said,) = [one for one in thought if one.pod == "g1"]
+    assert said.message.endswith("; and this planner moves no gang as one"), said
 
 
 def test_where_nobody_holds_their_places_gangs_stay():

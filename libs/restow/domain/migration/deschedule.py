@@ -28,6 +28,7 @@ from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration.as_one import Gangs
 from restow.domain.migration.search import within
 from restow.domain.migration.targets import Landings
+from restow.domain.movable import starts_again
 from restow.domain.state import ClusterState
 
 PLANNER = "policy"
@@ -191,7 +192,9 @@ class HoldFirst:
 
     def unmovable(self, pod: PodUid) -> str:
         alone = self._landings.unmovable(pod)
-        return self._gangs.why_not(pod, alone) if alone and self._gangs is not None else alone
+        if alone and self._gangs is not None:
+            return self._gangs.why_not(pod, alone)
+        return f"{alone}; and plugins that balance move no gang as one" if alone and starts_again(self._state, self._state.pods[pod].fact) else alone
 
     def company(self, pod: PodUid) -> Sequence[PodUid]:
         """Who may go alone does."""

@@ -24,6 +24,7 @@ from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
+from restow.domain.movable import starts_again
 from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
@@ -272,6 +273,9 @@ def _tell(search: Search, rows: Rows, ordered: Ordered, stays: Stays) -> None:
             if uid in ordered.ends:
                 continue
             if said := world.verdict(uid) or closed or search.bounded.get(uid, ""):
-                stays(uid, node, stay(said))
+                why = stay(said)
+                if starts_again(world.state, world.state.pods[uid].fact):
+                    why = Stay(why.id, f"{why.sentence}; and this planner moves no gang as one")
+                stays(uid, node, why)
             else:
                 stays(uid, node, Stay(NO_TARGET, search.stuck[uid]) if uid in search.stuck else rest)
