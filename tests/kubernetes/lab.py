@@ -136,12 +136,13 @@ class Lab:
         at = plain(Target("etcd", self._etcd), "POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
         plain(Target("etcd", self._etcd), "POST", "/v3/kv/compaction", {"revision": at, "physical": True})
 
-    def start_scheduler(self, kubeconfig: Path | None = None) -> None:
+    def start_scheduler(self, kubeconfig: Path | None = None, *, qps: int = 500) -> None:
+        """`qps`: how many requests a second it may make, twice as many in a burst."""
         port = free_port()
         self._spawn(
             "scheduler", "kube-scheduler", f"--kubeconfig={kubeconfig or self.work / 'kubeconfig'}", "--leader-elect=false", f"--secure-port={port}",
             f"--cert-dir={self.work / 'scheduler-certs'}", "--authentication-skip-lookup",
-            "--authorization-always-allow-paths=/healthz,/readyz", "--kube-api-qps=500", "--kube-api-burst=1000", *self._gates(),
+            "--authorization-always-allow-paths=/healthz,/readyz", f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}", *self._gates(),
         )  # fmt: skip
         self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
 

@@ -102,10 +102,23 @@ async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_a
         if not await refused(stack, named):
             break
         await asyncio.sleep(0.1)
-    said = await asyncio.to_thread(stack.restow, "migrate", named, "--output", "json")
+    seen: list[tuple[str, str]] = []
+    world.told.append(lambda _, pod: seen.append(told_of(pod)) if pod in world.of("asone") and told_of(pod) not in seen[-1:] else None)
+    try:
+        said = await asyncio.to_thread(stack.restow, "migrate", named, "--output", "json")
+    except AssertionError as error:
+        raise AssertionError(f"what became of its pods: {seen}") from error
     moves = json.loads(said)["migrations"]
     assert [one["step"] for one in moves] == ["landed"] * 3, moves
     assert world.where("asone") == ["target", "target-0", "target-1"]
+
+
+def told_of(pod: Any) -> tuple[str, str]:
+    """Its name, and where it stands with its scheduler."""
+    spec, status = pod["spec"], pod["status"]
+    gates = "".join(f" {gate['name']}" for gate in spec.get("schedulingGates") or ())
+    said = [f"{one.get('reason', '')}: {one.get('message', '')}" for one in status.get("conditions") or () if one["type"] == "PodScheduled"]
+    return pod["metadata"]["name"], f"nominated {status.get('nominatedNodeName', '-')} on {spec.get('nodeName', '-')}{gates} {said}"
 
 
 async def refused(stack: Running, what: str) -> str:

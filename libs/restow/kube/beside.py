@@ -10,7 +10,8 @@
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +44,10 @@ not fit, and its nomination was gone (2 of about 220 on a busy machine without a
 LOOKS, QUIET = 200, 10
 """So many times at most, `SETTLED` apart, it is looked at a pod that its scheduler looks at, too. For so many in a row its nomination must have stayed: a look of
 the scheduler's that began before would have taken it away by then (with one, 5 of 8 went to each other's nodes on a busy machine)."""
+KEPT, SELDOM = 60.0, 0.5
+"""Seconds for which the nomination of one of a gang is made again after its gate, and between two looks at it at most."""
+TOGETHER = 5.0
+"""Seconds for which one of a gang keeps its gate for others of it that land, too."""
 LANDINGS = "/apis/restow.dev/v1/landings"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
@@ -69,6 +74,10 @@ class Beside(Effects):
         self._free: dict[str, asyncio.Lock] = {}
         """By scheduler: none waits for another's successors."""
         self._hearing = Hearing(client, backoff, sleep, image)
+        self._kept: dict[str, asyncio.Task[None]] = {}
+        """By uid: pods of gangs whose nomination is made again."""
+        self._gangs: dict[str, list[int]] = {}
+        """How many of a gang land now, and how many of them have only their gate left."""
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
@@ -195,22 +204,68 @@ class Beside(Effects):
 
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
         another successor would not fit on the node, and go elsewhere."""
+        self._stop_keeping(pod)
         there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
             return there
-        where = _node(there)
-        if placeholder is not None:
-            unheard = None if where else await self._unheard(pod, there, log)
-            if unheard is not None:
-                return unheard
-            vacated = await self.vacate(placeholder)
-            if not isinstance(vacated, Done):
-                return vacated
-            if not where:
+        where, gang = _node(there), _gang(there)
+        with self._coming(gang) as arrived:
+            if placeholder is not None:
+                unheard = None if where else await self._unheard(pod, there, log)
+                if unheard is not None:
+                    return unheard
+                vacated = await self.vacate(placeholder)
+                if not isinstance(vacated, Done):
+                    return vacated
+                if not where:
+                    await self._sleep(SETTLED)
+            if where:
+                return Bound() if where == node else Taken(where)
+            await arrived()
+            went = await self.let_go(pod)
+            if gang is not None and isinstance(went, Done):
+                self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, node))
+            return went
+
+    @contextlib.contextmanager
+    def _coming(self, gang: str | None) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Pods of a gang that land at the same time lose their gates at the same time: each says when it is so far, and goes on when all of them are."""
+        coming = self._gangs.setdefault(gang, [0, 0]) if gang is not None else [0, 0]
+        coming[0] += 1
+        so_far = False
+
+        async def arrived() -> None:
+            nonlocal so_far
+            so_far = True
+            coming[1] += 1
+            end = machine.steady() + TOGETHER
+            while coming[1] < coming[0] and machine.steady() < end:
                 await self._sleep(SETTLED)
-        if where:
-            return Bound() if where == node else Taken(where)
-        return await self.let_go(pod)
+
+        try:
+            yield arrived
+        finally:
+            coming[0] -= 1
+            coming[1] -= so_far
+            if gang is not None and not coming[0]:
+                self._gangs.pop(gang, None)
+
+    async def _keep_nominated(self, pod: PodRef, node: str) -> None:
+        """Of a gang: kube-scheduler looks at who has no gate any more while others of the gang have theirs, finds that too few are there, and takes the nomination
+        away. It is made again until the pod is bound."""
+        end, pause = machine.steady() + KEPT, SETTLED
+        try:
+            while machine.steady() < end:
+                there = await self._there(pod)
+                if isinstance(there, Gone) or (isinstance(there, wire.Pod) and _node(there)):
+                    return
+                if isinstance(there, wire.Pod) and _nomination(there) != node:
+                    await self._nominated(pod, node)
+                await self._sleep(pause)
+                pause = min(1.1 * pause, SELDOM)
+        finally:
+            if self._kept.get(pod.uid) is asyncio.current_task():
+                del self._kept[pod.uid]
 
     async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
         """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""
@@ -269,7 +324,13 @@ class Beside(Effects):
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
         """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
+        self._stop_keeping(pod)
         return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: None, TOUCHED: None}}, "spec": _UNGATED}))
+
+    def _stop_keeping(self, pod: PodRef) -> None:
+        """It is to go somewhere else now, or nowhere."""
+        if (keeping := self._kept.pop(pod.uid, None)) is not None:
+            keeping.cancel()
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
@@ -326,6 +387,12 @@ def _node(pod: wire.Pod) -> str:
 
 def _nomination(pod: wire.Pod) -> str:
     return pod.status.nominated_node_name if pod.status else ""
+
+
+def _gang(pod: wire.Pod) -> str | None:
+    """The PodGroup of `scheduling.k8s.io` that its scheduler starts as one."""
+    group = pod.spec.scheduling_group if pod.spec else None
+    return f"{pod.metadata.namespace}/{group.pod_group_name}" if group is not None else None
 
 
 def _who(pod: wire.Pod, log: str) -> Who:

@@ -252,7 +252,8 @@ async def test_a_word_that_does_not_reach_the_api_is_asked_for_again(api, beside
     held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
     ears.lost = 2
     assert await beside.land(pod, "t", held, LOG) == Done()
-    assert (len(ears.came), await there(api, held), await probes_left(api)) == (3, [], [])
+    assert len(ears.came) >= 3
+    assert (await there(api, held), await probes_left(api)) == ([], [])
 
 
 async def test_a_probe_goes_once_nobody_waits_for_it_any_more(api, ears, monkeypatch):
@@ -261,12 +262,12 @@ async def test_a_probe_goes_once_nobody_waits_for_it_any_more(api, ears, monkeyp
     monkeypatch.setattr(hearing, "ABANDONED", 0.4)
     ears.deaf = True
     one, who = hearing.Hearing(api.client, FAST, asyncio.sleep), hearing.Who("theirs", 7, LOG)
-    for _ in range(8):
-        assert isinstance(await one.heard(who, ("pod", "1")), Failed)
-        await asyncio.sleep(0.02)
-    assert len(json.loads(await api.client.get(PROBES))["items"]) == 1
+    assert isinstance(await one.heard(who, ("pod", "1")), Failed)
+    while not ears.came:
+        await asyncio.sleep(0.01)
     assert await probes_left(api) == []
     ears.deaf = False
+    monkeypatch.setattr(hearing, "PATIENCE", 10.0)
     assert await one.heard(who, ("pod", "1")) == Done()
 
 
@@ -281,6 +282,49 @@ async def test_who_asks_a_slow_scheduler_does_not_wait_for_the_probes_of_others(
         await asyncio.sleep(0.1)
     assert await asyncio.gather(*asked) == [Done()] * 4
     assert time.monotonic() - began < 4 * 0.6, "one after the other"
+
+
+async def test_pods_of_a_gang_that_land_at_the_same_time_lose_their_gates_at_the_same_time(api, beside, ears, monkeypatch):
+    """Where one of them cannot go on, the others do not wait for it."""
+    monkeypatch.setattr(hearing, "SHARED", 0.01)
+    ears.late = 0.3
+    in_gang = {"schedulingGates": GATES, "schedulingGroup": {"podGroupName": "g"}}
+    pods = [await api.pod(f"g-{i}", **in_gang) for i in range(3)]
+    helds = [await occupied(beside, f"s-{i}", f"t{i}") for i in range(3)]
+    landing = []
+    for i in range(3):
+        landing.append(asyncio.create_task(beside.land(pods[i], f"t{i}", helds[i], LOG)))
+        await asyncio.sleep(0.1)
+    await asyncio.wait(landing, return_when=asyncio.FIRST_COMPLETED)
+    assert await there(api, helds[2]) == [], "the last one is so far"
+    assert await asyncio.gather(*landing) == [Done()] * 3
+    alone = await api.pod("g-4", **in_gang)
+    assert await beside.land(alone, "t4", await occupied(beside, "s-4", "t4"), LOG) == Done()
+    assert beside._gangs == {}
+
+
+async def nominated(api, pod):
+    return (await api.read_pod(pod))["status"].get("nominatedNodeName", "")
+
+
+async def until_nominated(api, pod, node):
+    for _ in range(200):
+        if await nominated(api, pod) == node:
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def test_the_nomination_of_one_of_a_gang_is_made_again_until_it_is_bound(api, beside):
+    """kube-scheduler takes it away while others of the gang have their gates: too few are there."""
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES, schedulingGroup={"podGroupName": "g"})
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    for _ in range(2):
+        await api.patch_pod(pod, {"status": {"nominatedNodeName": None}}, "/status")
+        assert await until_nominated(api, pod, "t")
+    assert await beside.let_go(pod) == Done()
+    await api.patch_pod(pod, {"status": {"nominatedNodeName": None}}, "/status")
+    assert not await until_nominated(api, pod, "t"), "it was let go"
 
 
 async def test_a_probe_is_newer_than_the_nomination_and_the_pod_is_touched_before_its_placeholder_goes(api, beside, ears):
