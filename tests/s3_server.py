@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -19,13 +20,14 @@ ACCESS, SECRET = "restow-tests", "not-to-be-shown-anywhere"
 class S3Server:
     """versitygw on a folder; each folder in it is a bucket."""
 
-    def __init__(self, folder):
-        self.folder, self.port, self._process = folder, free_port(), None
+    def __init__(self, folder, certificate=None):
+        """`certificate`: files of a certificate and its key, for TLS."""
+        self.folder, self.port, self._process, self._certificate = folder, free_port(), None, certificate
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._certificate else 'http'}://127.0.0.1:{self.port}"
 
     def environment(self, secret=SECRET):
         return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": secret, "AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"}
@@ -35,15 +37,17 @@ class S3Server:
         return self.folder / name
 
     def start(self):
+        tls = ["--cert", str(self._certificate[0]), "--key", str(self._certificate[1])] if self._certificate else []
         said = (self.folder.parent / "versitygw.log").open("ab")
         self._process = subprocess.Popen(
-            [BINARY, "--port", f"127.0.0.1:{self.port}", "--health", "/health", "posix", str(self.folder)],
+            [BINARY, "--port", f"127.0.0.1:{self.port}", *tls, "--health", "/health", "posix", str(self.folder)],
             env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}, stdout=said, stderr=said,
         )
         until = time.monotonic() + 30
         while True:
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=2):
+                # Not verified: whether it runs is the question.
+                with urllib.request.urlopen(f"{self.url}/health", timeout=2, context=ssl._create_unverified_context()):
                     return self
             except (OSError, urllib.error.URLError):
                 if time.monotonic() > until or self._process.poll() is not None:

@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from restow.contracts.redact import redacted
@@ -63,11 +64,13 @@ _LONGEST = 400
 _ADDRESS = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9!_.*'()=-]{1,255}){0,20})/?")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE, _MESSAGE = re.compile(r"<Code>([^<]{1,200})</Code>"), re.compile(r"<Message>([^<]{1,400})</Message>")
+_CAUSE = re.compile(r'(?:message|error): "([^"]{1,200})"|InvalidCertificate\(\s*(\w+)')
+"""Of an error without an answer, the system's or the certificate's: in what the library says for developers."""
 _WHAT = {"401": "the server refuses these credentials", "403": "the server refuses these credentials", "404": "there is no such bucket"}
 _CHAIN = re.compile(r"chain-(\d{4})")
 _QUERY = re.compile(r"\?[^\s)]+")
 
-_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60), "user_agent": "restow"}
+_CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60), "user_agent": "restow"}
 _RETRY = {
     "max_retries": 3,
     "retry_timeout": timedelta(seconds=20),
@@ -102,6 +105,11 @@ def connect(address: str) -> Bucket:
         raise NotAllowed("an archive in a bucket needs the package obstore: pip install 'restow[s3]'") from None
     # The library reads its own variables, but not those of the client as soon as anything is said of that here.
     client = _CLIENT | {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
+    try:
+        if authorities := os.environ.get("AWS_CA_BUNDLE"):
+            client["root_certificate"] = Path(authorities).read_bytes()
+    except OSError as error:
+        raise NotAllowed(f"AWS_CA_BUNDLE cannot be read: {error.strerror}") from None
     try:
         store = S3Store(bucket, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
@@ -329,6 +337,10 @@ class _Reader(io.RawIOBase):
 def _said(text: str) -> str:
     """What the server has said, else the first line of what the library says: behind it is where in its code that was. Without queries, for a web identity is in
     one."""
-    code, message = _CODE.search(text), _MESSAGE.search(text)
-    first = f"{code[1]}: {message[1]}" if code and message else text.partition("\n")[0]
+    code, message, cause = _CODE.search(text), _MESSAGE.search(text), _CAUSE.search(text)
+    first = text.partition("\n")[0]
+    if code and message:
+        first = f"{code[1]}: {message[1]}"
+    elif cause:
+        first = f"{cause[1] or f'its certificate: {cause[2]}'}: {first}"
     return redacted(_QUERY.sub("", first))[:_LONGEST]

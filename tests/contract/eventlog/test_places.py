@@ -465,6 +465,14 @@ def test_a_server_that_does_not_answer_is_away_and_that_says_nothing_of_what_it_
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-to-be-shown")
     place = bucket.connect("s3://bucket/prefix")
     for ask in (has_segments, open_archive, lambda place: covered(place, 1)):
-        with pytest.raises(ArchiveAway, match=r"the archive in s3://bucket/prefix cannot be used: no answer \(") as away:
+        with pytest.raises(ArchiveAway, match=r"the archive in s3://bucket/prefix cannot be used: no answer \(Connection refused: ") as away:
             ask(place)
         assert "not-to-be-shown" not in str(away.value)
+
+
+def test_the_query_of_an_address_is_in_no_message():
+    """A web identity's token may be in one."""
+    text = 'Error performing POST https://sts.example/?Action=Assume&WebIdentityToken=hidden in 3 ms - HTTP error\n\nDebug source:\n error: "failed to lookup address",\n uri: /?token=hidden'
+    assert bucket._said(text) == "failed to lookup address: Error performing POST https://sts.example/ in 3 ms - HTTP error"
+    answer = "Error performing PUT http://s3/b in 1 ms - status code: 507\n<Error><Code>QuotaExceeded</Code><Message>The bucket is full.</Message></Error>"
+    assert bucket._said(answer) == "QuotaExceeded: The bucket is full."

@@ -8,12 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+import trustme
 from domain.build import node
 from s3_server import BINARY, LACKING, S3Server
 
-from restow.eventlog import archive
+from restow.eventlog import archive, bucket
 from restow.eventlog.archive import covered, export, open_archive, place_of
+from restow.eventlog.bucket import ArchiveAway
 from restow.eventlog.memory import MemoryLog
+from restow.eventlog.port import NotAllowed
 from restow.eventlog.testing import envelope
 from restow.garbage_collector import snapshot_keeper
 from restow.runtime.effector import Done, Retry
@@ -187,3 +190,28 @@ async def test_a_bucket_that_was_emptied_begins_anew_with_what_the_log_still_hol
         assert one.notes() == ("an archive was lost: records 1 to 10 of the log are in none",)
         found = open_archive(f"s3://restow-backups/{log.cluster}", log_id=log.log_id)
         assert (found.first, found.last) == (11, one.state.archived)
+
+
+async def test_a_server_of_ones_own_authority_is_believed_where_that_is_named_and_nowhere_else(tmp_path, monkeypatch):
+    authority, files = trustme.CA(), [tmp_path / "tls.crt", tmp_path / "tls.key"]
+    made = authority.issue_cert("127.0.0.1")
+    made.cert_chain_pems[0].write_to_path(files[0])
+    made.private_key_pem.write_to_path(files[1])
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    server = S3Server(tmp_path / "s3" / "data", files)
+    server.bucket("restow-backups")
+    server.start()
+    try:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_ALLOW_HTTP")
+        log = await same_log(10)
+        with pytest.raises(ArchiveAway, match=r"no answer \(its certificate: UnknownIssuer: "):
+            await export(log, bucket.connect("s3://restow-backups/same"))
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.crt"))
+        assert (await export(log, bucket.connect("s3://restow-backups/same"))).last == 10
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.crt"))
+        with pytest.raises(NotAllowed, match="AWS_CA_BUNDLE cannot be read: No such file"):
+            bucket.connect("s3://restow-backups/same")
+    finally:
+        server.stop()
