@@ -26,7 +26,7 @@ WAYS = ("restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.y
 """deploy/restow.yaml, the chart with its own values, and with those of each file in tests/deploy/values."""
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = (FILES / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf")
-GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim", "my-bucket"}
+GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim", "my-bucket", "my-authority"}
 """Secrets and a claim that their owner makes, where the values say so; docs/install.md says how."""
 
 
@@ -373,7 +373,9 @@ def test_a_bucket_takes_the_volumes_place_and_the_collector_is_as_many_as_the_ot
     (container,) = containers(collector)
     given = {name: value for name, value in env(container).items() if name.startswith("AWS_")}
     secret = {name: {"secretKeyRef": {"name": "my-bucket", "key": name}} for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    assert given == secret | {"AWS_ENDPOINT_URL": "http://minio.storage.svc:9000", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-1"}
+    bundle = given.pop("AWS_CA_BUNDLE")
+    assert str(Path(bundle).parent) in {m["mountPath"] for m in container["volumeMounts"]}
+    assert given == secret | {"AWS_ENDPOINT_URL": "https://minio.storage.svc:9000", "AWS_REGION": "eu-1"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in given.items():
             patch.setenv(name, value if isinstance(value, str) else "x")
@@ -388,6 +390,9 @@ def test_a_collector_with_a_role_of_its_account_has_no_secret_and_its_account_na
     manifests = rendered("--set", "garbageCollector.archive.bucket=backups,garbageCollector.archive.prefix=", "--set-json", 'garbageCollector.serviceAccountAnnotations={"eks.amazonaws.com/role-arn":"arn"}')
     given = env(containers(named(manifests, "Deployment", "restow-garbage-collector"))[0])
     assert given["RESTOW_ARCHIVE"] == "s3://backups"
+    plain = rendered("--set", "garbageCollector.archive.bucket=backups,garbageCollector.archive.endpoint=http://minio")
+    assert env(containers(named(plain, "Deployment", "restow-garbage-collector"))[0])["AWS_ALLOW_HTTP"] == "true"
+    assert {port["port"] for port in named(plain, "NetworkPolicy", "restow-archive")["spec"]["egress"][0]["ports"]} == {443, 80}
     assert not [name for name in given if name.startswith("AWS_")]
     accounts = {m["metadata"]["name"]: m["metadata"].get("annotations") for m in of_kind(manifests, "ServiceAccount")}
     assert {name: notes for name, notes in accounts.items() if notes} == {"restow-garbage-collector": {"eks.amazonaws.com/role-arn": "arn"}}
