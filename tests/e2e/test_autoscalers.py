@@ -48,14 +48,14 @@ async def test_an_emptied_node_is_kept_free_and_said_to_be_until_nobody_has_take
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
-    with world.stack.configured("descheduler", policy(world, emptied="cordon", emptiedFor="8s", protectTargets=True)):
+    with world.stack.configured("descheduler", policy(world, emptied="cordon", emptiedFor="20s", protectTargets=True)):
         await world.plannable(2)
         plan = await world.defragment()
         assert {(move["source"], move["target"]) for move in plan["moves"]} == {(light, target)}
         assert set((await world.migrated(plan)).values()) == {"landed"}
         assert {node_of(pod) for pod in await world.replicas("web", 2)} == {target}
         assert await marks(world, light) == ({CORDONED}, True)
-        assert await told(world, light, "NodeEmptied") == [f"plan {plan['plan']} has emptied this node: it may be taken away, and nobody is placed here for 8s"]
+        assert await told(world, light, "NodeEmptied") == [f"plan {plan['plan']} has emptied this node: it may be taken away, and nobody is placed here for 20s"]
 
         async def given_back() -> bool:
             return await marks(world, light) == (set(), False)
