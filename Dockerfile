@@ -37,6 +37,7 @@ RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/lib/python3*/en
 COPY --from=build /opt/restow /opt/restow
 COPY --from=build --chown=65532:65532 /var/lib/restow /var/lib/restow
 ENV PATH=/opt/restow/bin:$PATH \
+    OPENBLAS_NUM_THREADS=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp

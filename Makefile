@@ -59,7 +59,7 @@ mutate: $(VENV)/.mutate  ## Change one thing of the core at a time, and see whet
 	@$(BIN)/python -m tests.mutation $(ARGS)
 
 bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench $(ARGS)
 
 rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from libs/restow/kube/rights.py and deploy/rights.py
 	@$(BIN)/python deploy/rights.py

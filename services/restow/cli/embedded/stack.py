@@ -294,6 +294,8 @@ class Stack:
             "RESTOW_LOG_LEVEL": self._log_level,
             "RESTOW_IDENTITY": name.replace("_", "-"),
             "RESTOW_LEASE": "off",
+            # The services share a machine: pools of threads would only be in the way.
+            "OPENBLAS_NUM_THREADS": "1",
             # What the user has set is for another place.
             "RESTOW_API_TOKEN": "",
             "RESTOW_API_TOKEN_FILE": str(self.token_file),
