@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from datetime import UTC, datetime
 
 import pytest
 from cli.conftest import RESTOW, Api, kubesim
@@ -18,7 +19,8 @@ from restow.cli.doctor.checks import (
     Stack,
     examine,
 )
-from restow.cli.doctor.look import needed
+from restow.cli.doctor.look import long_gated, needed
+from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
 from restow.kube import rights
 
@@ -79,6 +81,8 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=Gate(True, True, False, guarded=False)), "beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods"),
         (seen(gate=Gate(True, True, False, namespace=False)), "beside", "bad", "the namespace restow-holds is missing, in which placeholders stand"),
+        (seen(gate=Gate(True, True, False, waiting=["ml/a"])), "beside", "warning", "1 pod has had the gate restow.dev/landing for more than 60 s, the oldest is ml/a"),
+        (seen(gate=Gate(True, True, False, waiting=["ml/a", "b/c"])), "beside", "warning", "2 pods have had the gate restow.dev/landing for more than 60 s, the oldest is ml/a"),
     ],
 )  # fmt: skip
 def test_each_trouble_is_said(said, about, word, what):
@@ -103,6 +107,28 @@ def test_services_of_a_stack_point_to_their_logs():
         ("unknown", "descheduler was not asked: no answer", ""),
         ("ok", "cluster_watcher: ready, leads", ""),
     ]
+
+
+def test_pods_that_nobody_ungates_are_named_the_oldest_first():
+    def gated(name, created, gate="restow.dev/landing", **more):
+        return {"metadata": {"namespace": "ml", "name": name, "creationTimestamp": created, **more}, "spec": {"schedulingGates": [{"name": gate}]}}
+
+    pods = [
+        gated("late", "2026-11-27T10:08:59Z"),
+        gated("first", "2026-11-27T10:00:00Z"),
+        gated("just-made", "2026-11-27T10:09:01Z"),
+        gated("other", "2026-11-27T10:00:00Z", "kueue.x-k8s.io/admission"),
+        gated("going", "2026-11-27T10:00:00Z", deletionTimestamp="2026-11-27T10:01:00Z"),
+        {"metadata": {"namespace": "ml", "name": "free", "creationTimestamp": "2026-11-27T10:00:00Z"}, "spec": {}},
+    ]
+    assert long_gated(pods, datetime(2026, 11, 27, 10, 10, tzinfo=UTC)) == ["ml/first", "ml/late"]
+
+
+def test_a_service_of_a_stack_that_was_restarted_is_asked_where_it_is_now(tmp_path):
+    stack = {"file": str(tmp_path / "stack.json"), "services": {"descheduler": "http://127.0.0.1:1", "cluster_watcher": "http://127.0.0.1:2"}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "descheduler.http").write_text("http://127.0.0.1:3\n")
+    assert [service_of(stack, name) for name in ("descheduler", "cluster_watcher", "console")] == ["http://127.0.0.1:3", "http://127.0.0.1:2", ""]
 
 
 def test_every_declared_right_is_asked_for():

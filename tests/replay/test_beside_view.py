@@ -23,9 +23,11 @@ from restow.cli.views import COLUMNS, WIDE, migrations
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import beside, session
+from restow.domain.session.verdict import explain
 from restow.domain.verdicts import BESIDE, TAKEN_BACK, explained
 from restow.replay.beside import beside_view
 from restow.replay.holds import slot_views
+from restow.replay.verdicts import verdict_lines
 from restow.reservation_cache.effects import notice_of
 
 
@@ -156,3 +158,14 @@ def test_the_pages_explain_each_of_these():
     rows = section("When pods wait")
     assert {id for id in TAKEN_BACK if f"`{id}`" not in rows} == set()
     assert "`Placeholder`" in ALL
+
+
+def test_a_pod_that_waits_for_a_scheduler_that_beside_names_is_not_said_to_be_left_alone():
+    state = world()
+    waiting = pod("new")
+    then(state, waiting)
+    assert verdict_lines(state, explain(state, "new")) == [f"waits for {STOCK}, which places it (`kubectl describe pod` says what it lacks); Restow may move it once it runs"]
+    then(state, replace(waiting, gated=True, gates=(beside.GATE,)))
+    assert verdict_lines(state, explain(state, "new")) == [f"waits for its scheduling gates to be removed: {beside.GATE}"]
+    then(state, configured("migration", replace(state.migration_config, beside=())))
+    assert verdict_lines(state, explain(state, "new")) == [f"another scheduler's ({STOCK}): Restow never touches it"]

@@ -14,7 +14,7 @@ from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.cores import cpuset
 from restow.domain.evolve import bounces
 from restow.domain.evolve.reservation_slots import fit_message
-from restow.domain.other_schedulers import other_scheduler
+from restow.domain.other_schedulers import is_beside, other_scheduler
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.session.verdict import (
@@ -82,11 +82,24 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
         case "finished":
             return [live.phase + (f": {live.reason}" if live.reason else "")]
         case "gated":
-            gates = state.pods[verdict.pod].fact.gates
-            return [f"waits for its scheduling gates to be removed{': ' * bool(gates)}{', '.join(gates)}"]
+            return [_gated_line(state.pods[verdict.pod].fact)]
         case "foreign":
-            return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].fact.shape].scheduler}): Restow never touches it"]
+            return [_foreign_line(state, state.pods[verdict.pod].fact)]
     return [verdict.status]
+
+
+def _gated_line(fact: e.PodObserved) -> str:
+    return f"waits for its scheduling gates to be removed{': ' * bool(fact.gates)}{', '.join(fact.gates)}"
+
+
+def _foreign_line(state: ClusterState, fact: e.PodObserved) -> str:
+    """Of one without a node, which another scheduler places. Of schedulers that `beside` names Restow moves pods, and hands them Reservations."""
+    scheduler = state.shapes[fact.shape].scheduler
+    if not is_beside(state, fact.shape):
+        return f"another scheduler's ({scheduler}): Restow never touches it"
+    if fact.gated:
+        return _gated_line(fact)
+    return f"waits for {scheduler}, which places it (`kubectl describe pod` says what it lacks); Restow may move it once it runs"
 
 
 def _allocation_lines(state: ClusterState, verdict: Verdict) -> list[str]:

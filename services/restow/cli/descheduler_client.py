@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
-from restow.cli.log_location import Where
+from restow.cli.log_location import Where, service_of
 
 _TIMEOUT = 60.0
 """Seconds for one answer: a plan for the largest clusters takes less than ten."""
@@ -49,15 +49,8 @@ class DeschedulerClient:
         return address.rstrip("/")
 
     def _stacks(self) -> str:
-        """The stack's. One that was restarted has a new address."""
         stack = self._where.stack
-        if stack is None:
-            return ""
-        try:
-            found = (Path(stack["file"]).parent / "run" / "descheduler.http").read_text().strip()
-        except OSError:
-            found = ""
-        return found or stack.get("descheduler", "")
+        return "" if stack is None else service_of(stack, "descheduler") or stack.get("descheduler", "")
 
     def _token(self) -> str:
         if self._token_file:

@@ -73,11 +73,12 @@ class Kube:
                 raise refusal(error, client.url) from None
 
 
-async def objects(client: Client, path: str, selector: str = "") -> AsyncIterator[Mapping[str, Any]]:
-    """Those of a collection, page by page, as the API shows them. Raises ApiStatus."""
+async def objects(client: Client, path: str, selector: str = "", fields: str = "") -> AsyncIterator[Mapping[str, Any]]:
+    """Those of a collection, page by page, as the API shows them: all that have the labels of `selector` and match the field selector. Raises ApiStatus."""
     more = ""
     while True:
-        query = [("limit", PAGE), *([("labelSelector", selector)] if selector else []), *([("continue", more)] if more else [])]
+        asked = (("labelSelector", selector), ("fieldSelector", fields), ("continue", more))
+        query = [("limit", PAGE), *((key, value) for key, value in asked if value)]
         page = msgspec.json.decode(await client.get(path, query))
         for item in page["items"] or ():
             yield item

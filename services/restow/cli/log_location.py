@@ -219,6 +219,15 @@ def find_stack(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def service_of(stack: dict[str, Any], name: str) -> str:
+    """The HTTP address of a service that the stack runs; empty where none is known. One that was restarted has another address than the announced one."""
+    try:
+        found = (Path(stack["file"]).parent / "run" / f"{name}.http").read_text().strip()
+    except OSError:
+        found = ""
+    return found or stack.get("services", {}).get(name, "")
+
+
 def log_options(command: Callable) -> Callable:
     """The options that say where the log is; the command gets `where`."""
 

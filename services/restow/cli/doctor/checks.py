@@ -18,6 +18,8 @@ MOST_SKEW = 2.0
 """Seconds by which clocks may differ: facts and deadlines carry the time of whoever wrote them."""
 MOST_LAG = 10_000
 """Records of the log that a service may be behind."""
+LONG_GATED = 60.0
+"""Seconds after which a gated successor is pointed to: a session that works takes the gate away within seconds, unless many pods land on one node."""
 SERVICES = ("cluster-watcher", "scheduler-session", "reservation-cache", "descheduler", "garbage-collector")
 READ = {
     "reservations.batch.volcano.sh": "v1alpha1",
@@ -80,7 +82,8 @@ class Installation(NamedTuple):
 
 class Gate(NamedTuple):
     """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
-    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready."""
+    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
+    that have had the gate for more than LONG_GATED."""
 
     served: bool
     policy: bool
@@ -89,6 +92,7 @@ class Gate(NamedTuple):
     answers: int = 0
     guarded: bool = True
     namespace: bool = True
+    waiting: Sequence[str] = ()
 
 
 class Stack(NamedTuple):
@@ -263,6 +267,11 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
         yield Finding("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
     if not gate.namespace:
         yield Finding("beside", "bad", "the namespace restow-holds is missing, in which placeholders stand", again)
+    if gate.waiting:
+        number, first = len(gate.waiting), gate.waiting[0]
+        what = f"{number} pod{'s have' if number > 1 else ' has'} had the gate restow.dev/landing for more than {LONG_GATED:.0f} s, the oldest is {first}"
+        do = f"no scheduler looks at it before a session takes the gate away: start scheduler-session if it is down, else ask `restow why pod/{first}`; without Restow: docs/troubleshooting.md, gated pods"
+        yield Finding("beside", "warning", what, do)
 
 
 def _numbers(version: str) -> tuple[int, int] | None:

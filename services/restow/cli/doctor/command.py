@@ -12,7 +12,7 @@ import click
 
 from restow.cli.failures import BROKEN
 from restow.cli.kubeapi import Kube, kube_options
-from restow.cli.log_location import Where
+from restow.cli.log_location import Where, service_of
 from restow.cli.output import colored, emit, faint, output_option, plain, width
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _seen(kube: Kube, where: Where) -> Seen:
     stack = where.stack if not kube.said else None
     if stack is None or seen.installations:
         return seen
-    services = [_of_stack(name, address) for name, address in stack.get("services", {}).items()]
+    services = [_of_stack(name, service_of(stack, name)) for name in stack.get("services", {})]
     return seen._replace(stack=Stack(stack.get("logs", ""), services))
 
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from restow.cli.doctor.checks import SERVICES, Denied, Gate, Installation, Lease, Pod, Seen
+from restow.cli.doctor.checks import LONG_GATED, SERVICES, Denied, Gate, Installation, Lease, Pod, Seen
 from restow.cli.kubeapi import UNSERVED, objects
 from restow.contracts.ids import WRITERS
-from restow.domain.beside import NAMESPACES
+from restow.domain.beside import GATE, NAMESPACES
 from restow.kube import decode, rights
 from restow.kube.client import ApiStatus, Client
 from restow.runtime.health import Report
@@ -39,7 +39,7 @@ class Looker:
         version, said = await self._server()
         clock = said or self._now
         definitions = {item["metadata"]["name"]: _served(item) for item in await self._listed("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")}
-        gate = await self._gate() if "landings.restow.dev" in definitions else None
+        gate = await self._gate(clock) if "landings.restow.dev" in definitions else None
         workloads = [*await self._listed("/apis/apps/v1/deployments", APPLIED), *await self._listed("/apis/apps/v1/statefulsets", APPLIED)]
         of_services = {item["metadata"]["namespace"] for item in workloads if item["metadata"]["name"].removeprefix("restow-") in SERVICES}
         found = [
@@ -133,7 +133,7 @@ class Looker:
 
     # -- beside another scheduler ----------------------------------------------------------------------------------------
 
-    async def _gate(self) -> Gate:
+    async def _gate(self, clock: datetime) -> Gate:
         group = "/apis/admissionregistration.k8s.io"
         served, policy = False, False
         for version in ("v1", "v1beta1"):
@@ -149,7 +149,8 @@ class Looker:
         answers = sum(is_true(pod, "Ready") for pod in pods)
         guards = await self._optional(f"{group}/v1/validatingadmissionpolicies")
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
-        return Gate(served, policy, bool(hooks), certified, answers, guards is None or "restow-guard" in names(guards), namespace)
+        waiting = long_gated(await self._listed("/api/v1/pods", fields="spec.nodeName="), clock)
+        return Gate(served, policy, bool(hooks), certified, answers, guards is None or "restow-guard" in names(guards), namespace, waiting)
 
     # -- within ----------------------------------------------------------------------------------------------------------
 
@@ -173,10 +174,10 @@ class Looker:
                 return None
             raise
 
-    async def _listed(self, path: str, selector: str = "", missing: bool = True) -> list[Object]:
+    async def _listed(self, path: str, selector: str = "", missing: bool = True, fields: str = "") -> list[Object]:
         """`missing`: a kind that nobody serves has no objects."""
         try:
-            return [item async for item in objects(self._client, path, selector)]
+            return [item async for item in objects(self._client, path, selector, fields)]
         except ApiStatus as error:
             if missing and error.code in UNSERVED:
                 return []
@@ -192,6 +193,16 @@ def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:
         found += [(service, "", rule) for service, rules in rights.BESIDE_OTHERS.items() for rule in rules]
         found += [(service, HOLDS, rule) for service, rules in rights.HOLDS.items() for rule in rules]
     return found
+
+
+def long_gated(pods: Iterable[Object], clock: datetime) -> list[str]:
+    """Those that have waited for Restow's gate for more than LONG_GATED, as namespace/name, the oldest first."""
+    made = [
+        (pod["metadata"]["creationTimestamp"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        for pod in pods
+        if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ()) and not pod["metadata"].get("deletionTimestamp")
+    ]
+    return [name for created, name in sorted(made) if (clock - datetime.fromisoformat(created)).total_seconds() > LONG_GATED]
 
 
 def is_true(item: Object, condition: str) -> bool:
