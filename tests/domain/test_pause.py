@@ -144,6 +144,14 @@ def test_a_pod_that_stays_has_missed_nothing_nor_has_one_whose_controller_wants_
     assert not isinstance(decider.due(state, NOW), c.Pause)
 
 
+def test_a_pod_that_somebody_else_deleted_before_its_eviction_was_decided_has_missed_nothing():
+    state = several(auto_pause=config.AutoPause(missed=1))
+    then(state, e.Holding("x-1", NOW), e.PodChanged("p1", phase="Running", ready=True, deleting=NOW))
+    assert state.migrations["x-1"].armed
+    then(state, e.MigrationFailed("x-1", "PodGone"), e.PodGone("p1"))
+    assert not isinstance(decider.due(state, NOW), c.Pause)
+
+
 def test_one_that_came_back_to_its_source_has_missed_its_slot():
     state = several(auto_pause=config.AutoPause(missed=1))
     then(state, e.Holding("x-1", NOW), e.Held("x-1"), e.Evicting("x-1", NOW), e.Evicted("x-1", NOW + 1), e.TurningBack("x-1", NOW + 9, "TargetLost"))

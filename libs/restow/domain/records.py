@@ -301,6 +301,11 @@ class Migration(Record):
     done: str = ""
 
     @property
+    def evicted(self) -> bool:
+        """Whether its pod ended once the eviction was decided. One that somebody else ended before that was not evicted."""
+        return bool(self.armed and self.evicting)
+
+    @property
     def came_before(self) -> int:
         """The pod counter after which its successor comes."""
         return self.asked or self.armed

@@ -93,7 +93,7 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
 def not_landed(state: ClusterState, record: Migration) -> None:
     """It was evicted, and whoever followed it did not take its hold: on its old node, or another one that its like were moved off, that one has
     come back, and the next plan would evict it for nothing again. (One that turned back was brought there by us.)"""
-    if record.back or not record.armed or not record.lineage or _by_hand(state, record):
+    if record.back or not record.evicted or not record.lineage or _by_hand(state, record):
         return
     moved_ones = state.left.get(record.lineage, ())
     landed, nodes = {one.pod for one in moved_ones}, {one.node: one.times for one in moved_ones}
