@@ -60,7 +60,7 @@ def scraped(tmp_path_factory):
     rules.write_text((DEPLOY / "chart" / "files" / "monitoring" / "rules.yaml").read_text())
     job = {"job_name": "restow", "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
     config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "2s"}, "rule_files": [str(rules)], "scrape_configs": [job]}
-    command = [sys.executable, "-m", "restow.cli.main", "demo", "--nodes", "24", "-o", "json"]
+    command = [sys.executable, "-m", "restow.cli.main", "demo", "--nodes", "96", "-o", "json"]
     with prometheus(folder, json.dumps(config)) as found, (folder / "said").open("wb+") as said:
         began = time.time()
         process = subprocess.Popen(command, cwd=work, stdout=said, stderr=said)

@@ -13,6 +13,7 @@ from restow.contracts.codec import name_of
 from restow.domain import fold
 from restow.domain.accounts import Accounts
 from restow.domain.history import History
+from restow.domain.records import Needs
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 from restow.domain.state_attributes import Role, attributes
@@ -26,6 +27,7 @@ def folded(seed: int) -> ClusterState:
     state = ClusterState()
     state.log, state.seq, state.shapes_kept, state.last["gc"] = "log", 7, 3, 5
     state.history, state.broken = History(7, b"of the 7 records"), seed % 2
+    state.reader = Needs(seed % 3, 7, "9.0.0")
     for events in Story(seed, state).chapters(6):
         state.time += 1_000
         state.overtaken.clear()  # as at the beginning of each commit
