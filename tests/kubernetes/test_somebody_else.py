@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,11 +20,12 @@ from kubesim.conformance.harness import MERGE
 
 from restow.domain.beside import SLOT
 
-SECONDS = float(os.environ.get("SOMEBODY_ELSE_SECONDS", "90"))
+SECONDS = 300.0
+"""At most. Two disturbances are told apart where more than a minute is between them (`ONE_INCIDENT`); how soon the first one comes is up to the machine."""
 PLANNED, LANDED, TARGETS = "planned", "landed", "targets"
 """Workloads: whose pods are deleted while a slot is about to be held for them; evicted soon after they have landed; and whose targets are taken away meanwhile."""
-ALL = {PLANNED: "PodGone", LANDED: "TakenAway", TARGETS: "TargetLost"}
-"""And what Restow calls it."""
+ALL = {PLANNED: ("PodGone",), LANDED: ("TakenAway", "PodGone"), TARGETS: ("TargetLost",)}
+"""And what Restow calls it. Whoever evicts soon after a landing may meet the next move."""
 NODES = {PLANNED: 2, LANDED: 6, TARGETS: 2}
 """Where the pod that was taken away gets another node each time, it has not bounced."""
 TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
@@ -102,6 +103,11 @@ async def moves(world: World, stack: Running, name: str) -> None:
                 await asyncio.to_thread(stack.restow, "migrate", f"pod/{NS}/{pods[0]['metadata']['name']}", "--to", target, "--no-follow")
 
 
+def said(notes: list[tuple[str, str]], name: str) -> bool:
+    """On a pod of this workload, or on its Deployment."""
+    return any(f"{whom}-".startswith(f"{name}-") and why in note for whom, note in notes for why in ALL[name])
+
+
 @pytest.mark.slow
 async def test_whose_moves_somebody_else_disturbs_twice_is_left_alone_and_it_is_said(world: World, stack: Running) -> None:
     for name in ALL:
@@ -120,21 +126,23 @@ async def test_whose_moves_somebody_else_disturbs_twice_is_left_alone_and_it_is_
     counted: set[str] = set()
     world.told.append(told)
     tasks = [asyncio.create_task(moves(world, stack, name)) for name in ALL]
-    done, _ = await asyncio.wait(tasks, timeout=SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    begun, notes, done = time.perf_counter(), list[tuple[str, str]](), set[asyncio.Task[None]]()
+    while (took := time.perf_counter() - begun) < SECONDS and not done and not all(said(notes, name) for name in ALL):
+        done, _ = await asyncio.wait(tasks, timeout=1, return_when=asyncio.FIRST_EXCEPTION)
+        events = (await world.api.ok("GET", "/apis/events.k8s.io/v1/events"))["items"]
+        notes = [(one["regarding"]["name"], one["note"]) for one in events if one["reason"] == "Disturbed"]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
     told_of = json.loads(await asyncio.to_thread(stack.restow, "get", "migrations", "--output", "json"))["items"]
-    print(f"in {SECONDS:g} s: pods ended {dict(ended)}, disturbed {dict(somebody.did)}; moves {Counter((one['step'], one['reason']) for one in told_of)}")
-    events = (await world.api.ok("GET", "/apis/events.k8s.io/v1/events"))["items"]
-    notes = [(one["regarding"]["name"], one["note"]) for one in events if one["reason"] == "Disturbed"]
+    print(f"in {took:.0f} s: pods ended {dict(ended)}, disturbed {dict(somebody.did)}; moves {Counter((one['step'], one['reason']) for one in told_of)}")
     print(notes)
     world.told.remove(somebody._told)
     await nothing_is_left(world)
-    for name, why in ALL.items():
+    for name in ALL:
         (pod,) = await world.running(name)
-        assert any(f"{whom}-".startswith(f"{name}-") and why in note for whom, note in notes), f"an Event on a pod of {name}, or on the Deployment"
+        assert said(notes, name), f"an Event on a pod of {name}, or on the Deployment"
         await asyncio.to_thread(stack.restow, "migrate", f"pod/{NS}/{pod['metadata']['name']}", "--to", another(name, pod), "--no-follow", code=1)
         assert "somebody else" in await asyncio.to_thread(stack.restow, "why", f"pod/{NS}/{pod['metadata']['name']}")
