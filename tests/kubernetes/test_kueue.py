@@ -174,7 +174,7 @@ async def test_a_pod_that_is_a_workload_of_its_own_moves_only_where_its_owner_sa
     victim = await ready(world, stack)
     with pytest.raises(urllib.error.HTTPError) as refused:
         await migrate(stack, victim, "target")
-    assert "would wait for its admission anew" in refused.value.read().decode()
+    assert "would wait for its admission anew" in str(refused.value)
     change = {"metadata": {"annotations": {"restow.dev/movable": "true"}}}
     await world.api.ok("PATCH", f"{APPS}/deployments/victim", change, media="application/merge-patch+json")
     for _ in range(50):
