@@ -170,6 +170,21 @@ def test_a_gang_of_which_one_stays_is_left_alone_and_that_is_said(more, of_g2, s
     assert sentence in thought["g1"], thought
 
 
+@pytest.mark.parametrize(("worker", "master"), [("a", "b"), ("b", "a"), ("a", "a")])
+def test_no_pod_is_moved_alone_and_with_its_gang(worker, master):
+    """The worker can be spared, the master cannot: whoever comes first decides."""
+    task = "volcano.sh/task-spec"
+    members = [of("g", uid, on, AGAIN | {task: uid}, replica_of("rs")) for uid, on in (("g1", worker), ("g2", master))]
+    state = fragmented(*members, pod_group("g", need=1, min_task_member={"g2": 1}))
+    moves, thought = packed(state)
+    assert len({pod for pod, *_ in moves}) == len(moves)
+    if worker == "a":
+        assert [(pod, gang) for pod, _, gang in moves] == [("g1", "")]
+        assert thought["g2"] == "Together: its gang is moved as one or not at all, and pod g1 moves alone"
+    else:
+        assert {(pod, gang) for pod, _, gang in moves} == {("g1", "default/g"), ("g2", "default/g")}
+
+
 def test_what_a_gang_has_given_back_others_get():
     """The gang does not fit; a single pod that comes later does."""
     full = [pod(f"z{i}", node="t", owner=replica_of("t")) for i in range(2)]

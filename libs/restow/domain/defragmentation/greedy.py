@@ -6,6 +6,7 @@ nothing: who moves counts at both ends.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from restow.domain.predicates import static_mask, static_reasons
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.predicates.filters import InterPodAffinity
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, sentence, stay
+from restow.domain.verdicts import LIMIT, NO_TARGET, TOGETHER, TOO_FEW_SOURCES, Stay, sentence, stay
 
 NODE_RULES = "node selector, affinity or taints"
 PROTECTION = "protectionThresholds"
@@ -59,6 +60,13 @@ def _found(simulation: Simulation, task: Task, stays: Stays) -> Found:
     return _Packing(simulation, nodes, task, stays, names).run()
 
 
+class _Company(NamedTuple):
+    """Who goes together. `gang`: the PodGroup (`namespace/name`) that they all are; empty for a pod that goes alone."""
+
+    pods: list[PodUid]
+    gang: str
+
+
 class _Packing:
     """One plan as it comes about: source by source, and on each of them pod by pod. A gang that starts again goes with the first of its pods, where all of
     them are on sources: nobody starts again for the sake of a node that is not emptied."""
@@ -76,15 +84,15 @@ class _Packing:
 
     def run(self) -> Found:
         for source in self._sources:
-            movable: dict[PodUid, list[PodUid]] = {}
+            movable: dict[PodUid, _Company] = {}
             for uid in self._state.on_node.get(source, ()):
                 if uid in self._ends:
                     continue
-                going, why = self._company(uid)
-                if why is None:
-                    movable[uid] = going
+                going = self._company(uid)
+                if isinstance(going, Stay):
+                    self._stays(uid, source, going)
                 else:
-                    self._stays(uid, source, why)
+                    movable[uid] = going
             for uid in sorted(movable, key=self._evictable.order):
                 if uid in self._ends:
                     continue
@@ -92,43 +100,43 @@ class _Packing:
                 why = self._kept.get(uid) or self._take(going)
                 if why is not None:
                     self._stays(uid, source, why)
-                    if len(going) > 1:
-                        self._kept.update(dict.fromkeys(going, why))
+                    if going.gang:
+                        self._kept.update(dict.fromkeys(going.pods, why))
         return Found(self._moves, self._ends)
 
-    def _company(self, uid: PodUid) -> tuple[list[PodUid], Stay | None]:
+    def _company(self, uid: PodUid) -> _Company | Stay:
         """Who goes where this one goes, or why it stays."""
-        said = self._evictable.verdict(uid)
+        said, group = self._evictable.verdict(uid), group_of(self._state.pods[uid].fact)
         if not said:
-            return [uid], None
+            return _Company([uid], "")
         alone, (pods, why) = stay(said), self._evictable.as_one(uid)
-        if not pods:
-            return [], alone
+        if not pods or group is None:
+            return alone
         why = why or next((f"pod {self._state.pods[one].fact.name} is on no node that is to be emptied" for one in pods if self._at(one) not in self._sources), "")
-        return sorted(pods, key=self._evictable.order), Stay(alone.id, f"{alone.sentence}; and its gang cannot be moved as one: {why}") if why else None
+        if why:
+            return Stay(alone.id, f"{alone.sentence}; and its gang cannot be moved as one: {why}")
+        return _Company(sorted(pods, key=self._evictable.order), "/".join(group))
 
     def _at(self, uid: PodUid) -> NodeName:
         return self._state.pods[uid].live.node or NodeName("")
 
-    def _take(self, going: Sequence[PodUid]) -> Stay | None:
+    def _take(self, going: _Company) -> Stay | None:
         """Plans the moves of one pod, or of a whole gang; why nobody of them moves where that cannot be."""
-        if said := self._limit(going):
+        if (alone := next((one for one in going.pods if one in self._ends), None)) is not None:
+            # It could be spared, and was planned by itself before.
+            return Stay(TOGETHER, f"its gang is moved as one or not at all, and pod {self._state.pods[alone].fact.name} moves alone")
+        if said := self._limit(going.pods):
             return stay(said)
-        spots = self._targets.take_all(going)
+        spots = self._targets.take_all(going.pods)
         if isinstance(spots, Stay):
             return spots
-        group = group_of(self._state.pods[going[0]].fact) if self._is_gang(going) else None
-        for uid, spot in zip(going, spots, strict=True):
+        for uid, spot in zip(going.pods, spots, strict=True):
             pod, source, target = self._state.pods[uid].fact, self._at(uid), NodeName(self._state.table.names[spot.row])
-            id, gang = MigrationId(f"{self._task.plan}-{len(self._moves) + 1}"), "/".join(group) if group is not None else ""
-            self._moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices, gang=gang))
+            id = MigrationId(f"{self._task.plan}-{len(self._moves) + 1}")
+            self._moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices, gang=going.gang))
             self._ends[uid] = spot
             self._quota.take(source, pod.namespace)
         return None
-
-    def _is_gang(self, going: Sequence[PodUid]) -> bool:
-        """A gang may be of one pod."""
-        return len(going) > 1 or bool(self._evictable.verdict(going[0]))
 
     def _limit(self, going: Sequence[PodUid]) -> str:
         """The limit that all of them together would break."""
