@@ -298,6 +298,7 @@ class Stack:
             "OPENBLAS_NUM_THREADS": "1",
             # What the user has set is for another place.
             "RESTOW_API_TOKEN": "",
+            "RESTOW_ARCHIVE": "",
             "RESTOW_API_TOKEN_FILE": str(self.token_file),
         }
         if name in self._configs:
