@@ -98,6 +98,8 @@ class _Work(msgspec.Struct, eq=False):
     since: float
     """Of the steady clock: from then on it is owed."""
     attempts: int = 0
+    task: asyncio.Task[None] | None = None
+    """The attempt that is under way."""
 
 
 class _Lane:
@@ -126,9 +128,7 @@ class Effector:
         self._lanes = {kind: _Lane(kind.__name__, executor, metrics) for kind, executor in executors.items()}
         self._waiting: dict[Any, _Work] = {}
         """By key; in a lane's queue, or waiting for its retry."""
-        self._running: dict[Any, asyncio.Task[None]] = {}
-        self._began: dict[Any, _Work] = {}
-        """What is under way."""
+        self._running: dict[Any, _Work] = {}
         self._settling: dict[Any, tuple[Effect, float]] = {}
         self._retries: dict[Any, asyncio.TimerHandle] = {}
         self._resting: dict[Any, float] = {}
@@ -143,6 +143,9 @@ class Effector:
     def under_way(self) -> int:
         return len(self._running)
 
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [work.task for work in self._running.values() if work.task is not None]
+
     @property
     def owed(self) -> int:
         """Effects that wait or are under way."""
@@ -151,7 +154,7 @@ class Effector:
     def oldest(self) -> list[Labelled]:
         """For how long the oldest of each kind is owed. O(owed)."""
         now, since = machine.steady(), dict.fromkeys((lane.kind for lane in self._lanes.values()), 0.0)
-        for work in (*self._waiting.values(), *self._began.values()):
+        for work in (*self._waiting.values(), *self._running.values()):
             kind = type(work.effect).__name__
             since[kind] = max(since[kind], now - work.since)
         rows = [((kind,), seconds) for kind, seconds in since.items()]
@@ -180,7 +183,7 @@ class Effector:
         finally:
             sweep.cancel()
             if not self._draining:
-                for task in self._running.values():
+                for task in self._tasks():
                     task.cancel()
             for handle in self._retries.values():
                 handle.cancel()
@@ -190,8 +193,8 @@ class Effector:
         self._draining = True
         self._bell.ring()
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=seconds)
-        for task in self._running.values():
+            await asyncio.wait(self._tasks(), timeout=seconds)
+        for task in self._tasks():
             task.cancel()
 
     def _stop_acting(self) -> None:
@@ -201,7 +204,7 @@ class Effector:
             handle.cancel()
         for lane in self._lanes.values():
             lane.ready.clear()
-        for task in self._running.values():
+        for task in self._tasks():
             task.cancel()
         self._waiting.clear()
         self._retries.clear()
@@ -256,9 +259,8 @@ class Effector:
         if work is None:
             return
         lane.running += 1
-        self._began[key] = work
-        task = asyncio.get_running_loop().create_task(self._attempt(lane, key, work))
-        self._running[key] = task
+        self._running[key] = work
+        work.task = asyncio.get_running_loop().create_task(self._attempt(lane, key, work))
 
     # -- one attempt -------------------------------------------------------------------------------------------------
 
@@ -287,7 +289,6 @@ class Effector:
     def _ended(self, lane: _Lane, key: Any) -> None:
         lane.running -= 1
         self._running.pop(key, None)
-        self._began.pop(key, None)
 
     def _answered(self, lane: _Lane, key: Any, work: _Work, answer: Answer) -> None:
         match answer:

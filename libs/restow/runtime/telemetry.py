@@ -87,6 +87,11 @@ class Labelled(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
     samples: Sequence[tuple[tuple[str, ...], float]]
 
+    @classmethod
+    def one(cls, name: str, text: str, value: float) -> "Labelled":
+        """Of a gauge without labels."""
+        return cls(name, text, (), [((), float(value))])
+
 
 class _Labelled(Collector):
     def __init__(self, family: Family, read: Callable[[], Iterable[Labelled]]) -> None:

@@ -15,8 +15,8 @@ def expose(metrics: Metrics, observer: Observer, synced: Callable[[], Mapping[st
         metrics.undecodable.labels(metrics.family, collection.kind)
 
     def read() -> Iterable[Labelled]:
-        yield Labelled("watch_oldest_seconds", "For how long the oldest change waits that is not in the log", (), [((), observer.lag)])
-        yield Labelled("watch_waiting", "Changes that are not in the log", (), [((), float(observer.waiting))])
+        yield Labelled.one("watch_oldest_seconds", "For how long the oldest change waits that is not in the log", observer.lag)
+        yield Labelled.one("watch_waiting", "Changes that are not in the log", observer.waiting)
         rows = [((kind,), float(whole)) for kind, whole in synced().items()]
         yield Labelled("watch_synced", "1 where a collection was listed to its end and is watched, or nobody serves it", ("kind",), rows)
 

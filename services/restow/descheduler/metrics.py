@@ -63,9 +63,9 @@ class DeschedulerMetrics:
         state = self._state()
         counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
         steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
-        empty = float(sum(known.at > 0 for known in state.emptied.values()))
-        yield Labelled("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", (), [((), float(state.pause.since > 0))])
-        yield Labelled("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", (), [((), empty)])
+        empty = sum(known.at > 0 for known in state.emptied.values())
+        yield Labelled.one("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", state.pause.since > 0)
+        yield Labelled.one("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", empty)
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
         asked = Counts("given" if known.given else "waited for" for known in state.consents.values())
         yield Labelled("consents", "Migrations whose workload was asked, by its word", ("word",), [((word,), float(asked[word])) for word in ("given", "waited for")])

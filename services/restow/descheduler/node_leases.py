@@ -1,17 +1,13 @@
 """Puts off the end of what this log has set on nodes, for as long as it wants it. What nobody puts off any more, any collector takes away (`restow.domain.autoscalers`)."""
 
-import asyncio
-
 from restow.contracts.ids import Millis
 from restow.domain.autoscalers import LEASE, RENEWED
 from restow.domain.migration import emptied
 from restow.kube.effects import Failed, Refused
 from restow.kube.node_marks import NodeMarks
 from restow.runtime import logs
+from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
-
-AT_FIRST = 5.0
-"""Seconds until the first round: whoever led before may have been away for long."""
 
 
 class NodeLeases:
@@ -20,12 +16,7 @@ class NodeLeases:
 
     async def run(self) -> None:
         """For ever; the leader alone."""
-        led = False
-        while True:
-            await asyncio.sleep(RENEWED / 1000 if led else AT_FIRST)
-            led = self._context.leadership.leading
-            if led:
-                await self.round()
+        await now_and_then(lambda: self._context.leadership.leading, self.round, RENEWED / 1000)
 
     async def round(self) -> None:
         """A node that cannot be written now has five more rounds until its mark ends."""

@@ -1,6 +1,5 @@
 """Looks now and then for what moves beside another scheduler have left in the API, and removes what no move needs (`restow.domain.leftovers`)."""
 
-import asyncio
 from typing import Any
 
 from restow.domain.leftovers import removable
@@ -8,12 +7,11 @@ from restow.domain.nomination_checks import schedulers
 from restow.kube import leftovers
 from restow.kube.client import ApiStatus
 from restow.runtime import logs
+from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
 
 EVERY = 300.0
 """Seconds between two looks."""
-AT_FIRST = 5.0
-"""Seconds until the first one: what a session owes it has done by then."""
 
 
 class Leftovers:
@@ -22,12 +20,7 @@ class Leftovers:
 
     async def run(self) -> None:
         """For ever; the leader alone."""
-        pause = AT_FIRST
-        while True:
-            await asyncio.sleep(pause)
-            if self._context.leadership.leading:
-                await self.look()
-                pause = EVERY
+        await now_and_then(lambda: self._context.leadership.leading, self.look, EVERY)
 
     async def look(self) -> None:
         """What is listed was decided before: the state is asked when it has folded that."""

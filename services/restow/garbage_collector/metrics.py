@@ -19,19 +19,15 @@ class CollectorMetrics:
 
     def read(self) -> Iterable[Labelled]:
         state, place = self._context.state, place_for(self._context)
-        yield _one("log_kept", "Commits that the log holds and that were not truncated", state.seq - state.truncated)
-        yield _one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
-        yield _one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
-        yield _one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
+        yield Labelled.one("log_kept", "Commits that the log holds and that were not truncated", state.seq - state.truncated)
+        yield Labelled.one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
+        yield Labelled.one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
+        yield Labelled.one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
         if place is not None:
-            yield _one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
+            yield Labelled.one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
             if isinstance(place, Folder) and (disk := _disk(place.path)) is not None:
-                yield _one("archive_disk_free_bytes", "What the archive's disk has left for us", disk[0])
-                yield _one("archive_disk_size_bytes", "What the archive's disk holds in all", disk[1])
-
-
-def _one(name: str, text: str, value: float) -> Labelled:
-    return Labelled(name, text, (), [((), float(value))])
+                yield Labelled.one("archive_disk_free_bytes", "What the archive's disk has left for us", disk[0])
+                yield Labelled.one("archive_disk_size_bytes", "What the archive's disk holds in all", disk[1])
 
 
 def _disk(folder: Path) -> tuple[int, int] | None:

@@ -1,12 +1,11 @@
 """Takes away what has ended of all that descheduler services have set on nodes for autoscalers, whichever log it is of (`restow.domain.autoscalers`)."""
 
-import asyncio
-
-from restow.garbage_collector.leftovers import AT_FIRST, EVERY
+from restow.garbage_collector.leftovers import EVERY
 from restow.kube import decode as d
 from restow.kube.effects import Failed, Refused
 from restow.kube.node_marks import NodeMarks
 from restow.runtime import logs
+from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
 
 
@@ -16,12 +15,8 @@ class MarksOfNobody:
 
     async def run(self) -> None:
         """For ever; the leader alone, and once it knows the nodes."""
-        looked = False
-        while True:
-            await asyncio.sleep(EVERY if looked else AT_FIRST)
-            looked = self._context.leadership.leading and d.NODES.name in self._context.state.synced
-            if looked:
-                await self.look()
+        context = self._context
+        await now_and_then(lambda: context.leadership.leading and d.NODES.name in context.state.synced, self.look, EVERY)
 
     async def look(self) -> None:
         """What a node has of us is a fact. Until when it counts is not: those that have something are read."""

@@ -18,5 +18,5 @@ class SessionMetrics:
         now = self._context.clock.now()
         oldest = self._undecided.look(now)
         seconds = 0.0 if oldest is None else max(now - oldest[1], 0) / 1000
-        yield Labelled("undecided", "Pods that nothing keeps from running, and that nobody has decided on yet", (), [((), float(len(self._undecided)))])
-        yield Labelled("undecided_oldest_seconds", "For how long the first of them waits", (), [((), seconds)])
+        yield Labelled.one("undecided", "Pods that nothing keeps from running, and that nobody has decided on yet", len(self._undecided))
+        yield Labelled.one("undecided_oldest_seconds", "For how long the first of them waits", seconds)

@@ -136,7 +136,7 @@ async def test_what_is_owed_and_neither_waits_nor_is_under_way_is_found():
         await until(lambda: rig.effector.under_way == 1, rig.follower)
         assert rig.effector.forgotten() == []
         (key,) = rig.effector._running
-        rig.effector._running.pop(key).cancel()
+        rig.effector._running.pop(key).task.cancel()
         assert [effect.pod for effect in rig.effector.forgotten()] == ["p0"]
 
 
