@@ -95,6 +95,16 @@ garbageCollector: garbage-collector
 {{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
 {{- end }}
 
+{{/* As whom a pod of ours runs. */}}
+{{- define "restow.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
 {{/* What a container of ours may do: nothing. */}}
 {{- define "restow.containerSecurity" -}}
 allowPrivilegeEscalation: false
