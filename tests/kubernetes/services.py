@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from e2e.stack import Running, outside, up
 from kubernetes.lab import NAMESPACE, Lab
-from kubernetes.world import World
+from kubernetes.world import World, pod_spec
 
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs
@@ -156,6 +156,21 @@ async def not_gated(descheduler: Beside, pod: Any) -> None:
             return
         await asyncio.sleep(0.1)
     raise AssertionError("it is still gated")
+
+
+async def all_held(world: World, stack: Running, count: int) -> tuple[list[Any], list[str]]:
+    """So many pods of a Deployment, and their moves: they are to leave `source`, for nodes of their own; their slots are held, and a budget keeps them."""
+    await world.node("source", gpus=count)
+    await world.workload("deployments", "victim", count, pod_spec(), 0.3)
+    pods = await world.running("victim", count)
+    await world.cordon("source")
+    await world.budget(0)
+    for i in range(count):
+        await world.node(f"target-{i}", gpus=1)
+    await known(stack, pods)
+    moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(pods)]
+    await stand(world, count)
+    return pods, moves
 
 
 async def stand(world: World, count: int) -> list[Any]:

@@ -14,8 +14,8 @@ from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
 from kubernetes.moves import LOG
-from kubernetes.services import LONG, POLICY, all_ended, known, migrate, services, stand
-from kubernetes.world import NS, World, gated, pod_spec
+from kubernetes.services import LONG, POLICY, all_ended, all_held, services
+from kubernetes.world import NS, World, gated
 from kubesim.conformance.harness import Target, plain
 
 from restow.kube.canaries import honours_nominations
@@ -41,17 +41,8 @@ def quick_stack(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
 
 
 async def held(world: World, stack: Running) -> tuple[list[Any], list[str]]:
-    """All pods of a Deployment are to leave `source`, for nodes of their own; their slots are held, a budget keeps them, and equal pods wait for the slots."""
-    await world.node("source", gpus=COUNT)
-    await world.workload("deployments", "victim", COUNT, pod_spec(), 0.3)
-    pods = await world.running("victim", COUNT)
-    await world.cordon("source")
-    await world.budget(0)
-    for i in range(COUNT):
-        await world.node(f"target-{i}", gpus=1)
-    await known(stack, pods)
-    moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(pods)]
-    await stand(world, COUNT)
+    """`all_held`, and equal pods wait for the slots."""
+    pods, moves = await all_held(world, stack, COUNT)
     await world.crowd()
     return pods, moves
 

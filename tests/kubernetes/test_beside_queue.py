@@ -13,7 +13,7 @@ import pytest
 from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
-from kubernetes.services import POLICY, all_ended, known, migrate, services, stand
+from kubernetes.services import POLICY, all_ended, all_held, services
 from kubernetes.world import World, gated, pod_spec, refused
 
 from restow.kube.canary import CANARY
@@ -45,16 +45,7 @@ def is_probe(pod: Any) -> bool:
 
 async def test_moves_land_behind_a_queue_of_3000_equal_pods(world: World, stack: Running, lab: Lab) -> None:
     """All of them fit where the successors go, were it not for the holds."""
-    await world.node("source", gpus=COUNT)
-    await world.workload("deployments", "victim", COUNT, pod_spec(), 0.3)
-    pods = await world.running("victim", COUNT)
-    await world.cordon("source")
-    await world.budget(0)
-    for i in range(COUNT):
-        await world.node(f"target-{i}", gpus=1)
-    await known(stack, pods)
-    moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(pods)]
-    await stand(world, COUNT)
+    _, moves = await all_held(world, stack, COUNT)
     lab.stop("scheduler")
     try:
         await world.replicaset("crowd", QUEUE, pod_spec())

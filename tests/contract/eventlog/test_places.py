@@ -7,8 +7,9 @@ import random
 import pytest
 from obstore.store import LocalStore, MemoryStore, S3Store
 from s3_server import s3_server  # noqa: F401
+from slow_archiver import SlowArchiver
 
-from restow.eventlog import archive, bucket
+from restow.eventlog import bucket
 from restow.eventlog.archive import covered, export, full_log, has_segments, import_, open_archive
 from restow.eventlog.bucket import ArchiveAway, Bucket
 from restow.eventlog.folder import Folder
@@ -169,23 +170,15 @@ async def test_two_who_continue_an_archive_leave_one_chain_and_whoever_is_second
     """One has lost its lease in the middle of a segment and has not ended yet; they write to different ends."""
     log = await filled(50)
     await export(log, shell.place(), to_seq=10)
-    writing, may = asyncio.Event(), asyncio.Event()
-    whole = archive._whole
-
-    async def slow(work, *arguments):
-        writing.set()
-        await may.wait()
-        return await whole(work, *arguments)
-
-    monkeypatch.setattr(archive, "_whole", slow)
+    slow = SlowArchiver(monkeypatch)
     slower = asyncio.create_task(export(log, shell.place(), to_seq=20))
     async with asyncio.timeout(30):
-        await writing.wait()
-        monkeypatch.setattr(archive, "_whole", whole)
+        await slow.writing.wait()
+        slow.others()
         faster = asyncio.create_task(export(log, shell.place(), to_seq=30))
         await asyncio.wait({faster})
         before = {name: shell.read(name) for name in shell.names()}
-        may.set()
+        slow.may.set()
         results = await asyncio.gather(slower, faster, return_exceptions=True)
     (refused,) = [one for one in results if isinstance(one, Exception)]
     assert isinstance(refused, ArchiveError)

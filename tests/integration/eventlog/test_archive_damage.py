@@ -12,8 +12,8 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slow_archiver import SlowArchiver
 
-from restow.eventlog import archive
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.folder import Folder
 from restow.eventlog.memory import MemoryLog
@@ -280,21 +280,13 @@ async def test_two_collectors_that_archive_at_once_leave_one_chain(tmp_path, mon
     for _ in range(50):
         last = await log.append("session", b"{}", envelope(), expected_last=last)
     await export(log, tmp_path, to_seq=10)
-    writing, may = asyncio.Event(), asyncio.Event()
-    whole = archive._whole
-
-    async def slow(work, *arguments):
-        writing.set()
-        await may.wait()
-        return await whole(work, *arguments)
-
-    monkeypatch.setattr(archive, "_whole", slow)
+    slow = SlowArchiver(monkeypatch)
     one = asyncio.create_task(export(log, tmp_path, to_seq=20))
     async with asyncio.timeout(30):
-        await writing.wait()
+        await slow.writing.wait()
         with pytest.raises(ArchiveError, match="another process is writing to it"):
             await export(log, tmp_path, to_seq=30)
-    may.set()
+    slow.may.set()
     assert (await one).last == 20
     assert (await export(log, tmp_path, to_seq=40)).last == 40
     assert [r.seq for r in read(tmp_path, log_id=log.log_id)] == list(range(1, 41))

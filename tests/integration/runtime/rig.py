@@ -142,12 +142,12 @@ async def idle(turns=50):
         await asyncio.sleep(0)
 
 
-async def facts(log, *events, family="cluster", time=NOW, traceparent=""):
-    """One commit by another service."""
+async def facts(log, *events, family="cluster", time=NOW, **said):
+    """One commit by another service. `said`: what else its envelope says."""
     last = await log.last_of(family)
     body = encode([Decision(Observe("test", "given"), tuple(events))])
     number = await log.tail() + 1
-    envelope = Envelope(f"{family}-{number}", "/test", rfc3339(time), number - 1, f"{family}@1", traceparent=traceparent)
+    envelope = Envelope(f"{family}-{number}", "/test", rfc3339(time), number - 1, f"{family}@1", **said)
     return await log.append(family, body, envelope, expected_last=last)
 
 

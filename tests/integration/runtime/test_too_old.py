@@ -3,14 +3,10 @@
 import asyncio
 
 import pytest
-from domain.build import NOW, node, pod
+from domain.build import node, pod
 
 from restow.contracts import reader
-from restow.contracts.codec import Decision, encode
-from restow.contracts.commands import Observe
-from restow.contracts.envelope import Envelope
 from restow.contracts.reader import READER
-from restow.contracts.times import rfc3339
 from restow.domain import too_old
 from restow.eventlog.jetstream import connect
 from restow.eventlog.testing import running_server, unique_cluster
@@ -18,7 +14,7 @@ from restow.kubesim.testing import kubesim
 from restow.runtime.leadership import Deposed
 from restow.scheduler_session.service import service as scheduler_session
 
-from .rig import cluster, history, idle, memory, running, soon
+from .rig import cluster, facts, history, idle, memory, running, soon
 from .test_services import service
 
 LATER = "9.0.0+0123456789ab"
@@ -26,9 +22,7 @@ LATER = "9.0.0+0123456789ab"
 
 async def say(log, *events):
     """One commit by the cluster watcher of a later release."""
-    seq = await log.tail() + 1
-    envelope = Envelope(f"cluster-{seq}", "/test", rfc3339(NOW), seq - 1, "cluster@1", log=log.log_id, release=LATER, reader=READER + 1)
-    await log.append("cluster", encode([Decision(Observe("test", "given"), events)]), envelope, expected_last=await log.last_of("cluster"))
+    await facts(log, *events, release=LATER, reader=READER + 1)
 
 
 async def test_every_commit_says_which_reader_it_needs():
