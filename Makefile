@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 TRACE  ?=
 ARGS   ?=
 
+# Where it is set (containers of CI often do), each service would compile all of our modules anew at each of its starts: 2 CPU seconds instead of 1.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo mutate up test test-kubernetes check simulate planted bench vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
 

@@ -19,6 +19,9 @@ settings.load_profile("restow")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where it is set, each of the hundreds of services that tests start would compile all of our modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.fixture(autouse=True)
 def loggers():
