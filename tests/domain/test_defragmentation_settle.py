@@ -46,35 +46,42 @@ class Searches:
 
 def test_what_the_next_searches_find_becomes_part_of_the_plan_until_one_finds_nothing():
     searches = Searches("b", "cd")
-    ended, taken = settle(searches, plan("a"), 100)
+    ended, taken = settle(searches, plan("a"), 100, 100)
     assert (pods(ended), taken) == (["a", "b", "c", "d"], 30)
     assert searches.asked == [100, 90, 80], "each has the steps that are left"
 
 
 def test_it_ends_with_the_steps():
     searches = Searches("b", "c", "d")
-    ended, taken = settle(searches, plan("a"), 20)
+    ended, taken = settle(searches, plan("a"), 20, 20)
     assert (pods(ended), taken) == (["a", "b", "c"], 20)
+
+
+def test_no_search_has_more_steps_than_that_of_a_plan_made_next():
+    searches = Searches("b", "c")
+    ended, taken = settle(searches, plan("a"), 40, 120)
+    assert (pods(ended), taken) == (["a", "b", "c"], 30)
+    assert searches.asked == [40, 40, 40], "the last found nothing, and had as many as the next plan will have"
 
 
 def test_it_ends_with_a_limit():
     searches = Searches("b", "c", full=True)
-    assert pods(settle(searches, plan("a"), 100)[0]) == ["a", "b"]
+    assert pods(settle(searches, plan("a"), 100, 100)[0]) == ["a", "b"]
 
 
 def test_what_finds_no_order_with_the_rest_goes_after_it():
-    assert pods(settle(Searches("b", lost="b"), plan("a"), 100)[0]) == ["a", "b"]
+    assert pods(settle(Searches("b", lost="b"), plan("a"), 100, 100)[0]) == ["a", "b"]
 
 
 def test_what_gains_nothing_is_left_out():
     searches = Searches("b", "c", worthless="b")
-    assert pods(settle(searches, plan("a"), 100)[0]) == ["a"]
+    assert pods(settle(searches, plan("a"), 100, 100)[0]) == ["a"]
     assert searches.asked == [100], "nor is it looked for again"
 
 
 def test_where_nothing_moves_nothing_is_carried_on():
     searches = Searches("b")
-    assert settle(searches, plan(), 100) == (plan(), 0)
+    assert settle(searches, plan(), 100, 100) == (plan(), 0)
     assert searches.asked == []
 
 

@@ -29,6 +29,10 @@ from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
+FEW, FOLLOWING = 1_000, 3
+"""On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
+FEWEST, TRYING = 100, 20_000
+"""On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
 NEARLY = 100
 """A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
 NONE = Ordered([], {}, [])
@@ -44,7 +48,7 @@ def plan(task: Task, stays: Stays) -> Found:
     steps, wanted = search.world.steps, dict(search.world.away)
     ordered = maker.order(wanted, NOWHERE)
     if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
-        ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
+        ordered, more = settle(maker, ordered, task.args.searchSteps, maker.more(steps))
         steps += more
     _tell(search, maker.rows, ordered, stays)
     return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
@@ -85,11 +89,12 @@ class Maker(Protocol):
         ...
 
 
-def settle(maker: Maker, made: Ordered, steps: int) -> tuple[Ordered, int]:
-    """The plan carried on, and the steps that this took."""
+def settle(maker: Maker, made: Ordered, each: int, steps: int) -> tuple[Ordered, int]:
+    """The plan carried on, and the steps that this took: so many in all, and for `each` search no more than a plan made next would have, which
+    would find nothing where that finds nothing."""
     taken, net = 0, maker.net(made)
     while made.moves and taken < steps:
-        found = maker.search(steps - taken, made.ends)
+        found = maker.search(min(each, steps - taken), made.ends)
         taken += found.steps
         if not found.wanted:
             break
@@ -127,6 +132,13 @@ class _Maker:
         args = task.args
         self.task, self.rows = task, Rows(task)
         self.limits = Limits(task.max_moves, least(args), args.searchSteps, args.wholeNodes, task.scope.quota)
+        if (nodes := int(self.rows.counted.sum())) <= FEWEST:
+            self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
+        self._few = nodes <= FEW
+
+    def more(self, steps: int) -> int:
+        """For carrying a plan on which so many were taken by."""
+        return FOLLOWING * self.task.args.searchSteps if self._few else self.task.args.searchSteps - steps
 
     def _opened(self, ends: Ends, objective: Objective | None = None) -> AbstractContextManager[World]:
         return opened(self.task, objective or self.task.args.objective, self.rows, ends)
