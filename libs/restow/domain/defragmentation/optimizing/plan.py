@@ -29,7 +29,7 @@ from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
-FEW, FOLLOWING = 1_000, 3
+FEW, FOLLOWING = 1_000, 2
 """On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
 FEWEST, TRYING = 100, 20_000
 """On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
