@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 from console.logs import shown, unpacked
-from replay.handmade import LOG_ID, Handmade, migration, node, placements, pod, shape, time_at
+from replay.handmade import LOG_ID, Handmade, migration, node, observed, placements, pod, shape, time_at
 
 from restow.console import guard
 from restow.console.frames import Frame
@@ -79,6 +79,16 @@ async def test_plans_are_listed_with_their_outcome_as_of_the_instant(looking):
         assert [(move["migration"], move["pod"], move["source"], move["target"], move["step"]) for move in one["moves"]] == [("p1-1", "shop/web-old", "a", "b", "landed")]
         assert (await client.get("/api/v1/plans/p1", at="2"))[0] == 404
         assert (await client.json("/api/v1/report"))["plans"] == []
+
+
+async def test_a_plan_that_was_only_observed_says_what_was_seen_of_it_as_of_the_instant(looking):
+    async with looking(source_of(observed())) as client:
+        made, first, last = [(await client.json("/api/v1/plans", at=str(at)))[0] for at in (3, 4, 6)]
+        assert (made["mode"], made["looked"], made["steps"]) == ("observe", None, {})
+        assert first["looked"] == {"slots": 1, "free": 0, "early": 0, "aged": 0, "ended": 0}
+        assert last["looked"] == first["looked"] | {"aged": 1, "ended": 1}
+        seen = [((await client.json("/api/v1/plans/p1", at=str(at)))["moves"][0]["step"], (await client.json("/api/v1/plans/p1", at=str(at)))["moves"][0]["seen"]) for at in (3, 4, 6)]
+        assert seen == [("observed", ""), ("observed", "its slot is taken: Insufficient cpu"), ("observed", "its pod has ended")]
 
 
 async def test_marks_and_density_cover_the_whole_log(looking):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from console.browser import browser, needs_chromium
 from console.logs_large import large
-from replay.handmade import LOG_ID, Handmade, migration, node, pod, shape
+from replay.handmade import LOG_ID, Handmade, migration, node, observed, pod, shape
 
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
@@ -140,6 +140,17 @@ async def test_plans_and_moves_lead_to_each_other(opened):
         await it.page.locator(".moves button").first.click()
         await it.page.wait_for_selector(".verdict")
         assert "landed since" in await it.text(".verdict")
+        await it.settled()
+
+
+async def test_plans_that_were_only_observed_keep_score(opened):
+    async with opened(observed()) as it:
+        await it.go("#view=plans")
+        await it.page.wait_for_selector(".list table")
+        assert "Score of 1 observed plan; 0 of 1 slot still free later; an hour after it 1 of 1 pod had ended" in await it.text(".list")
+        await it.page.get_by_role("button", name="p1", exact=True).click()
+        await it.page.wait_for_selector(".moves li")
+        assert "its pod has ended" in await it.text(".moves")
         await it.settled()
 
 

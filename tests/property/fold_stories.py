@@ -26,6 +26,7 @@ from restow.contracts.values import (
     DeviceShare,
     Gpu,
     LabelSelector,
+    MoveSeen,
     NumaZone,
     OwnerRef,
     PodTerm,
@@ -315,12 +316,22 @@ class Story:
             e.SearchEnded(state.search.plan, "Died"),
             plan(f"plan-{number}", slots=(capacity,), demand=uid, trigger="demand"),
             plan(f"plan-{number}", *(move(f"next-{id}", "", "", self.pick(NODES), follows=id) for id in list(state.active)[:1])),
+            self.only_observed(f"plan-{number}", uid),
             e.PlanCancelled(f"plan-{number - 1}", "x"),
             self.pick((e.MovesPaused("x", "y"), e.MovesResumed("x"))),
             e.Bounced("uid-rs", self.pick(NODES), 2),
             e.Unknown("cluster.moon", b""),
             reservation(self.pick([uid for uid in HOLDS if uid in state.reservations] or HOLDS), ("t", 2, "large"), generation=2),
         ))  # fmt: skip
+
+    def only_observed(self, id: str, uid: str) -> e.Event:
+        """A plan that nobody carries out, or a look back at one."""
+        plans = list(self.state.observed.items())
+        if not plans or self.likely(40):
+            return plan(id, move(f"{id}-1", uid, "a", "b"), mode="observe")
+        known, looks = self.pick(plans)
+        seen = MoveSeen(f"{known}-1", self.pick(("there", "ended")), self.pick(("free", "taken", "")))
+        return e.LookedBack(known, looks + self.pick((1, 1, 2)), (seen,))
 
     def node(self, name: str) -> e.NodeObserved:
         """Small enough to be over-committed now and then."""

@@ -9,6 +9,7 @@ from restow.contracts.envelope import Envelope
 from restow.contracts.times import rfc3339
 from restow.contracts.values import (
     Move,
+    MoveSeen,
     ObjectRef,
     OwnerRef,
     OwnerRule,
@@ -197,4 +198,18 @@ def fragmented(args=None):
     log.facts(node("a"), node("b"), node("c"), kind="nodes")
     log.facts(shape(), running("lone", "a"), running("b-1", "b"), running("b-2", "b"), running("bare", "c", ""))
     log.decide("migration", c.Configure(text), e.MigrationConfigured(text, digest_of(text)))
+    return log
+
+
+def observed():
+    """As `migration`, but the plan is only observed: its pod is there at the first look, whose place is taken, and has ended at the last."""
+    log = Handmade()
+    owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
+    log.facts(node("a"), node("b"), kind="nodes")
+    log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner))
+    move = Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000)
+    log.decide("migration", c.Defragment(time_at(3), "interval", "p1"), e.Planned("p1", "Defragmentation", (move,), PACKING, PACKING, ("a",), mode="observe"))
+    log.decide("migration", c.LookBack(time_at(4), "p1"), e.LookedBack("p1", 1, (MoveSeen("p1-1", "there", "taken", "Insufficient cpu"),)))
+    log.facts(e.PodGone("uid-web-old"))
+    log.decide("migration", c.LookBack(time_at(6), "p1"), e.LookedBack("p1", 2, (MoveSeen("p1-1", "ended"),)))
     return log

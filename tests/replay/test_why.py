@@ -2,7 +2,18 @@
 
 import pytest
 from msgspec.structs import replace
-from replay.handmade import SHAPE, Handmade, fragmented, migration, node, placements, pod, shape, time_at
+from replay.handmade import (
+    SHAPE,
+    Handmade,
+    fragmented,
+    migration,
+    node,
+    observed,
+    placements,
+    pod,
+    shape,
+    time_at,
+)
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -292,3 +303,9 @@ def test_a_workload_means_its_pods():
     log.facts(replace(pod("web-5d9c7-y"), owner=owner))
     with pytest.raises(Ambiguous, match="may be any of 2"):
         find(log.source(), "deployment.apps/shop/web")
+
+
+def test_a_move_that_was_only_observed_says_so():
+    assert why(observed().source(), "p1-1").verdict == ["only observed: plan p1 was made with mode: observe, in which nothing is moved"]
+    entry = why(observed().source(), "p1-1").story[0]
+    assert "1 move, only observed" in entry.text

@@ -227,6 +227,13 @@ class ReportNominations(Command, tag="report_nominations"):
     leader: str = ""
 
 
+class LookBack(Command, tag="look_back"):
+    """See what has become of the moves of a plan that was only observed."""
+
+    time: Millis
+    plan: PlanId
+
+
 class ReportSlot(Command, tag="report_slot"):
     """The Reservation `name` of a plan's capacity could not be created."""
 
@@ -306,6 +313,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Pause,
     Resume,
     Advance,
+    LookBack,
     ReportHold,
     ReportSlot,
     ReportLanding,

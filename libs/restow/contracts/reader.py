@@ -4,12 +4,13 @@ be, its commit says so, and a service that is too old for it stands by instead o
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from restow.contracts import events as e
 from restow.contracts.codec import Decision
 
-READER = 1
+READER = 2
 """The reader that this release is. Raised by one in a release with an event, or a field of one, that no older reader may pass over."""
 
-SINCE: Mapping[type, Mapping[str, int]] = {}
+SINCE: Mapping[type, Mapping[str, int]] = {e.Planned: {"mode": 2}}
 """What must not be passed over: type of event → field → the first reader that knows it. The field counts where it is not at its default; the empty name stands
 for the event itself."""
 

@@ -412,6 +412,16 @@ class Worth(Value):
     missed: Missed | None = None
 
 
+class MoveSeen(Value):
+    """A move that was planned and not made, when somebody looked later. `pod`: `there`, or `ended` (it would have been moved for nothing). `slot`, where the pod is there:
+    `free`, `taken` (`why` not: the rules that refuse it) or `gone` (there is no such node); empty where it is not asked."""
+
+    migration: MigrationId
+    pod: str
+    slot: str = ""
+    why: str = ""
+
+
 class GangFitting(Value):
     """How many more gangs of so many `pods` of the largest size (`devices` with `milli` thousandths of each; 0 for pods without) would fit, each in one block
     of this `tier` of the network topology, beside each other and alone in the cluster. `name` is the tier's."""

@@ -63,12 +63,14 @@ def another_scheduler(state: Maps, shape: ShapeId) -> str:
     known = state.shapes[shape]
     if known.scheduler in state.session_config.scheduler_names:
         return ""
-    if known.scheduler not in state.migration_config.beside:
+    if not is_beside(state, shape):
         return SCHEDULER
-    if checks.verdict(state, known.scheduler) == checks.UNKNOWN:
-        return NOT_CHECKED
-    if thefts.rests_until(state):
-        return HOLDS_STOLEN
+    if state.migration_config.mode != "observe":
+        # What is only observed needs no placeholder.
+        if checks.verdict(state, known.scheduler) == checks.UNKNOWN:
+            return NOT_CHECKED
+        if thefts.rests_until(state):
+            return HOLDS_STOLEN
     shares = known.devices is not None and known.devices.milli != WHOLE
     return NOT_CHOSEN if shares or known.cores is not None else ""
 

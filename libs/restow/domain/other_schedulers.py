@@ -24,9 +24,9 @@ OTHER_SCHEDULER = "OtherScheduler"
 
 
 def is_beside(state: Maps, shape: ShapeId) -> bool:
-    """Whether its pods are another scheduler's, and may be moved all the same."""
-    scheduler = state.shapes[shape].scheduler
-    return scheduler in state.migration_config.beside and scheduler not in state.session_config.scheduler_names
+    """Whether its pods are another scheduler's, and may be moved all the same. Where nothing is moved but observed, those of any scheduler may."""
+    scheduler, config = state.shapes[shape].scheduler, state.migration_config
+    return (config.mode == "observe" or scheduler in config.beside) and scheduler not in state.session_config.scheduler_names
 
 
 def other_log(state: Maps, fact: ReservationObserved) -> str:

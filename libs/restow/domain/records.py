@@ -382,6 +382,18 @@ class Plan(Record):
     at: Millis
 
 
+class Score(Record):
+    """Of all plans that were only observed, when somebody looked back. At the first look: `moves` whose pods were there, and whose slots were still `free`, and those
+    that were `early`, whose pods had gone before. At the last look: of so many moves (`aged`) the pods that had `ended`."""
+
+    plans: int = 0
+    moves: int = 0
+    free: int = 0
+    early: int = 0
+    aged: int = 0
+    ended: int = 0
+
+
 class DemandSlot(Record):
     """Capacity that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more. `until`: how long it
     is kept at least, since a move of its plan has ended."""

@@ -62,6 +62,7 @@ from restow.domain.records import (
     Refusal,
     Rejections,
     Reservation,
+    Score,
     Search,
     Slot,
     Tally,
@@ -267,6 +268,9 @@ class Maps:
     timed_from: Millis = stored(lambda: Millis(0))
     cancelled: dict[PlanId, str] = stored(dict)
     """Plans of which nothing more is begun, and why."""
+    observed: dict[PlanId, int] = stored(dict)
+    """Plans that were only observed and are looked at again, and how often they were."""
+    score: Score = stored(Score)
     left_alone: dict[tuple[str, NodeName], LeftAlone] = stored(dict, _LEFT_ALONE)
     """Lineages whose pods bounced off a node."""
     evictions: dict[MigrationId, Millis] = stored(dict)

@@ -69,7 +69,8 @@ class ApiStatus(Exception):
 
 class ClientConfig(msgspec.Struct, frozen=True):
     """Where the API is: `url`, else `in_cluster`, else `kubeconfig` (empty: `$KUBECONFIG` or `~/.kube/config`) with
-    `context`. Times are in seconds. `idle` bounds the silence on a watch: bookmarks come about every minute."""
+    `context`. Times are in seconds. `idle` bounds the silence on a watch: bookmarks come about every minute. `read_only`: nothing but GET is sent, whatever the
+    credentials allow."""
 
     url: str = ""
     in_cluster: bool = False
@@ -80,6 +81,7 @@ class ClientConfig(msgspec.Struct, frozen=True):
     list_timeout: float = 60.0
     idle: float = 90.0
     user_agent: str = "restow"
+    read_only: bool = False
 
 
 class ClientConfigError(ValueError):
@@ -212,6 +214,8 @@ class Client:
         content: str = _JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._config.read_only and method != "GET":
+            raise ApiStatus(405, "ReadOnly", f"{method} {path} was not sent: this process only reads")
         headers = {"Accept": _JSON, "User-Agent": self._config.user_agent}
         data = None
         if body is not None:

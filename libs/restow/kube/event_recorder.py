@@ -17,6 +17,8 @@ from restow import machine
 from restow.kube.client import ApiStatus, Client, answered
 
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
+MOST_NOTICES = 1_000
+"""That may wait to be sent."""
 _MAX_NOTE = 1000
 """The API's limit is 1024 bytes."""
 
@@ -60,7 +62,7 @@ class Recorder:
         client: Client,
         controller: str,
         instance: str,
-        limit: int = 1_000,
+        limit: int = MOST_NOTICES,
         now: Callable[[], datetime] = machine.now,
     ):
         self._client = client

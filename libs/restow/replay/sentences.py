@@ -80,8 +80,15 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
 
 def _planned(v: e.Planned, names: Names) -> str:
     by = f"{v.plugin} (profile {v.profile})" if v.profile else v.plugin
-    what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
+    what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}{', only observed' if v.mode and v.moves else ''}"
     return f"{what}, {v.reason}" if v.reason else what
+
+
+def _looked_back(v: e.LookedBack, names: Names) -> str:
+    there = sum(move.pod == "there" for move in v.moves)
+    free = sum(move.slot == "free" for move in v.moves)
+    slots = f", and {free} of these have their slot free still" if v.look == 1 and there else ""
+    return f"looked back at plan {v.plan}: of {len(v.moves)} pods that it would have moved {there} are there still{slots}"
 
 
 def _wait(pods: tuple[str, ...], names: Names, others: str) -> str:
@@ -199,6 +206,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.Held: lambda v, n: f"{v.migration}: its landing slot is held",
     e.ConsentAsked: lambda v, n: f"{v.migration}: its workload is asked ({v.way}), and has until {seconds(v.deadline)}",
     e.ConsentGiven: lambda v, n: f"{v.migration}: its workload {'has not answered, which is assent' if v.silent else 'agrees'}{': ' * bool(v.message)}{v.message}",
+    e.LookedBack: _looked_back,
     e.MovesPaused: lambda v, n: f"{v.by or 'Restow itself'} pauses all moves" + (f": {v.reason}" if v.reason else ""),
     e.MovesResumed: lambda v, n: f"{v.by or 'Restow itself'} resumes moves" + (f": {v.reason}" if v.reason else ""),
     e.ConsentRefused: lambda v, n: f"{v.migration}: its workload refuses" + (f", and wants no question before {seconds(v.again)}" if v.again else "") + (f": {v.message}" if v.message else ""),

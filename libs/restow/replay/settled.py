@@ -77,14 +77,14 @@ class _Open:
 
 
 def settle(source: Source, progress: Progress = no_progress) -> list[Settled]:
-    """All plans of a log that have moves and say their worth, in order. Raises ReplayError."""
+    """All plans of a log that have moves, are to be carried out and say their worth, in order. Raises ReplayError."""
     check_whole(source)
     state, found, open = ClusterState(), list[Settled](), dict[str, _Open]()
     for batch in source.batches():
         for record in batch:
             examined = examine_next(state, record, source.log_id)
             told: list[e.Event] = [event for decision in examined.decisions for event in decision.events] if record.family == "migration" else []
-            made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None]
+            made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None and not event.mode]
             begun = [_Open(state, planned, Millis(state.time)) for planned in made]
             for event in told:
                 if isinstance(event, e.Evicted):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import Millis, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.domain import migration
 from restow.domain import resources as r
@@ -54,7 +54,8 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(choice_line(answer.choice))
     answer.verdict += move_lines(state, uid, story.migrations)  # type: ignore[arg-type]
     if answer.stays is not None and observed is not None:
-        say(f"plan {answer.stays.plan} ({answer.stays.seq}) {'moves it' if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
+        moves = "would move it, and was only observed" if _is_observed(state, answer.stays.plan) else "moves it"
+        say(f"plan {answer.stays.plan} ({answer.stays.seq}) {moves if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
     if story.subject.earlier:
         say(f"{len(story.subject.earlier)} former pods had this name: {', '.join(story.subject.earlier)}")
 
@@ -284,11 +285,20 @@ def _pod_name(state: ClusterState, uid: Any) -> str:
     return f"{pod.namespace}/{pod.name}" if pod else uid
 
 
+def _is_observed(state: ClusterState, plan: str) -> bool:
+    known = state.plans.get(PlanId(plan))
+    return known is not None and known.planned.mode == "observe"
+
+
 def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     say = answer.verdict.append
     record = state.migrations.get(story.subject.id)  # type: ignore[call-overload]
     if record is None:
-        say("planned, but void: its pod was gone, or already in another migration")
+        plan = next((known.planned for known in state.plans.values() if any(move.migration == story.subject.id for move in known.planned.moves)), None)
+        if plan is not None and _is_observed(state, plan.plan):
+            say(f"only observed: plan {plan.plan} was made with mode: observe, in which nothing is moved")
+        else:
+            say("planned, but void: its pod was gone, or already in another migration")
         return
     move = record.move
     where = f"from {move.source} to {move.target}" if move.target else f"from {move.source}, evicted alone"

@@ -113,7 +113,7 @@ class _Lane:
 
 
 class Effector:
-    """One family's effects. Nothing is done while this process does not lead."""
+    """One family's effects. Nothing is done while this process does not lead, nor ever where it does not act (`RESTOW_READ_ONLY`)."""
 
     def __init__(
         self,
@@ -123,7 +123,10 @@ class Effector:
         commander: Commander,
         executors: Mapping[type[Effect], Executor],
         metrics: Metrics,
+        *,
+        acts: bool = True,
     ) -> None:
+        self._acts = acts
         self._follower, self._decider, self._leadership, self._commander = follower, decider, leadership, commander
         self._lanes = {kind: _Lane(kind.__name__, executor, metrics) for kind, executor in executors.items()}
         self._waiting: dict[Any, _Work] = {}
@@ -174,7 +177,7 @@ class Effector:
         try:
             while not self._draining:
                 await self._bell.wait()
-                if self._leadership.leading:
+                if self._leadership.leading and self._acts:
                     await self._look()
                 else:
                     self._follower.state.touched = Touched()

@@ -26,7 +26,7 @@ from restow.eventlog import jetstream
 from restow.eventlog.port import BrokerRefused, EventLog, LogError, LogMismatch, NoLog, Record, Unavailable
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
-from restow.kube.event_recorder import Recorder
+from restow.kube.event_recorder import MOST_NOTICES, Recorder
 from restow.kube.lease import Elector, LeaseConfig, leading, noted
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
@@ -245,7 +245,8 @@ class Process:
         commander.release = release.name(self.settings.image)
         parts = self.service.assemble(context)
         effector = self._effector = Effector(
-            context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics
+            context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics,
+            acts=self.settings.read_only != "on",
         )
         self.metrics.labelled(effector.oldest)
         self.server.extend(parts.routes)
@@ -391,7 +392,7 @@ class Process:
         family, identity = self.service.family, self.settings.identity
         return Context(
             service=self.service, settings=self.settings, log=log, snapshots=snapshots, client=client,
-            recorder=Recorder(client, f"restow.dev/{self.service.name.replace('_', '-')}", identity),
+            recorder=Recorder(client, f"restow.dev/{self.service.name.replace('_', '-')}", identity, limit=0 if self.settings.read_only == "on" else MOST_NOTICES),
             follower=Follower(log, family, state),
             leadership=Leadership(family, f"{identity}/{machine.token(4)}"),
             clock=self._clock, metrics=self.metrics, health=self.health, gate=self._gate,
@@ -617,9 +618,9 @@ class Process:
 
 
 async def _client(given: settings.Settings) -> Client:
-    agent = f"restow/{given.identity}"
+    agent, read_only = f"restow/{given.identity}", given.read_only == "on"
     if not given.kube:
-        return await connect(ClientConfig(in_cluster=True, user_agent=agent))
+        return await connect(ClientConfig(in_cluster=True, user_agent=agent, read_only=read_only))
     if given.kube.startswith(("http://", "https://")):
-        return await connect(ClientConfig(url=given.kube, user_agent=agent))
-    return await connect(ClientConfig(kubeconfig=given.kube, user_agent=agent))
+        return await connect(ClientConfig(url=given.kube, user_agent=agent, read_only=read_only))
+    return await connect(ClientConfig(kubeconfig=given.kube, user_agent=agent, read_only=read_only))

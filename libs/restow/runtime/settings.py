@@ -38,7 +38,7 @@ class BadSetting(ValueError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
     that HTTP listens on (for port 0). `api_token`, or a file with it, opens what changes something over HTTP. `lease`: off lets the
-    process lead at once; `archive`: address of a bucket; `lease_duration`: seconds. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
+    process lead at once; `read_only`: on keeps it from writing anything to Kubernetes; `archive`: address of a bucket; `lease_duration`: seconds. `namespace`: of the lease. `nats_replicas`: copies that the log must have; 0 for as many as it has, one where it is made."""
 
     cluster: str = "default"
     nats_url: str = "nats://127.0.0.1:4222"
@@ -64,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
     lease: str = "on"
     lease_duration: int = 2
+    read_only: str = "off"
     namespace: str = "restow-system"
     drain: float = 10.0
 
@@ -113,6 +114,7 @@ _HELP = {
     "log_format": "one of " + ", ".join(FORMATS),
     "identity": "who this process is, in leases and in the log",
     "lease": "on, or off to lead without a Kubernetes Lease",
+    "read_only": "on: send Kubernetes nothing but GET, and carry out nothing (with lease off); or off",
     "lease_duration": "seconds without a renewal after which another process may take the Lease",
     "namespace": "namespace of the lease",
     "drain": "seconds that a stop may take to finish what is in flight",
@@ -162,6 +164,7 @@ def check(given: Mapping[str, str]) -> Settings:
     _one_of(given, "log_level", LEVELS)
     _one_of(given, "log_format", FORMATS)
     _one_of(given, "lease", ("on", "off"))
+    _one_of(given, "read_only", ("on", "off") if given.get("lease") == "off" else ("off",))
     if "lease_duration" in given:
         _match(given, "lease_duration", r"[1-9]\d?", "seconds, 1 to 99")
         values["lease_duration"] = int(given["lease_duration"])

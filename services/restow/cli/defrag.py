@@ -81,7 +81,7 @@ def _now(client: DeschedulerClient, demand: str | None, group_by: str, output: s
 
     answer = _ask(client, demand, group_by, dry=False)
     planned = view.read(answer)
-    moves = planned is not None and (planned.moves or planned.slots)
+    moves = planned is not None and (planned.moves or planned.slots) and not planned.mode
     if output == "json" and not (follows and moves):
         return emit(answer)
     if planned is None:

@@ -207,7 +207,7 @@ class Where:
 def find_stack(folder: Path) -> dict[str, Any] | None:
     """The announcement of a stack in this folder or one above: what it says, and its `file`."""
     for place in (folder, *folder.parents):
-        for file in (place / ".restow" / "stack.json", place / ".restow" / "demo" / "stack.json"):
+        for file in (place / ".restow" / "stack.json", place / ".restow" / "demo" / "stack.json", place / ".restow" / "watch" / "stack.json"):
             try:
                 found = json.loads(file.read_text())
             except FileNotFoundError:

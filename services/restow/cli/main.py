@@ -17,6 +17,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "up": ("restow.cli.stack:up", "Keep the embedded stack running: broker, Kubernetes API, five services."),
         "down": ("restow.cli.background:down", "Stop the stack that `restow up --detach` started."),
+        "watch": ("restow.cli.watch.command:watch", "See what Restow would do in a cluster, with read-only rights, and keep score."),
         "demo": ("restow.cli.demo.command:demo", "Fragment a cluster, defragment it, prove that nothing was lost."),
     },
     "Look": {

@@ -93,6 +93,7 @@ def headline(planned: Planned, answer: Mapping[str, Any], dry: bool) -> str:
     from restow.domain.planview import waves
 
     count = len(waves(planned.moves))
+    dry = dry or bool(planned.mode)
     what = f"would move {counted(len(planned.moves), 'pod')}" if dry else f"plan {planned.plan} moves {counted(len(planned.moves), 'pod')}"
     where = f" off {counted(len(planned.sources), 'node')} in {counted(count, 'wave')}" if planned.moves else ""
     search = f" in {counted(planned.steps, 'step')}" if planned.steps else ""

@@ -11,6 +11,8 @@ import numpy as np
 from restow.console.frames import seq_at, time_at
 from restow.console.index import KINDS, STEPS, Index, PlanNote
 from restow.contracts.ids import FAMILIES
+from restow.contracts.values import MoveSeen
+from restow.domain.evolve.observed import FREE, LOOKS, THERE
 from restow.domain.planview.waves import numbers
 from restow.replay.sentences import command_text, sentence
 from restow.replay.source import Source
@@ -99,6 +101,8 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
         "slots": len(planned.slots),
         "steps": steps,
         "cancelled": note.why if note.cancelled and note.cancelled <= at else "",
+        "mode": planned.mode or "automatic",
+        "looked": _looked(note, at),
         "kept": planned.kept,
         "unit": worth.unit if worth else "",
         "hours": worth.hours if worth else 0,
@@ -109,6 +113,29 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def _looked(note: PlanNote, at: int) -> dict[str, int] | None:
+    """What was seen by then of a plan that was only observed: `slots` looked at, `free` ones, pods that had ended `early`; and, an hour after the plan, how many
+    pods (`aged`) had `ended`. None before the first look."""
+    seen = {look.look: look.moves for seq, look in note.looks if seq <= at}
+    if not seen:
+        return None
+    first, last = seen.get(1, ()), seen.get(LOOKS, ())
+    there = [move for move in first if move.pod == THERE]
+    return {
+        "slots": len(there), "free": sum(move.slot == FREE for move in there), "early": len(first) - len(there),
+        "aged": len(last), "ended": sum(move.pod != THERE for move in last),
+    }  # fmt: skip
+
+
+def _seen(one: MoveSeen | None) -> str:
+    """Of a move that was only observed, what has become of it as far as somebody has looked."""
+    if one is None:
+        return ""
+    if one.pod != THERE:
+        return "its pod has ended"
+    return f"its slot is {one.slot}{': ' * bool(one.why)}{one.why}" if one.slot else ""
+
+
 def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
     """One plan with its moves; None where there was none by then."""
     note = index.plans.get(id)
@@ -117,10 +144,11 @@ def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
     track = index.tracks["moves"]
     rows = {str(track.keys[row["slot"]]): row for row in track.rows[track.versions_at(at)]}
     waves = numbers(note.planned.moves)
+    seen = {one.migration: one for seq, look in note.looks if seq <= at for one in look.moves if look.look == 1 or one.pod != THERE}
     moves, steps = [], dict[str, int]()
     for move in note.planned.moves:
         row = rows.get(move.migration)
-        step = STEPS[row["step"]] if row is not None else "unknown"
+        step = STEPS[row["step"]] if row is not None else "observed" if note.planned.mode else "unknown"
         steps[step] = steps.get(step, 0) + 1
         moves.append(
             {
@@ -137,6 +165,7 @@ def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
                 "since": int(row["since"]) if row is not None else 0,
                 "reason": index.words[row["reason"]] if row is not None else "",
                 "message": index.words[row["message"]] if row is not None else "",
+                "seen": _seen(seen.get(move.migration)),
             }
         )
     return {**_plan(note, at, steps), "moves": moves}

@@ -63,13 +63,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class PlanNote(msgspec.Struct):
-    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never."""
+    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `looks`: what was seen later of one that was only observed, with its sequence."""
 
     seq: int
     time: int
     planned: e.Planned
     cancelled: int = 0
     why: str = ""
+    looks: list[tuple[int, e.LookedBack]] = []
 
 
 class Index:
@@ -173,6 +174,8 @@ class Index:
                 found.moves |= {id: None for id in self.tracks["moves"].present() if id not in state.migrations}
             case e.PlanCancelled(plan=plan, reason=reason) if (note := self.plans.get(plan)) is not None and not note.cancelled:
                 note.cancelled, note.why = state.seq, reason
+            case e.LookedBack(plan=plan) if (note := self.plans.get(plan)) is not None:
+                note.looks.append((state.seq, event))
         if isinstance(pod := getattr(event, "pod", None), str):
             found.pods[pod] = None
         if isinstance(move := getattr(event, "migration", None), str):

@@ -21,6 +21,9 @@ class Told:
 
     def planned(self, state: ClusterState, plan: Plan) -> None:
         planned = plan.planned
+        if planned.mode:
+            # Nothing comes of it for the nodes.
+            return
         leave, come = Counter(m.source for m in planned.moves), Counter(m.target for m in planned.moves if m.target)
         for node in _nodes(leave, come):
             what = _and(f"{_pods(leave[node])} off this node" if leave[node] else "", f"{_pods(come[node])} to it" if come[node] else "")
@@ -45,6 +48,8 @@ class Told:
                 self._of_node(state, move.source, what, "RollBack", note, warning=True)
 
     def over(self, state: ClusterState, plan: Plan) -> None:
+        if plan.planned.mode:
+            return
         left, came, stayed = Counter[NodeName](), Counter[NodeName](), Counter[NodeName]()
         for move in plan.planned.moves:
             record = state.migrations.get(move.migration)

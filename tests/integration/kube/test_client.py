@@ -52,6 +52,15 @@ async def listening():
         server.close()
 
 
+async def test_who_only_reads_sends_nothing_else():
+    async with listening() as (url, heads), await connect(ClientConfig(url=url, read_only=True)) as client:
+        await client.get("/version")
+        for write in (client.create("/a", {}), client.replace("/a", {}), client.patch("/a", {}), client.delete("/a")):
+            with pytest.raises(ApiStatus, match=r"405 ReadOnly: .* was not sent"):
+                await write
+    assert [head.split(" ", 1)[0] for head in heads] == ["get"]
+
+
 async def test_the_users_token_goes_along(tmp_path):
     async with listening() as (url, heads), await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
         await client.get("/version")

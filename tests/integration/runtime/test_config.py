@@ -373,6 +373,8 @@ def test_settings_come_from_flags_over_environment_and_never_show_the_password()
         ("RESTOW_HTTP", "8080", "host:port"),
         ("RESTOW_LOG_LEVEL", "loud", "debug, info"),
         ("RESTOW_LEASE", "maybe", "on, off"),
+        ("RESTOW_READ_ONLY", "on", "off"),
+        ("RESTOW_READ_ONLY", "maybe", "off"),
         ("RESTOW_LEASE_DURATION", "0", "1 to 99"),
         ("RESTOW_LEASE_DURATION", "2.5", "1 to 99"),
         ("RESTOW_KUBE", "/no/such/file", "kubeconfig"),

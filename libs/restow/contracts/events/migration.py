@@ -13,6 +13,7 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import (
     Move,
+    MoveSeen,
     Packing,
     SlotFor,
     Worth,
@@ -25,7 +26,8 @@ class Planned(Event, tag="migration.planned"):
     what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), even if no plan was found. When a whole
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
     plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that was to be
-    moved as one, where somebody has asked for that; which moves are of it they say themselves. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too."""
+    moved as one, where somebody has asked for that; which moves are of it they say themselves. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too. `mode` is the policy's where
+    it is not automatic: `observe`, nothing of it is ever carried out."""
 
     plan: PlanId
     plugin: str
@@ -44,6 +46,16 @@ class Planned(Event, tag="migration.planned"):
     whole: bool = False
     gang: str = ""
     worth: Worth | None = None
+    mode: str = ""
+
+
+class LookedBack(Event, tag="migration.looked_back"):
+    """What has become of a plan that was only observed: of each move, in the plan's order, whether its pod was still there and its slot still free. `look` 1 is when
+    the moves would have been over by the policy's deadlines at the latest, 2 an hour after the plan."""
+
+    plan: PlanId
+    look: Int
+    moves: tuple[MoveSeen, ...] = ()
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):

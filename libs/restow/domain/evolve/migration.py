@@ -15,6 +15,7 @@ from restow.domain.evolve import (
     demand_slots,
     demands,
     group_moves,
+    observed,
     pauses,
     searches,
 )
@@ -60,6 +61,10 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         # Timed plans are due as if there were none that is about single pods.
         state.timed_from = state.time
     demands.planned(state, event)
+    if event.mode:
+        observed.planned(state, event)
+        _forget_plans(state)
+        return
     for move in event.moves:
         record = _record(state, event.plan, move)
         if record is None:
@@ -153,7 +158,7 @@ def _forget_plans(state: ClusterState) -> None:
     left = sum(sizes.values())
     if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100 and left <= KEEP_MOVES * (100 + SLACK) // 100:
         return
-    busy = {state.migrations[id].plan for id in (*state.backlog, *state.active)}
+    busy = {*(state.migrations[id].plan for id in (*state.backlog, *state.active)), *state.observed}
     newest = sorted(state.plans, key=lambda p: (state.plans[p].at, p))
     for at, plan in enumerate(newest, 1):
         if plan not in busy and (len(newest) - at >= KEEP_PLANS or left > KEEP_MOVES) and at < len(newest):
@@ -374,6 +379,7 @@ RULES: Rules = {
     e.NodeReturned: node_returned,
     **consents.RULES,
     **pauses.RULES,
+    **observed.RULES,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

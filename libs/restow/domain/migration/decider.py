@@ -19,7 +19,7 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import consents, demand_slots, effects, gating, pause, saga, search
+from restow.domain.migration import consents, demand_slots, effects, gating, modes, pause, saga, search
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
@@ -42,15 +42,19 @@ class MigrationDecider:
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         if self.heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
             pause.heed(state)
+            if isinstance(command, c.MovePod | c.MoveGang):
+                modes.heed(state)
         match command:
             case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand, steps=steps):
-                return (replace(_plan(state, now, plan, demand, steps), trigger=trigger, demand=demand),)
+                return modes.stamped(state, [replace(_plan(state, now, plan, demand, steps), trigger=trigger, demand=demand)])
             case c.Deschedule():
-                return deschedule(state, command)
+                return modes.stamped(state, deschedule(state, command))
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
                 return (move_pod(state, now, plan, pod, target),)
             case c.MoveGang(time=now, plan=plan, group=group):
                 return (move_gang(state, now, plan, group),)
+            case c.LookBack():
+                return modes.look_back(state, command)
             case c.CancelPlan(plan=plan, reason=reason):
                 return _cancel(state, plan, reason)
             case c.Pause():
@@ -79,6 +83,8 @@ class MigrationDecider:
             return unended
         if (stop := pause.due(state, now)) is not None:
             return stop
+        if modes.stops(state) and under_way(state):
+            return c.CancelPlan(now, PlanId(""), "Observed: the policy says mode: observe, in which nothing is moved")
         if is_due(state, now):
             return c.Advance(now)
         trigger = _own_trigger(state)
@@ -89,10 +95,13 @@ class MigrationDecider:
         asked = _demanded(state)
         if asked is not None and asked[0] <= now:
             return c.Defragment(now, "demand", plan_id(now), asked[1])
+        look = modes.next_look(state)
+        if look is not None and look[0] <= now:
+            return c.LookBack(now, look[1])
         return None
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        triggers = (_own_trigger(state), _demanded(state))
+        triggers = (_own_trigger(state), _demanded(state), modes.next_look(state))
         times = [at for at in (overdue(state), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
@@ -194,6 +203,8 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
     if not since:
         return None
     times: list[tuple[Millis, str]] = []
+    if modes.is_new_here(state):
+        times.append((since, "interval"))
     if (interval := windows.next_interval(config.interval, since)) is not None:
         times.append((interval, "interval"))
     if config.cron:

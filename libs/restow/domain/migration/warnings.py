@@ -14,9 +14,10 @@ from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """That moves are paused. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
+    """That moves are paused, or only observed. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
     paused = [f"{told}; `restow resume` ends that"] if (told := pause.said(state)) else []
-    return [*paused, *_of_policy(state)]
+    observed = ["the policy says mode: observe, so plans are recorded and nothing is moved"] if state.migration_config.mode == "observe" else []
+    return [*paused, *observed, *_of_policy(state)]
 
 
 def _of_policy(state: ClusterState) -> list[str]:

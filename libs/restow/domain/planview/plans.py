@@ -14,8 +14,8 @@ from restow.domain.planview.waves import numbers
 from restow.domain.records import FINAL, Plan, Step
 from restow.domain.state import ClusterState
 
-Phase = Literal["empty", "waiting", "moving", "cancelling", "done", "cancelled"]
-"""Of a plan: without moves; nothing has begun; under way; what was begun comes to its end; over."""
+Phase = Literal["empty", "observed", "waiting", "moving", "cancelling", "done", "cancelled"]
+"""Of a plan: without moves; never to be carried out; nothing has begun; under way; what was begun comes to its end; over."""
 UNKNOWN = "unknown"
 """Step of a move that was void from the start, or is forgotten: the log has it."""
 
@@ -88,7 +88,7 @@ class PlanView(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def over(self) -> bool:
-        return self.phase in ("empty", "done", "cancelled")
+        return self.phase in ("empty", "observed", "done", "cancelled")
 
 
 def plan_view(state: ClusterState, id: PlanId) -> PlanView | None:
@@ -106,7 +106,7 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
     until = max(ended, default=plan.at) if not open_ else Millis(0)
     return PlanView(
         planned.plan,
-        _phase(bool(planned.moves or planned.slots), open_, steps, bool(cancelled)),
+        "observed" if planned.mode and planned.moves else _phase(bool(planned.moves or planned.slots), open_, steps, bool(cancelled)),
         rfc3339(plan.at),
         rfc3339(until) if until else "",
         planned.trigger,

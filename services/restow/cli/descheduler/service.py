@@ -35,7 +35,7 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
     plans = view.read_all(answer)
     if output != "json":
         _show(answer, plans, dry)
-    moving = {str(plan.plan): _name(plan) for plan in plans if plan.moves or plan.slots}
+    moving = {str(plan.plan): _name(plan) for plan in plans if (plan.moves or plan.slots) and not plan.mode}
     if dry or not follows or not moving:
         if output == "json":
             emit(answer)

@@ -1,4 +1,5 @@
-"""`Stack`: nats-server, kubesim and the five services, started in order, supervised, and stopped without a trace."""
+"""`Stack`: nats-server, kubesim and the five services, started in order, supervised, and stopped without a trace. Or what observes a cluster of somebody
+else's (`restow watch`): nats-server, cluster_watcher and the planner, whose log stays."""
 
 import asyncio
 import fcntl
@@ -37,6 +38,8 @@ READY_TIMEOUT = 60.0
 
 MANAGED = ("nats", "archive", "logs", "run")
 """Folders that a stack makes and removes."""
+OBSERVERS: tuple[str, ...] = ("cluster_watcher", "descheduler")
+"""Services that say what plans would win, and need to write nothing for it."""
 
 
 class StackError(Exception):
@@ -79,7 +82,8 @@ class Stack:
     sealed file (`saved`), and the services' logs of one that failed. `kube` is the URL of a Kubernetes API or the path of a
     kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else. It may also be a folder
     with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then.
-    `console`: whether to show it in a browser, too."""
+    `console`: whether to show it in a browser, too. `observe`: nothing is made at that API, and nothing is ever sent to it but GET; the log stays in the folder,
+    and another such stack goes on with it."""
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Stack:
         log_level: str = "info",
         kube: str = "",
         console: bool = False,
+        observe: bool = False,
     ) -> None:
         self.folder = folder.resolve()
         self._configs = {"descheduler": policy, "scheduler_session": scheduler}
@@ -111,6 +116,7 @@ class Stack:
         self._kubelet_speed, self._seed = kubelet_speed, seed
         self._log_level = log_level
         self._shown, self._console_port = console, 0
+        self._observes, self._services = observe, OBSERVERS if observe else tuple(SERVICES)
         self._passwords = {user: "p" + secrets.token_hex(24) for user in USERS}
         self._broker = NatsServer(
             self.folder / "nats",
@@ -173,18 +179,22 @@ class Stack:
         if self._save and self._logged():
             await self._rescue()
         self.rescued, self.saved = self.saved, None
-        self._clean()
+        self._clean(but=self._lasts)
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        _secret(self.token_file, secrets.token_urlsafe(32))
+        if not self._observes:
+            # Without a token nobody may change anything: there is nothing to be changed.
+            _secret(self.token_file, secrets.token_urlsafe(32))
         self.failed = asyncio.get_running_loop().create_future()
         self._start_broker()
         self._keeper = asyncio.create_task(self._keep_broker(), name="supervise the broker")
-        if self.outside:
+        if self._observes:
+            pass
+        elif self.outside:
             await self._join()
         else:
             await self._start_kubesim()
-        await asyncio.gather(*(self._start_service(name) for name in SERVICES))
+        await asyncio.gather(*(self._start_service(name) for name in self._services))
         await self.ready()
         if self._shown:
             await self._start_console()
@@ -256,6 +266,11 @@ class Stack:
         if self._broker.pid is not None:
             os.kill(self._broker.pid, signal.SIGKILL)
 
+    @property
+    def _lasts(self) -> str:
+        """The folder that another such stack goes on with."""
+        return "nats" if self._observes else ""
+
     def _clean(self, but: str = "") -> None:
         for name in MANAGED:
             if name != but:
@@ -294,12 +309,13 @@ class Stack:
             "RESTOW_LOG_LEVEL": self._log_level,
             "RESTOW_IDENTITY": name.replace("_", "-"),
             "RESTOW_LEASE": "off",
+            "RESTOW_READ_ONLY": "on" if self._observes else "off",
             # The services share a machine: pools of threads would only be in the way.
             "OPENBLAS_NUM_THREADS": "1",
             # What the user has set is for another place.
             "RESTOW_API_TOKEN": "",
             "RESTOW_ARCHIVE": "",
-            "RESTOW_API_TOKEN_FILE": str(self.token_file),
+            "RESTOW_API_TOKEN_FILE": "" if self._observes else str(self.token_file),
         }
         if name in self._configs:
             config = self._configs[name]
@@ -363,7 +379,7 @@ class Stack:
         """Wait until every service says so. Raises StackError with the reasons of those that do not."""
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            for name in SERVICES:
+            for name in self._services:
                 await self._appears(self.folder / "run" / f"{name}.http", self.children[name])
                 last = ""
                 while True:
@@ -396,9 +412,9 @@ class Stack:
             "pid": os.getpid(),
             "archive": str(self.folder / "archive"),
             "logs": str(self.folder / "logs"),
-            "services": {name: self.http(name) for name in SERVICES},
+            "services": {name: self.http(name) for name in self._services},
             "descheduler": self.http("descheduler"),
-            "token_file": str(self.token_file),
+            "token_file": "" if self._observes else str(self.token_file),
             "console": self.console,
         }
 
@@ -479,7 +495,7 @@ class Stack:
             crashed = isinstance(failure, StackError) and not isinstance(failure, StackRefused)
         if not self._keep:
             # What is said about a process that crashed names its log.
-            self._clean(but="logs" if crashed and self._save else "")
+            self._clean(but="logs" if crashed and self._save else self._lasts)
             if self.folder.exists() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
         self._unlock_folder()

@@ -7,9 +7,27 @@ import { useAnswer } from "./story.js";
 
 const html = htm.bind(h);
 
+// Of plans that were only observed: what was seen of them later.
+function looked(seen) {
+  if (!seen) return "";
+  const early = seen.early ? `, ${many(seen.early, "pod", "pods")} had ended before` : "";
+  const aged = seen.aged ? `; an hour after it ${number(seen.ended)} of ${many(seen.aged, "pod", "pods")} had ended` : "";
+  return `; ${number(seen.free)} of ${many(seen.slots, "slot", "slots")} still free later${early}${aged}`;
+}
+
+// The same of all of them together.
+function score(plans) {
+  const seen = plans.map((plan) => plan.looked).filter((one) => one);
+  if (!seen.length) return null;
+  const all = { slots: 0, free: 0, early: 0, aged: 0, ended: 0 };
+  for (const one of seen) for (const key of Object.keys(all)) all[key] += one[key];
+  return `Score of ${many(seen.length, "observed plan", "observed plans")}${looked(all)}`;
+}
+
 // How far it is, in a few words.
 function outcome(plan) {
   if (!plan.moves && !plan.slots) return "nothing to move";
+  if (plan.mode === "observe") return `only observed${looked(plan.looked)}`;
   const parts = Object.entries(plan.steps).map(([step, count]) => `${number(count)} ${step.replace("_", " ")}`);
   return parts.join(", ") + (plan.cancelled ? `; cancelled: ${plan.cancelled}` : "");
 }
@@ -24,6 +42,7 @@ export function Plans({ store }) {
   return html`<div class="list">
     <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>
     ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
+    ${score(said) && html`<p class="note">${score(said)}</p>`}
     ${said.length > 0 && html`<table>
       <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
       <tbody>${said.map((plan) => html`<tr key=${plan.plan}>
@@ -58,6 +77,6 @@ export function PlanDetails({ store, path, name }) {
     <h3>${many(said.moves.length, "Move", "Moves")}</h3>
     <ol class="moves">${said.moves.map((move) => html`<li key=${move.migration}>
       <button class="plain" onClick=${() => store.select(`migration/${move.migration}`)}>${move.pod || move.migration}</button> <span class=${`step ${move.step}`}>${move.step.replace("_", " ")}</span>
-      <small>${move.source} → ${move.target || "nowhere"} · wave ${move.wave}${move.cost ? ` · cost ${amount(move.cost)}` : ""}${move.why ? ` · ${move.why}` : ""}${move.reason ? ` · ${move.reason}: ${move.message}` : ""}</small></li>`)}</ol>
+      <small>${move.source} → ${move.target || "nowhere"} · wave ${move.wave}${move.cost ? ` · cost ${amount(move.cost)}` : ""}${move.why ? ` · ${move.why}` : ""}${move.reason ? ` · ${move.reason}: ${move.message}` : ""}${move.seen ? ` · ${move.seen}` : ""}</small></li>`)}</ol>
     ${Object.keys(said.kept).length > 0 && html`<h3>Why others stay</h3><dl class="facts">${Object.entries(said.kept).map(([why, count]) => html`<div><dt>${why}</dt><dd>${number(count)}</dd></div>`)}</dl>`}`;
 }

@@ -1,0 +1,102 @@
+"""What becomes of plans, by the policy's `mode`: they are carried out, or only observed. Of observed ones it is looked later what would have become of their moves."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
+from restow.contracts.values import Move, MoveSeen
+from restow.domain.config import MigrationConfig
+from restow.domain.decider import Rejected
+from restow.domain.defragmentation.simulation import Simulation, simulated
+from restow.domain.evolve.observed import ENDED, FREE, GONE, TAKEN, THERE
+from restow.domain.migration.targets import stand_in
+from restow.domain.predicates import AND
+from restow.domain.state import OVER, ClusterState
+
+OBSERVE = "observe"
+SOON = 3_600_000
+"""Milliseconds after a plan within which a pod that ends has been moved for nothing, or nearly."""
+
+
+def stamped(state: ClusterState, plans: Sequence[e.Planned]) -> list[e.Planned]:
+    """Plans as the policy has them made."""
+    mode = state.migration_config.mode
+    return [replace(plan, mode=mode) for plan in plans] if mode == OBSERVE else list(plans)
+
+
+def heed(state: ClusterState) -> None:
+    """Raises Rejected where no pod may be moved at all."""
+    if state.migration_config.mode == OBSERVE:
+        raise Rejected("move: nothing is moved here, for the policy says mode: observe; allowed: a dry run, or another mode")
+
+
+def stops(state: ClusterState) -> bool:
+    """Whether plans may be under way that the mode does not allow any more."""
+    return state.migration_config.mode == OBSERVE and bool(state.backlog or state.active or state.demand_slots)
+
+
+def is_new_here(state: ClusterState) -> bool:
+    """Whether who observes has never said anything, and the cluster is known by now: nobody waits for an interval to see the first plan."""
+    return state.migration_config.mode == OBSERVE and state.migration_config.interval > 0 and not state.plans and "pods" in state.synced
+
+
+def takes(config: MigrationConfig) -> int:
+    """Milliseconds in which a move is over, by its deadlines."""
+    return config.hold_deadline + config.evicts_for + config.land_deadline
+
+
+def next_look(state: ClusterState) -> tuple[Millis, PlanId] | None:
+    """When a plan is looked at again, and which."""
+    first = takes(state.migration_config)
+    after = first, max(first, SOON)
+    times = ((Millis(state.plans[plan].at + after[looks]), plan) for plan, looks in state.observed.items() if plan in state.plans)
+    return min(times, default=None)
+
+
+def look_back(state: ClusterState, command: c.LookBack) -> tuple[e.Event, ...]:
+    looks, plan = state.observed.get(command.plan), state.plans.get(command.plan)
+    if looks is None or plan is None:
+        return ()
+    moves = plan.planned.moves
+    if looks:
+        return (e.LookedBack(command.plan, looks + 1, tuple(MoveSeen(move.migration, _pod(state, uid)) for move, uid, _ in _whole(moves))),)
+    with simulated(state, command.time, stand_in(state, command.time)) as simulation:
+        return (e.LookedBack(command.plan, 1, tuple(_seen(simulation, *one) for one in _whole(moves))),)
+
+
+def _whole(moves: Sequence[Move]) -> Iterator[tuple[Move, PodUid, Move]]:
+    """Of each pod its first move, and the last one: it may go by way of another node."""
+    onward: dict[MigrationId, Move] = {move.follows: move for move in moves if move.follows}
+    for move in moves:
+        if move.pod:
+            yield move, move.pod, onward.get(move.migration, move)
+
+
+def _pod(state: ClusterState, uid: PodUid) -> str:
+    known = state.pods.get(uid)
+    return THERE if known is not None and not known.live.deleting and known.live.phase not in OVER and uid in state.charges else ENDED
+
+
+def _seen(simulation: Simulation, move: Move, uid: PodUid, last: Move) -> MoveSeen:
+    """By the scheduler's rules as they are now, each move as if those before it had been made."""
+    state, nodes = simulation.state, simulation.session.nodes
+    if _pod(state, uid) == ENDED:
+        return MoveSeen(move.migration, ENDED)
+    if not last.target:
+        return MoveSeen(move.migration, THERE)
+    if last.target not in state.table.rows:
+        return MoveSeen(move.migration, THERE, GONE)
+    spot = simulation.best(uid, target=last.target)
+    if spot is None:
+        _, reasons = simulation.reasons(uid, last.target)
+        why = ", ".join(sorted(reason.replace(AND, ", ") for reason in reasons))
+        return MoveSeen(move.migration, THERE, TAKEN, why)
+    vector = state.vectors[state.pods[uid].fact.shape]
+    nodes.give(state.table.rows[state.charges[uid].node], vector, state.devices_of(uid))
+    nodes.take(spot.row, vector, spot.devices)
+    simulation.vacate(uid)
+    simulation.enter(uid, spot)
+    return MoveSeen(move.migration, THERE, FREE)
