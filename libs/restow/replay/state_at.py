@@ -19,12 +19,19 @@ Progress = Callable[[int, int], None]
 """Called with work done and work in all, in records."""
 
 
+Folded = Callable[[Record, Examined], object]
+
+
 class ReplayError(ValueError):
     """A log, or a part of one, from which the answer cannot be had. Says where, why and what to do."""
 
 
 def no_progress(done: int, total: int) -> None:
     """Tell nobody."""
+
+
+def tell_nobody(record: Record, found: Examined) -> None:
+    """Of a record that was folded."""
 
 
 def check_whole(source: Source) -> None:
@@ -75,10 +82,10 @@ def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: 
 
 
 def state_at(
-    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress
+    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress, each: Folded = tell_nobody
 ) -> ClusterState:
     """The state after sequence `seq`; or after the last commit before the first one whose time is later than `time`; or at
-    the end of the log. Raises ReplayError."""
+    the end of the log. `each` hears of every record that was folded, and what it was taken for. Raises ReplayError."""
     check_whole(source)
     if seq is not None and not 0 <= seq <= source.last:
         raise ReplayError(f"{source.name} holds sequences {source.first} to {source.last}; {seq} is not one of them")
@@ -90,7 +97,7 @@ def state_at(
                 if not state.seq:
                     raise ReplayError(f"{source.name} begins at {rfc3339(time_of(record))}; {rfc3339(time)} is before that")
                 return state
-            fold_record(state, record, source.log_id)
+            each(record, fold_examined(state, record, examine_record(record, source.log_id), source.log_id))
         # Nobody looks at what was touched here, and it would grow with the log.
         state.touched = Touched()
         progress(batch[-1].seq, stop)

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
         "console": ("restow.cli.show_console:console", "The cluster in a browser: a map of it at any instant of its log."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
+        "sql": ("restow.cli.sql:sql", "Ask the log in SQL: every event type is a table."),
     },
     "The log": {
         "log tail": ("", "Show the latest commits, and follow the log."),
