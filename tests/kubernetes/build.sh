@@ -2,7 +2,7 @@
 # A real cluster to test on: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok (which plays kubelets),
 # built from the Go module proxy. Only what the folder lacks is built.
 #
-#   tests/kubernetes/build.sh FOLDER [MINOR.PATCH, by default 36.3]
+#   tests/kubernetes/build.sh FOLDER [MINOR.PATCH, by default 36.3]     37.2 for what that version has, which is skipped otherwise
 #   KARPENTER=1 tests/kubernetes/build.sh FOLDER          also Karpenter with its kwok provider, and its CRDs: six minutes more
 #   HELM=1 tests/kubernetes/build.sh FOLDER               also Helm, for the chart: two minutes more
 #   KUEUE=1 tests/kubernetes/build.sh FOLDER              also Kueue, and its manifests
