@@ -1,14 +1,21 @@
 """What plans promised beside what was won and lost, from the log."""
 
 import json
+import re
 
 import pytest
 from cli.conftest import export
-from replay.handmade import migration, node
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from replay.handmade import Handmade, migration, node, pod, shape, time_at
 
+from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts.values import Worth
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal
+from restow.replay.period import period, share
 from restow.replay.settled import settle
 from restow.replay.state_at import state_at
 
@@ -61,9 +68,100 @@ def test_the_report_is_a_table_or_json(restow, tmp_path, form):
         (plan,) = json.loads(output)["plans"]
         assert (plan["plan"], plan["promised"], plan["won"], plan["lost"], plan["underWay"]) == ("p1", 2_500, 0, 1_000, 0)
     else:
-        assert "p1    2026-01-01T00:00:02      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
+        assert "p1    2026-01-01 00:00:02      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
         assert "promised and won in GPU-hours in 24 h" in output
 
 
 def test_a_log_without_such_plans_says_so(restow, tmp_path):
     assert "no plan in this log" in restow("report", export(tmp_path / "log.jsonl", migration())).output
+
+
+def waiting_pods():
+    """Three pods are seen at 00:00:03; two get a node, 1 s and 5 s later, and one never does. A third one was bound before anybody saw it."""
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(node("a"), kind="nodes")
+    log.facts(pod("quick"), pod("slow"), pod("never"), replace(pod("bound"), node="a"), e.Synced("nodes", "1"), e.Synced("pods", "1"))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-quick", "a"))
+    for _ in range(3):
+        log.facts(node("a"), kind="nodes")
+    log.facts(e.PodChanged("uid-slow", node="a"))
+    return log
+
+
+def test_how_long_pods_waited_is_from_when_they_were_seen_until_they_had_a_node():
+    found = period(waiting_pods().source())
+    assert [(one.namespace, one.pods, one.p50, one.p95, one.longest) for one in found.waited] == [("shop", 2, 1_000, 5_000, 5_000)]
+    assert (found.begin.waiting, found.end.waiting) == (3, 1)
+
+
+def test_since_leaves_out_what_was_before_and_knows_who_waited_then():
+    found = period(waiting_pods().source(), time_at(5))
+    assert [(one.pods, one.longest) for one in found.waited] == [(1, 5_000)]
+    assert (found.begin.seq, found.begin.waiting, found.end.seq) == (5, 2, 8)
+
+
+def test_after_the_end_of_the_log_there_is_nothing(restow, tmp_path):
+    file = export(tmp_path / "log.jsonl", migration())
+    output = restow("report", file, "--since", "2026-02-01T00:00:00Z").output
+    assert "nothing was known of it in this time" in output
+    assert "0 pods evicted" in output
+
+
+@given(st.lists(st.integers(0, 100), min_size=1), st.sampled_from([0.5, 0.95, 1.0]))
+def test_a_share_of_waits_is_one_of_them_that_so_many_do_not_exceed(times, part):
+    found = share(sorted(times), part)
+    assert found in times
+    assert sum(time <= found for time in times) >= part * len(times)
+    assert sum(time < found for time in times) < part * len(times)
+
+
+def test_whose_pods_were_moved_and_how_it_ended():
+    found = period(migration().source())
+    assert (found.evicted, found.landed, found.failed) == (1, 1, {})
+    assert [(one.namespace, one.workload, one.evicted) for one in found.disturbed] == [("shop", "ReplicaSet/web", 1)]
+
+
+def test_pauses_are_told_with_who_and_until_when():
+    log = migration()
+    log.decide("migration", c.Pause(time_at(log.seq + 1), by="ann", reason="a | b"), e.MovesPaused("ann", "a | b"))
+    (found,) = period(log.source()).paused
+    assert (found.by, found.until) == ("ann", 0)
+    log.decide("migration", c.Resume(time_at(log.seq + 1), by="bob"), e.MovesResumed("bob"))
+    assert period(log.source()).paused[0].until == time_at(log.seq)
+    assert period(log.source(), time_at(log.seq) + 1).paused == []
+
+
+@pytest.mark.parametrize("since", ["24h", "-24h", "2025-12-31T00:00:00Z", "168h"])
+def test_since_is_a_time_or_a_time_ago(as_json, tmp_path, since):
+    file = export(tmp_path / "log.jsonl", migration(worth=worth(500)))
+    assert len(as_json("report", file, "--since", since)["plans"]) == 1
+
+
+@pytest.mark.parametrize("since", ["now", "12", "yesterday"])
+def test_what_names_no_time_is_refused(restow, moved, since):
+    result = restow("report", moved, "--since", since)
+    assert result.exit_code == 2
+    assert "allowed" in result.said
+
+
+HOSTILE = "<img src=x onerror=alert(1)>|\n# [x](y)"
+
+
+@pytest.mark.parametrize("form", ["markdown", "html", "table"])
+def test_names_of_a_log_make_no_markup(restow, tmp_path, form):
+    log = migration()
+    log.decide("migration", c.Pause(time_at(log.seq + 1), by=HOSTILE, reason=HOSTILE), e.MovesPaused(HOSTILE, HOSTILE))
+    output = restow("report", export(tmp_path / "log.jsonl", log), "-o", form).output
+    assert form == "table" or "<img" not in output.replace("\\<img", "")
+    assert "\n# [x]" not in output
+    if form == "markdown":
+        (row,) = [line for line in output.splitlines() if "onerror" in line]
+        assert len(re.findall(r"(?<!\\)\|", row)) == 5
+
+
+def test_html_is_one_page_that_asks_nobody_for_anything(restow, moved):
+    output = restow("report", moved, "-o", "html").output
+    assert output.startswith("<!doctype html>")
+    assert output.count("<table>") == output.count("</table>")
+    assert not re.search(r"src=|href=|url\(|@import|<script", output)

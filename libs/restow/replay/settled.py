@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from restow.contracts import events as e
@@ -10,10 +12,18 @@ from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_waiting, waiting
 from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.record_trust import Examined
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
+from restow.eventlog.port import Record
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, check_whole, examine_next, fold_examined, no_progress
+
+Watch = Callable[[ClusterState, Record, Examined], object]
+
+
+def nobody(state: ClusterState, record: Record, found: Examined) -> None:
+    """Watches."""
 
 
 class Settled(msgspec.Struct, rename="camel"):
@@ -76,8 +86,9 @@ class _Open:
         return True
 
 
-def settle(source: Source, progress: Progress = no_progress) -> list[Settled]:
-    """All plans of a log that have moves, are to be carried out and say their worth, in order. Raises ReplayError."""
+def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobody) -> list[Settled]:
+    """All plans of a log that have moves, are to be carried out and say their worth, in order. `watch` hears of every record once it is folded, and what
+    it was taken for. Raises ReplayError."""
     check_whole(source)
     state, found, open = ClusterState(), list[Settled](), dict[str, _Open]()
     for batch in source.batches():
@@ -91,7 +102,7 @@ def settle(source: Source, progress: Progress = no_progress) -> list[Settled]:
                     for one in open.values():
                         if (move := one.moves.get(event.migration)) is not None:
                             one.evict(state, move, Millis(state.time))
-            fold_examined(state, record, examined, source.log_id)
+            watch(state, record, fold_examined(state, record, examined, source.log_id))
             for one in begun:
                 open[one.settled.plan] = one
                 found.append(one.settled)

@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log verify": ("", "Check that no record is missing, and that each follows from those before it."),
         "log repair": ("", "Go on with a log that has lost records."),
         "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
-        "report": ("restow.cli.report:report", "What plans promised, and what was really won and lost."),
+        "report": ("restow.cli.report:report", "What happened: what is free, who waited, who was moved, what plans won."),
     },
     "Act": {
         "reserve": ("restow.cli.reserve:reserve", "Hold capacity for the next pods of a workload, before they exist."),

@@ -34,7 +34,7 @@ class Stories:
         return {**msgspec.to_builtins(answer), "label": answer.subject.label, "path": answer.subject.path}
 
     def report(self, at: int) -> Any:
-        """`restow report -o json` on the log up to `at`. Raises ReplayError."""
+        """The plans of `restow report -o json` on the log up to `at`. Raises ReplayError."""
         return self._once(("report", "", at), lambda: {"plans": msgspec.to_builtins(settle(Until(self.source, at)))})
 
     def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
