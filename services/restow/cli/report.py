@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from restow.replay.period import Ends, Period
     from restow.replay.settled import Settled
 
-Part = tuple[str, tuple[str, ...], list[tuple[str, ...]], str]
+Part = tuple[str, tuple[str, ...], Sequence[tuple[str, ...]], str]
 """A heading, the titles of columns, rows, and a line below them."""
 
 
