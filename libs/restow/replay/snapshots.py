@@ -12,13 +12,18 @@ from restow.replay.source import LiveSource
 
 def oldest(source: LiveSource) -> ClusterState | None:
     """The state as of the oldest snapshot of this fold that the log continues; None where there is none. Raises what the broker raises."""
-    return source.run(_oldest(source), timeout=None)
+    return source.run(_first(source, newest_first=False), timeout=None)
 
 
-async def _oldest(source: LiveSource) -> ClusterState | None:
+def newest(source: LiveSource) -> ClusterState | None:
+    """The same of the newest one, for who wants to know the present only."""
+    return source.run(_first(source, newest_first=True), timeout=None)
+
+
+async def _first(source: LiveSource, newest_first: bool) -> ClusterState | None:
     assert isinstance(source.log, JetStreamLog)
     stored, first = await open_snapshots(source.log, create=False), await source.log.first()
-    for seq in await stored.sequences():
+    for seq in sorted(await stored.sequences(), reverse=newest_first):
         try:
             found = await stored.latest(at_most=seq) if seq >= first - 1 else None
             if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION:

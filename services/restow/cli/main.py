@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
         "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
+        "top": ("restow.cli.top:top", "The cluster in this terminal, live: a map of the nodes, who waits, what moves."),
         "console": ("restow.cli.show_console:console", "The cluster in a browser: a map of it at any instant of its log."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
         "sql": ("restow.cli.sql:sql", "Ask the log in SQL: every event type is a table."),

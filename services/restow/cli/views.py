@@ -165,7 +165,7 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
     in which somebody waits: name, status, why."""
     if kind == "pod":
         return [
-            {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": _waits(state, p["uid"])}
+            {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": why_waits(state, p["uid"])}
             for p in pods(state)
             if p["status"] in ("Waiting", "Pending", "Gated", "Nominated") and p["ours"]
         ]
@@ -204,7 +204,8 @@ def _who_waits(groups: dict[str, int]) -> str:
     return ", ".join(f"{groups[phase]} PodGroup{'s' * (groups[phase] != 1)} {phase}" for phase in WAITING_GROUPS if groups.get(phase))
 
 
-def _waits(state: ClusterState, uid: Any) -> str:
+def why_waits(state: ClusterState, uid: Any) -> str:
+    """Of a pod without a node: what its scheduler has said, in a sentence."""
     nomination = state.nominations.get(uid)
     if nomination is not None:
         return f"runs on {nomination.node} next, until {rfc3339(nomination.deadline)}"
