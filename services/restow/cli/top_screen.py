@@ -139,7 +139,7 @@ def _style(state: ClusterState, name: NodeName) -> str:
     return "cyan" if name in state.held_on else ""
 
 
-def _waiting(state: ClusterState, now: Millis) -> list[tuple[str, ...]]:
+def _waiting(state: ClusterState, now: Millis) -> Sequence[tuple[str, ...]]:
     """Who has waited longest comes first. Of those who cannot be shown anyway only the number counts."""
     there = [pod for uid, pod in state.pods.items() if state.node_of(uid) is None and pod.live.phase not in OVER and not pod.live.deleting]
     there.sort(key=lambda pod: (pod.fact.created, pod.fact.namespace, pod.fact.name))
@@ -152,9 +152,9 @@ def _why(state: ClusterState, fact: PodObserved) -> str:
     return why_waits(state, fact.pod) if state.ours(fact) else f"{state.shapes[fact.shape].scheduler} has not placed it"
 
 
-def _moving(state: ClusterState, now: Millis) -> list[tuple[str, ...]]:
+def _moving(state: ClusterState, now: Millis) -> Sequence[tuple[str, ...]]:
     active: list[MigrationId] = list(state.active)
-    found = []
+    found: list[tuple[str, ...]] = []
     for id in active:
         record = state.migrations[id]
         move = record.move
