@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -36,6 +37,20 @@ def test_an_imported_log_is_the_same_log(restow, as_json, broker, imported, move
     assert as_json("log", "export", str(tmp_path / "again.jsonl.zst"), *at)["last"] == 15
     again = restow("log", "tail", "-o", "json", "--log", str(tmp_path / "again.jsonl.zst")).output
     assert again == restow("log", "tail", "-o", "json", "--log", moved).output
+
+
+def test_a_watch_tells_what_there_is_and_ends_quietly(broker, imported):
+    command = [RESTOW, "get", "pods", "-w", "-o", "json", "--server", broker.url, "--cluster", imported]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        told = json.loads(process.stdout.readline())
+        assert (told["type"], told["object"]["name"]) == ("ADDED", "web-new")
+        process.send_signal(signal.SIGINT)
+        _, wrong = process.communicate(timeout=60)
+        assert (process.returncode, wrong) == (0, "")
+    finally:
+        process.kill()
+        process.wait(30)
 
 
 def test_an_import_never_overwrites(restow, broker, imported, moved, tmp_path):

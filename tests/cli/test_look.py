@@ -7,8 +7,10 @@ from cli.conftest import export
 from msgspec.structs import replace
 from replay.handmade import SHAPE, Handmade, fragmented, migration, node, pod, shape, time_at
 
+from restow.cli.chosen import Chosen
 from restow.cli.output import table
 from restow.cli.views import COLUMNS
+from restow.cli.watched import changes
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.envelope import Envelope
@@ -16,6 +18,7 @@ from restow.contracts.reader import READER
 from restow.contracts.times import millis
 from restow.domain.too_old import TOO_OLD
 from restow.eventlog.port import Record
+from restow.replay.state_at import state_at
 
 
 def test_pods_now(restow, moved):
@@ -47,6 +50,67 @@ def test_kinds_are_understood_in_the_singular_and_short(restow, moved):
     assert "'nodes', 'pods', 'podgroups', 'queues', 'reservations', 'plans', 'migrations'" in refused.output
 
 
+@pytest.mark.parametrize("name", ["web-new", "shop/web-new", "pod/shop/web-new", "uid-web-new"])
+def test_a_pod_is_got_by_its_name(as_json, moved, name):
+    assert [one["name"] for one in as_json("get", "pods", name, "--log", moved)["items"]] == ["web-new"]
+
+
+def test_who_is_not_there_is_said_with_the_way_on(restow, moved):
+    result = restow("get", "pods", "web-new", "web-old", "--log", moved)
+    assert result.exit_code == 2
+    assert "there is no pod web-old at sequence 15; `restow why pod/web-old` tells what became of it" in result.said
+
+
+def test_names_of_the_other_kinds(restow, moved):
+    assert restow("get", "migrations", "p1-1", "-o", "name", "--log", moved).output == "migration/p1-1\n"
+    assert restow("get", "plans", "p1", "-o", "name", "--log", moved).output == "plan/p1\n"
+    assert restow("get", "nodes", "-o", "name", "--log", moved).output == "node/a\nnode/b\n"
+
+
+@pytest.mark.parametrize(("selector", "found"), [("app=web", ["web"]), ("app!=web", ["db"]), ("app in (web,db)", ["db", "web"]), ("app,tier", ["web"]), ("!tier", ["db"]), ("app=web,tier=x", [])])
+def test_labels_choose_pods(as_json, tmp_path, selector, found):
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(replace(pod("web"), labels={"app": "web", "tier": "front"}), replace(pod("db"), labels={"app": "db"}))
+    assert [one["name"] for one in as_json("get", "pods", "-l", selector, "--log", export(tmp_path / "log.jsonl", log))["items"]] == found
+
+
+def test_labels_that_cannot_be_read_or_asked_for_are_refused(restow, moved):
+    assert "'a in (' is no label selector; allowed: a=b" in restow("get", "pods", "-l", "a in (", "--log", moved).said
+    assert "the log knows no labels of plans; allowed for: nodes, pods" in restow("get", "plans", "-l", "a=b", "--log", moved).said
+    assert "no pods with labels a=b at sequence 15" in restow("get", "pods", "-l", "a=b", "--log", moved).output
+
+
+def test_yaml_says_what_json_says(restow, as_json, tmp_path):
+    import yaml
+
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(replace(pod("web"), labels={"a": "\x1b[31m", "b": "no", "c": "é"}))
+    file = export(tmp_path / "log.jsonl", log)
+    output = restow("get", "pods", "-o", "yaml", "--log", file).output
+    assert "\x1b" not in output
+    assert yaml.safe_load(output) == as_json("get", "pods", "--log", file)
+
+
+def test_a_file_does_not_change(restow, moved):
+    result = restow("get", "pods", "-w", "--log", moved)
+    assert (result.exit_code, "-w needs a running log" in result.said) == (2, True)
+
+
+def test_what_has_come_and_gone_since_is_told():
+    log = migration()
+    known = {}
+    pods = Chosen("pods", (), None, None)
+    for seq in range(1, log.seq + 1):
+        told = list(changes(known, pods, state_at(log.source(), seq=seq)))
+        assert list(known.values()) == pods.now(state_at(log.source(), seq=seq))
+        if seq == 1:
+            assert told == []
+    last = [what for what, _ in changes({"x": {"name": "x"}, **known}, pods, state_at(log.source()))]
+    assert last == ["DELETED"]
+
+
 def test_a_namespace_filters(restow, as_json, moved):
     assert restow("get", "pods", "-n", "none", "--log", moved).output == "no pods in namespace none at sequence 15\n"
     assert as_json("get", "pods", "-n", "none", "--log", moved)["items"] == []
@@ -60,6 +124,7 @@ def test_json_has_stable_keys(as_json, moved):
             "namespace": "shop",
             "name": "web-new",
             "uid": "uid-web-new",
+            "labels": {},
             "status": "Running",
             "ready": True,
             "node": "b",

@@ -155,6 +155,15 @@ def emit(value: Any) -> None:
     click.echo(_escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
+def emit_yaml(value: Any) -> None:
+    """Print as YAML."""
+    import msgspec
+    import yaml
+
+    # Of everything that could steer a terminal YAML writes an escape.
+    click.echo(yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=False, width=_UNBOUNDED), nl=False)
+
+
 def emit_line(value: Any) -> None:
     """Print as one line of JSON."""
     import msgspec

@@ -30,11 +30,11 @@ BATCH = 50_000
 _TEXT, _JSON, _WHOLE, _YES, _TIME = "VARCHAR", "JSON", "BIGINT", "BOOLEAN", "TIMESTAMP"
 STATE: dict[str, dict[str, str]] = {
     "nodes": {
-        "name": _TEXT, "ready": _YES, "unschedulable": _YES, "unreadable": _TEXT, "pods": _WHOLE, "holds": _WHOLE, "allocatable": _JSON, "used": _JSON,
-        "reserved": _JSON, "releasing": _JSON, "free": _JSON, "deviceFree": _JSON,
+        "name": _TEXT, "ready": _YES, "unschedulable": _YES, "unreadable": _TEXT, "labels": _JSON, "pods": _WHOLE, "holds": _WHOLE, "allocatable": _JSON,
+        "used": _JSON, "reserved": _JSON, "releasing": _JSON, "free": _JSON, "deviceFree": _JSON,
     },
     "pods": {
-        "namespace": _TEXT, "name": _TEXT, "uid": _TEXT, "status": _TEXT, "ready": _YES, "node": _TEXT, "shape": _TEXT, "requests": _JSON,
+        "namespace": _TEXT, "name": _TEXT, "uid": _TEXT, "labels": _JSON, "status": _TEXT, "ready": _YES, "node": _TEXT, "shape": _TEXT, "requests": _JSON,
         "devices": _JSON, "created": _TIME, "reason": _TEXT, "migration": _TEXT, "ours": _YES,
     },
     "migrations": {

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli.log_location import Where, log_options
-from restow.cli.output import Progress, colored, emit, number, table
+from restow.cli.output import Progress, colored, emit, emit_yaml, number, plain, table
 
 if TYPE_CHECKING:
+    from restow.cli.chosen import Chosen
     from restow.domain.state import ClusterState
 
 KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "plans", "migrations")
@@ -53,19 +54,36 @@ class Kind(click.Choice):
 
 @click.command()
 @click.argument("what", type=Kind(KINDS), metavar="|".join(KINDS))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("-l", "--selector", metavar="LABELS", help="Only nodes or pods with these labels (app=web,tier!=db,zone in (a,b)).")
+@click.option("-w", "--watch", is_flag=True, help="Go on, with a line for each change, until Ctrl-C.")
 @view_options
 @log_options
-@view_output_option
-def get(what: str, namespace: str | None, where: Where, output: str) -> None:
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True, help="Output format."
+)
+def get(what: str, names: tuple[str, ...], selector: str | None, watch: bool, namespace: str | None, where: Where, output: str) -> None:
     """List what exists now, according to the log.
+
+    A NAME is a name, or NAMESPACE/NAME, or a pod's uid.
 
     \b
     Examples:
       restow get nodes
       restow get pods -n shop -o json
+      restow get pods web-1 web-2 -o yaml
+      restow get pods -l app=web -w
       restow get reservations -o wide     with owners, API and why
     """
-    _show(where, "now", what, namespace, output)
+    from restow.cli.chosen import Chosen
+
+    chosen = Chosen(what, names, selector, namespace)
+    if watch:
+        from restow.cli.watched import watched
+
+        return watched(where, chosen, output)
+    _show(where, "now", what, chosen, output)
+    return None
 
 
 @click.command()
@@ -86,27 +104,33 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
       restow state --at 4711 pods                   the pods after sequence 4711
       restow state --at -10m nodes -o json
     """
-    _show(where, at, what, namespace, output)
+    from restow.cli.chosen import Chosen
+
+    _show(where, at, what, Chosen(what, (), None, namespace), output)
 
 
-def _show(where: Where, at: str, what: str, namespace: str | None, output: str) -> None:
-    from restow.cli.views import COLUMNS, OPTIONAL, VIEWS, WIDE
+def _show(where: Where, at: str, what: str, chosen: Chosen, output: str) -> None:
+    from restow.cli.views import COLUMNS, OPTIONAL, WIDE
     from restow.replay.state_at import state_at
     from restow.replay.times import parse_point
 
     with where.source() as source, Progress("folding the log") as progress:
         point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
         folded = state_at(source, seq=point.seq, time=point.time, progress=progress)
-    values = VIEWS[what](folded, namespace)
+    values = chosen.of(folded)
     now = where.present(folded.time) if at == "now" else folded.time
-    if output == "json":
-        emit(values if what == "summary" else {"sequence": folded.seq, "time": _time(folded), "items": values})
+    if output in ("json", "yaml"):
+        written = values if what == "summary" else {"sequence": folded.seq, "time": _time(folded), "items": values}
+        emit(written) if output == "json" else emit_yaml(written)
+    elif output == "name":
+        for value in values:
+            click.echo(plain(chosen.path(value)))
     elif what == "summary":
         _summary(values)
     else:
         titles, row, right, flexible = (WIDE if output == "wide" and what in WIDE else COLUMNS)[what]
         if not values:
-            click.echo(f"no {what}" + (f" in namespace {namespace}" if namespace else "") + f" at sequence {folded.seq}")
+            click.echo(f"no {what}{chosen.said} at sequence {folded.seq}")
             return
         rows = [row(value, now) for value in values]
         kept = [i for i, name in enumerate(titles) if name not in OPTIONAL.get(what, ()) or any(r[i] != "-" for r in rows)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +12,6 @@ from restow.cli.log_location import Where, log_options
 
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
-    from restow.replay.source import LiveSource
-
-AGAIN = 1.0
-"""Seconds until a broker that is away is asked again."""
 
 
 @click.command()
@@ -40,6 +35,7 @@ def top(file: str | None, every: float, once: bool, where: Where) -> None:
     from rich.text import Text
 
     from restow.cli.console import Console
+    from restow.cli.folding import Folding
     from restow.cli.output import width
     from restow.cli.top_screen import picture
 
@@ -52,7 +48,7 @@ def top(file: str | None, every: float, once: bool, where: Where) -> None:
             console.print(line, width=size, soft_wrap=True)
         return
     with closing(where.live()) as source:
-        folding = _Folding(source)
+        folding = Folding(source)
         with Live(console=console, screen=True, auto_refresh=False) as live, suppress(KeyboardInterrupt):
             while True:
                 with folding.lock:
@@ -67,36 +63,3 @@ def _at_its_end(where: Where) -> tuple[ClusterState, str]:
 
     with where.source() as source, Progress("folding the log") as progress:
         return state_at(source, progress=progress), source.cluster
-
-
-class _Folding:
-    """A running log folded in a thread. Hold `lock` to read `state`. `error`: why it is not read on."""
-
-    def __init__(self, source: LiveSource) -> None:
-        from restow.domain.state import ClusterState
-        from restow.replay.snapshots import newest
-
-        self._source, self.lock, self.error = source, threading.Lock(), ""
-        self.state: ClusterState = newest(source) or ClusterState()
-        threading.Thread(target=self._run, name="restow-top-fold", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self._read()
-            except Exception as error:
-                self.error = f"{error or type(error).__name__}; it is read on as soon as it can be"
-            time.sleep(AGAIN)
-
-    def _read(self) -> Any:
-        from restow.domain.state import Touched
-        from restow.replay.state_at import ReplayError, examine_next, fold_examined
-
-        if self.state.seq + 1 < self._source.first:
-            raise ReplayError(f"the log begins at sequence {self._source.first}, and no snapshot continues it")
-        for batch in self._source.follow(self.state.seq + 1):
-            with self.lock:
-                for record in batch:
-                    fold_examined(self.state, record, examine_next(self.state, record, self._source.log_id), self._source.log_id)
-                self.state.touched = Touched()
-            self.error = ""
