@@ -68,6 +68,12 @@ def assets() -> tuple[Path | None, str]:
     return (None, f"KUBEBUILDER_ASSETS={named} lacks {', '.join(lacking)}") if lacking else (Path(named), "")
 
 
+def minor(assets: Path) -> int:
+    """Of the folder's Kubernetes: 36 for 1.36.3."""
+    said = subprocess.run([assets / "kube-apiserver", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return int(said.split(".")[1])
+
+
 @dataclass
 class Lab:
     """A running control plane. `target` is its first API server. `features`: gates of all parts. `apis`: what else the API servers serve. `audit`: names

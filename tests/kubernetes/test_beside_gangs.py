@@ -1,36 +1,55 @@
-"""Gangs of the API's own (`scheduling.k8s.io`, v1alpha2 in 1.36) that kube-scheduler schedules: their pods are moved, and no gang falls below its minimum."""
+"""Gangs of the API's own (`scheduling.k8s.io`, v1alpha2 in 1.36, v1beta1 in 1.37) that kube-scheduler schedules: their pods are moved, and no gang falls below its minimum."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 from e2e.stack import Running
-from kubernetes.lab import Lab, own
+from kubernetes.lab import Lab, assets, minor, own
 from kubernetes.moves import Mover, crowded, told
 from kubernetes.services import ended, known, migrate
-from kubernetes.world import NS, World, pod_spec
+from kubernetes.world import MID, NS, World, pod_spec
 from kubesim.conformance.harness import MERGE
 
-GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NS}/podgroups"
+OLD = 36
+"""The minor version whose gangs have gates of their own, another version of the API, and a disruptionMode that is a word."""
 
 
 @pytest.fixture(scope="module", name="lab")
 def with_gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    gates = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
-    with own(tmp_path_factory, "gangs", features=gates, apis="scheduling.k8s.io/v1alpha2=true") as one:
+    folder, why = assets()
+    if folder is None:
+        pytest.skip(why)
+    gates = "GenericWorkload=true" + (",GangScheduling=true,WorkloadAwarePreemption=true" if minor(folder) == OLD else "")
+    with own(tmp_path_factory, "gangs", features=gates, apis=f"{version(folder)}=true") as one:
         one.install()
         yield one
 
 
-async def gang(world: World, name: str, least: int, **more: Any) -> None:
-    spec = {"schedulingPolicy": {"gang": {"minCount": least}}, **more}
-    await world.api.call("DELETE", f"{GROUPS}/{name}")
-    await world.api.ok("POST", GROUPS, {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec})
+def version(folder: Path) -> str:
+    return f"scheduling.k8s.io/{'v1alpha2' if minor(folder) == OLD else 'v1beta1'}"
+
+
+def groups(world: World) -> str:
+    return f"/apis/{version(world.lab.assets)}/namespaces/{NS}/podgroups"
+
+
+async def gang(world: World, name: str, least: int, together: bool | None = None) -> None:
+    """`together`: whether its pods are disrupted as a whole; None says nothing."""
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": least}}}
+    if minor(world.lab.assets) != OLD:
+        spec["priorityClassName"] = MID  # as its pods have it: otherwise the scheduler of 1.37 takes none of them
+    if together is not None:
+        word = "PodGroup" if together else "Pod"
+        spec["disruptionMode"] = word if minor(world.lab.assets) == OLD else {"all" if together else "single": {}}
+    await world.api.call("DELETE", f"{groups(world)}/{name}")
+    await world.api.ok("POST", groups(world), {"apiVersion": version(world.lab.assets), "kind": "PodGroup", "metadata": {"name": name}, "spec": spec})
 
 
 def of(group: str, **more: Any) -> Any:
@@ -53,10 +72,10 @@ async def test_pods_of_a_gang_land_where_50_equal_pods_wait_for_the_same_room(wo
     print("a gang, 50 wait, one by one:", told(await crowded(world, mover, 8, spec=of("victim"))))
 
 
-async def victims(world: World, stack: Running, name: str, least: int, **more: Any) -> Any:
+async def victims(world: World, stack: Running, name: str, least: int, together: bool | None = None) -> Any:
     """Three pods of a gang on `source`, and a target for one."""
     await world.node("source", gpus=3)
-    await gang(world, name, least, **more)
+    await gang(world, name, least, together)
     await world.workload("deployments", name, 3, of(name), 0.2)
     found = await world.running(name, 3)
     await world.cordon("source")
@@ -74,16 +93,16 @@ async def test_the_services_move_a_pod_that_its_gang_can_spare(world: World, sta
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "mode", "reason"),
+    ("name", "least", "whole", "reason"),
     [
-        ("least", 3, "Pod", "2 other members of PodGroup work/scheduling.k8s.io:least are ready; its minCount is 3"),
-        ("together", 1, "PodGroup", "PodGroup work/scheduling.k8s.io:together is disrupted as a whole or not at all (disruptionMode)"),
+        ("least", 3, False, "2 other members of PodGroup work/scheduling.k8s.io:least are ready; its minCount is 3"),
+        ("together", 1, True, "PodGroup work/scheduling.k8s.io:together is disrupted as a whole or not at all (disruptionMode)"),
     ],
 )
 async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupted_as_a_whole(
-    world: World, stack: Running, name: str, least: int, mode: str, reason: str
+    world: World, stack: Running, name: str, least: int, whole: bool, reason: str
 ) -> None:
-    first, *_ = await victims(world, stack, name, least, disruptionMode=mode)
+    first, *_ = await victims(world, stack, name, least, whole)
     with pytest.raises(HTTPError) as refusal:
         await migrate(stack, first, "target")
     assert reason in refusal.value.msg
@@ -92,12 +111,12 @@ async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupte
 
 async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_again(world: World, stack: Running) -> None:
     """At its minimum, and disrupted as a whole: nobody of it could be moved alone."""
-    await victims(world, stack, "asone", 3, disruptionMode="PodGroup")
+    await victims(world, stack, "asone", 3, True)
     for i in range(2):
         await world.node(f"target-{i}", gpus=1)
     named = f"podgroup/{NS}/asone"
     assert "nobody says that its gang starts again" in await refused(stack, named)
-    await world.api.ok("PATCH", f"{GROUPS}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media=MERGE)
+    await world.api.ok("PATCH", f"{groups(world)}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media=MERGE)
     for _ in range(100):
         if not await refused(stack, named):
             break

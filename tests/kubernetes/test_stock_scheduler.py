@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from kubernetes.lab import minor
 from kubernetes.world import HIGH, LOW, MID, NS, World, path_of, pod_spec, refused
 from kubesim.conformance.harness import MERGE, STRATEGIC, Api, Target, unique
 
@@ -257,12 +258,15 @@ async def test_a_failed_attempt_clears_the_nomination_of_a_pod_that_may_preempt(
 
 
 async def test_a_restart_forgets_nominations_of_gated_pods_until_they_are_touched(stock: Stock) -> None:
-    """KS-407"""
+    """KS-407. From 1.37 on it forgets none (kubernetes#139057)."""
     await stock.world.node("n0", gpus=1)
     keeper = await stock.pod("keeper", **gated())
     await stock.nominate(keeper, "n0")
     stock.restart()
     await stock.pod("taker")
+    if stock.world.lab is not None and minor(stock.world.lab.assets) > 36:
+        await stock.waits("taker")
+        return
     taker = await stock.bound("taker", "n0")
     await stock.delete(taker)
     await stock.gone("taker")
