@@ -6,7 +6,18 @@ import re
 import msgspec
 import pytest
 from console.logs import shown, unpacked
-from replay.handmade import LOG_ID, Handmade, migration, node, observed, placements, pod, shape, time_at
+from replay.handmade import (
+    LOG_ID,
+    Handmade,
+    migration,
+    node,
+    observed,
+    placements,
+    pod,
+    proposed,
+    shape,
+    time_at,
+)
 
 from restow.console import guard
 from restow.console.frames import Frame
@@ -89,6 +100,15 @@ async def test_a_plan_that_was_only_observed_says_what_was_seen_of_it_as_of_the_
         assert last["looked"] == first["looked"] | {"aged": 1, "ended": 1}
         seen = [((await client.json("/api/v1/plans/p1", at=str(at)))["moves"][0]["step"], (await client.json("/api/v1/plans/p1", at=str(at)))["moves"][0]["seen"]) for at in (3, 4, 6)]
         assert seen == [("observed", ""), ("observed", "its slot is taken: Insufficient cpu"), ("observed", "its pod has ended")]
+
+
+async def test_a_plan_that_was_proposed_says_who_has_answered_as_of_the_instant(looking):
+    async with looking(source_of(proposed("rejected"))) as client:
+        waits, answered = [(await client.json("/api/v1/plans", at=str(at)))[0] for at in (4, 5)]
+        assert (waits["mode"], waits["answer"]) == ("propose", None)
+        assert answered["answer"] == {"said": "rejected", "by": "ada", "time": time_at(5), "reason": "not today", "moves": 0}
+        steps = [(await client.json("/api/v1/plans/p1", at=str(at)))["moves"][0]["step"] for at in (4, 5)]
+        assert steps == ["proposed", "declined"]
 
 
 async def test_marks_and_density_cover_the_whole_log(looking):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from console.browser import browser, needs_chromium
 from console.logs_large import large
-from replay.handmade import LOG_ID, Handmade, migration, node, observed, pod, shape
+from replay.handmade import LOG_ID, Handmade, migration, node, observed, pod, proposed, shape
 
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
@@ -151,6 +151,16 @@ async def test_plans_that_were_only_observed_keep_score(opened):
         await it.page.get_by_role("button", name="p1", exact=True).click()
         await it.page.wait_for_selector(".moves li")
         assert "its pod has ended" in await it.text(".moves")
+        await it.settled()
+
+
+async def test_plans_that_wait_for_a_person_say_so_and_who_has_answered(opened):
+    async with opened(proposed("rejected")) as it:
+        await it.go("#view=plans&at=4")
+        await it.page.wait_for_selector("text=waits for a person since")
+        await it.go("#view=plans")
+        await it.page.wait_for_selector("text=rejected by ada")
+        assert "not today" in await it.text(".list")
         await it.settled()
 
 

@@ -74,7 +74,7 @@ def test_pods_of_any_scheduler_count_without_being_named():
 
 @pytest.mark.parametrize("command", [c.MovePod(NOW, "y", "p1"), c.MoveGang(NOW, "y", "default/g")])
 def test_a_pod_that_somebody_asks_for_is_not_moved_either(command):
-    with pytest.raises(Rejected, match="mode: observe"):
+    with pytest.raises(Rejected, match="the mode is observe"):
         decider.decide(filled(), command)
 
 

@@ -201,7 +201,7 @@ class Story:
 
     def let_go(self, pod):
         """Done, or refused by the API."""
-        return e.LetGoRefused(pod, "403") if len(self.state.passed) % 2 else e.PodLetGo(pod)
+        return e.LetGoRefused(pod, "403") if self.likely(75) else e.PodLetGo(pod)
 
     def placeholder(self, hold: str, slot: str, where: str = "") -> e.PodObserved:
         """One that stands in this slot, or says so."""
@@ -316,13 +316,21 @@ class Story:
             e.SearchEnded(state.search.plan, "Died"),
             plan(f"plan-{number}", slots=(capacity,), demand=uid, trigger="demand"),
             plan(f"plan-{number}", *(move(f"next-{id}", "", "", self.pick(NODES), follows=id) for id in list(state.active)[:1])),
-            self.only_observed(f"plan-{number}", uid),
+            self.of_modes(f"plan-{number}", uid),
             e.PlanCancelled(f"plan-{number - 1}", "x"),
             self.pick((e.MovesPaused("x", "y"), e.MovesResumed("x"))),
             e.Bounced("uid-rs", self.pick(NODES), 2),
             e.Unknown("cluster.moon", b""),
             reservation(self.pick([uid for uid in HOLDS if uid in state.reservations] or HOLDS), ("t", 2, "large"), generation=2),
         ))  # fmt: skip
+
+    def of_modes(self, id: str, uid: str) -> e.Event:
+        match self.chance.randrange(5):
+            case 0 | 1:
+                return self.only_observed(id, uid)
+            case 2 | 3:
+                return self.proposed(id, uid)
+        return e.ModeSet(self.pick(("observe", "propose", "automatic")), "x")
 
     def only_observed(self, id: str, uid: str) -> e.Event:
         """A plan that nobody carries out, or a look back at one."""
@@ -332,6 +340,14 @@ class Story:
         known, looks = self.pick(plans)
         seen = MoveSeen(f"{known}-1", self.pick(("there", "ended")), self.pick(("free", "taken", "")))
         return e.LookedBack(known, looks + self.pick((1, 1, 2)), (seen,))
+
+    def proposed(self, id: str, uid: str) -> e.Event:
+        """A plan that waits for a person, or what that says of one."""
+        plans = list(self.state.proposals)
+        if not plans or self.likely(40):
+            return plan(id, move(f"{id}-1", uid, "a", "b"), move(f"{id}-2", self.pick(PODS), "a", "c"), mode="propose")
+        known = self.pick(plans)
+        return self.pick((e.PlanApproved(known, "x"), e.PlanApproved(known, "x", moves=(f"{known}-2",)), e.PlanRejected(known, "x", "y")))
 
     def node(self, name: str) -> e.NodeObserved:
         """Small enough to be over-committed now and then."""

@@ -213,3 +213,20 @@ def observed():
     log.facts(e.PodGone("uid-web-old"))
     log.decide("migration", c.LookBack(time_at(6), "p1"), e.LookedBack("p1", 2, (MoveSeen("p1-1", "ended"),)))
     return log
+
+
+def proposed(answer=""):
+    """A pod is to be moved, and the plan waits for a person; `answer`: what that says, approved or rejected."""
+    log = Handmade()
+    owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
+    log.facts(node("a"), node("b"), kind="nodes")
+    log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner))
+    text = text_of(MigrationConfig(mode="propose"))
+    log.decide("migration", c.Configure(text), e.MigrationConfigured(text, digest_of(text)))
+    move = Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000)
+    log.decide("migration", c.Defragment(time_at(4), "interval", "p1"), e.Planned("p1", "Defragmentation", (move,), PACKING, PACKING, ("a",), mode="propose"))
+    if answer == "approved":
+        log.decide("migration", c.Approve(time_at(5), "p1", "ada", "go"), e.PlanApproved("p1", "ada", "go"))
+    elif answer == "rejected":
+        log.decide("migration", c.Reject(time_at(5), "p1", "ada", "not today"), e.PlanRejected("p1", "ada", "not today"))
+    return log

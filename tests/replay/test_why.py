@@ -11,6 +11,7 @@ from replay.handmade import (
     observed,
     placements,
     pod,
+    proposed,
     shape,
     time_at,
 )
@@ -306,6 +307,16 @@ def test_a_workload_means_its_pods():
 
 
 def test_a_move_that_was_only_observed_says_so():
-    assert why(observed().source(), "p1-1").verdict == ["only observed: plan p1 was made with mode: observe, in which nothing is moved"]
+    assert why(observed().source(), "p1-1").verdict == ["only observed: plan p1 was made in mode observe, in which nothing is moved"]
     entry = why(observed().source(), "p1-1").story[0]
     assert "1 move, only observed" in entry.text
+
+
+def test_a_move_that_waits_for_a_person_says_since_when_and_what_that_has_said():
+    (waits,) = why(proposed().source(), "p1-1").verdict
+    assert waits.startswith("waits for a person since ")
+    assert waits.endswith(": `restow approve p1`, or `restow reject p1 --reason ...`")
+    (declined,) = why(proposed("rejected").source(), "p1-1").verdict
+    assert "declined: plan p1 was not approved (rejected by ada, " in declined
+    assert declined.endswith(": not today)")
+    assert any(entry.text == "ada approves plan p1: go" for entry in why(proposed("approved").source(), "p1-1").story)

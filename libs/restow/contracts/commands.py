@@ -134,6 +134,34 @@ class CancelPlan(Command, tag="cancel_plan"):
     reason: str = ""
 
 
+class Approve(Command, tag="approve"):
+    """Let a proposed plan be carried out: all of it, or only these moves. `by`: who asks, as they say."""
+
+    time: Millis
+    plan: PlanId
+    by: str
+    reason: str = ""
+    moves: tuple[MigrationId, ...] = ()
+
+
+class Reject(Command, tag="reject"):
+    """Do not let a proposed plan be carried out."""
+
+    time: Millis
+    plan: PlanId
+    by: str
+    reason: str
+
+
+class SetMode(Command, tag="set_mode"):
+    """What becomes of plans from here on: observe, propose or automatic."""
+
+    time: Millis
+    mode: str
+    by: str
+    reason: str = ""
+
+
 class Pause(Command, tag="pause"):
     """Stop every move that has not evicted its pod yet, and begin none until `Resume`. `by`: who asks, as they say; empty: Restow itself."""
 
@@ -310,6 +338,9 @@ COMMANDS: tuple[type[Command], ...] = (
     BeginSearch,
     EndSearch,
     CancelPlan,
+    Approve,
+    Reject,
+    SetMode,
     Pause,
     Resume,
     Advance,

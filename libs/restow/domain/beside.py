@@ -27,7 +27,7 @@ from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.other_schedulers import is_beside as is_beside
-from restow.domain.records import FINAL, ON_NODE, Migration, Slot, SlotPhase, Step
+from restow.domain.records import FINAL, OBSERVE, ON_NODE, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
 from restow.domain.verdicts import HOLDS_STOLEN, NOT_CHECKED, NOT_CHOSEN, SCHEDULER
@@ -65,7 +65,7 @@ def another_scheduler(state: Maps, shape: ShapeId) -> str:
         return ""
     if not is_beside(state, shape):
         return SCHEDULER
-    if state.migration_config.mode != "observe":
+    if state.mode.name != OBSERVE:
         # What is only observed needs no placeholder.
         if checks.verdict(state, known.scheduler) == checks.UNKNOWN:
             return NOT_CHECKED

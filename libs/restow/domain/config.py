@@ -203,7 +203,7 @@ class MigrationConfig(Config):
     these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
     first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it. `auto_pause`: when moves stop by themselves.
-    `mode`: what becomes of plans; nothing but a record where it is `observe` (`domain/migration/modes.py`)."""
+    `mode`: what becomes of plans, as long as nobody sets another one (`domain/migration/modes.py`); one that is proposed waits for a person for `approve_deadline`."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -231,7 +231,8 @@ class MigrationConfig(Config):
     emptied_for: int = 1_800_000
     hooks: tuple[HookConfig, ...] = ()
     auto_pause: AutoPause = AutoPause()
-    mode: Literal["observe", "automatic"] = "automatic"
+    mode: Literal["observe", "propose", "automatic"] = "automatic"
+    approve_deadline: int = 3_600_000
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

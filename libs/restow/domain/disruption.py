@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.proposals import REJECTED
 from restow.domain.groups import Group, group_of, is_upstream, task_of
 from restow.domain.pod_controllers import known_owner
 from restow.domain.protection import Budgets
@@ -79,6 +80,8 @@ class Spare:
         known = self._state.refused.get(uid)
         if known is None or known.until <= self._state.time:
             return ""
+        if known.reason == REJECTED:
+            return f"{REFUSED}: a person has rejected its last move{f', {known.times} in a row' if known.times > 1 else ''}"
         return f"{REFUSED}: its last {known.times} moves were refused ({known.reason})" if known.times > 1 else f"{REFUSED}: its last move was refused ({known.reason})"
 
     # -- one rule each -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ decided in (`LOG`). Objects of older releases do not; they are ours where this l
 
 from restow.contracts.events import ReservationObserved
 from restow.contracts.ids import ShapeId
-from restow.domain.records import Reservation
+from restow.domain.records import OBSERVE, Reservation
 from restow.domain.state_maps import Maps
 
 LOG = "restow.dev/log"
@@ -25,8 +25,8 @@ OTHER_SCHEDULER = "OtherScheduler"
 
 def is_beside(state: Maps, shape: ShapeId) -> bool:
     """Whether its pods are another scheduler's, and may be moved all the same. Where nothing is moved but observed, those of any scheduler may."""
-    scheduler, config = state.shapes[shape].scheduler, state.migration_config
-    return (config.mode == "observe" or scheduler in config.beside) and scheduler not in state.session_config.scheduler_names
+    scheduler = state.shapes[shape].scheduler
+    return (state.mode.name == OBSERVE or scheduler in state.migration_config.beside) and scheduler not in state.session_config.scheduler_names
 
 
 def other_log(state: Maps, fact: ReservationObserved) -> str:

@@ -378,8 +378,27 @@ class Refusal(Record):
 
 
 class Plan(Record):
+    """`answer`: what a person has said of it, where it was proposed: approved or rejected, `by` whom, when and why; `chosen`: of its moves, where these are not all."""
+
     planned: Planned
     at: Millis
+    answer: str = ""
+    by: str = ""
+    answered: Millis = Millis(0)
+    why: str = ""
+    chosen: tuple[MigrationId, ...] = ()
+
+
+OBSERVE, PROPOSE, AUTOMATIC = MODES = ("observe", "propose", "automatic")
+
+
+class Mode(Record):
+    """What becomes of plans, and since when: observe, propose or automatic. `by`: who has set it; empty for the policy."""
+
+    name: str = "automatic"
+    since: Millis = Millis(0)
+    by: str = ""
+    reason: str = ""
 
 
 class Score(Record):

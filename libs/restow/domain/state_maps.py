@@ -52,6 +52,7 @@ from restow.domain.records import (
     Left,
     LeftAlone,
     Migration,
+    Mode,
     Needs,
     Nomination,
     NominationsChecked,
@@ -268,6 +269,9 @@ class Maps:
     timed_from: Millis = stored(lambda: Millis(0))
     cancelled: dict[PlanId, str] = stored(dict)
     """Plans of which nothing more is begun, and why."""
+    mode: Mode = stored(Mode)
+    proposals: dict[PlanId, Millis] = stored(dict)
+    """Plans that wait for a person, and until when."""
     observed: dict[PlanId, int] = stored(dict)
     """Plans that were only observed and are looked at again, and how often they were."""
     score: Score = stored(Score)

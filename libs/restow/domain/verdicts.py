@@ -188,8 +188,10 @@ CANCELLED = {
     "MoveFailed": "a move that makes its capacity ended otherwise",
     "SlotFailed": "the Reservation of its capacity failed or was deleted",
     "SlotTimeout": "the Reservation of its capacity got no slot in time",
+    "NotApproved": "it was proposed, and nobody has approved it in time",
+    "ModeChanged": "the mode that was set does not allow it any more",
 }
-"""Why a plan for a job that waits was cancelled, by id."""
+"""Why a plan was cancelled by itself, by id: first those that are for a job that waits."""
 
 
 def ended(id: str) -> tuple[str, str]:

@@ -78,9 +78,12 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
     return f"reservation {name} is seen: {slots} slot{'s' * (slots != 1)}{more}"
 
 
+_MODES = {"observe": ", only observed", "propose": ", which wait for a person"}
+
+
 def _planned(v: e.Planned, names: Names) -> str:
     by = f"{v.plugin} (profile {v.profile})" if v.profile else v.plugin
-    what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}{', only observed' if v.mode and v.moves else ''}"
+    what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}{_MODES.get(v.mode, '') if v.moves or v.slots else ''}"
     return f"{what}, {v.reason}" if v.reason else what
 
 
@@ -207,6 +210,9 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ConsentAsked: lambda v, n: f"{v.migration}: its workload is asked ({v.way}), and has until {seconds(v.deadline)}",
     e.ConsentGiven: lambda v, n: f"{v.migration}: its workload {'has not answered, which is assent' if v.silent else 'agrees'}{': ' * bool(v.message)}{v.message}",
     e.LookedBack: _looked_back,
+    e.PlanApproved: lambda v, n: f"{v.by} approves {f'{len(v.moves)} moves of ' if v.moves else ''}plan {v.plan}" + (f": {v.reason}" if v.reason else ""),
+    e.PlanRejected: lambda v, n: f"{v.by} rejects plan {v.plan}" + (f": {v.reason}" if v.reason else ""),
+    e.ModeSet: lambda v, n: f"{v.by} sets the mode to {v.mode}" + (f": {v.reason}" if v.reason else ""),
     e.MovesPaused: lambda v, n: f"{v.by or 'Restow itself'} pauses all moves" + (f": {v.reason}" if v.reason else ""),
     e.MovesResumed: lambda v, n: f"{v.by or 'Restow itself'} resumes moves" + (f": {v.reason}" if v.reason else ""),
     e.ConsentRefused: lambda v, n: f"{v.migration}: its workload refuses" + (f", and wants no question before {seconds(v.again)}" if v.again else "") + (f": {v.message}" if v.message else ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
@@ -86,6 +87,17 @@ class _Open:
         return True
 
 
+def _approved(state: ClusterState, event: e.PlanApproved) -> e.Planned | None:
+    """The plan as a person lets it be carried out. It promised what it did for all of its moves; of some of them nobody knows what they win."""
+    known = state.plans.get(event.plan)
+    if event.plan not in state.proposals or known is None or known.planned.worth is None or not known.planned.moves or event.moves:
+        return None
+    appraisal = Appraisal(state, state.migration_config.defragmentation or DefragmentationArgs(), Millis(state.time))
+    worth, now = known.planned.worth, appraisal.total()
+    # What others have changed while it waited is not the plan's.
+    return replace(known.planned, worth=replace(worth, before=now, after=now + worth.after - worth.before))
+
+
 def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobody) -> list[Settled]:
     """All plans of a log that have moves, are to be carried out and say their worth, in order. `watch` hears of every record once it is folded, and what
     it was taken for. Raises ReplayError."""
@@ -96,6 +108,7 @@ def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobo
             examined = examine_next(state, record, source.log_id)
             told: list[e.Event] = [event for decision in examined.decisions for event in decision.events] if record.family == "migration" else []
             made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None and not event.mode]
+            made += [planned for event in told if isinstance(event, e.PlanApproved) and (planned := _approved(state, event)) is not None]
             begun = [_Open(state, planned, Millis(state.time)) for planned in made]
             for event in told:
                 if isinstance(event, e.Evicted):

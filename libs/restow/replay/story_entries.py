@@ -53,13 +53,15 @@ class _Teller:
         self._shape, self._waits = "", False
         self._group = (subject.namespace, subject.name) if (subject := story.subject).kind == "podgroup" else None
         """The group that is told of, or that the pod belongs to."""
+        self._plans: dict[str, None] = {}
+        """Plans about the subject that a person is asked about."""
         self._under = ""
         """What the pod was told to wait under: what is said of that later is said of it, too."""
         self._needles = self._all_needles()
 
     def _all_needles(self) -> list[bytes]:
         story = self._story
-        ids = [*story.pods, *story.reservations, *story.migrations, *story.nameless, self._shape, self._group[1] if self._group else ""]
+        ids = [*story.pods, *story.reservations, *story.migrations, *story.nameless, *self._plans, self._shape, self._group[1] if self._group else ""]
         return [id.encode() for id in ids if id]
 
     def hear(self, record: Record) -> None:
@@ -99,6 +101,10 @@ class _Teller:
                 return any(pod in story.pods for pod in pods) or (self._waits and (key or shape) == self._under)
             case e.Planned(moves=moves):
                 return any(move.migration in story.migrations or self._is_me(move.pod) for move in moves)
+            case e.PlanApproved(plan=plan) | e.PlanRejected(plan=plan):
+                return plan in self._plans
+            case e.LookedBack(moves=moves):
+                return any(move.migration in story.migrations for move in moves)
             case e.ReservationObserved(reservation=uid, migration=migration):
                 return uid in story.reservations or (bool(migration) and migration in story.migrations)
         pod = getattr(event, "pod", None)
@@ -162,7 +168,9 @@ class _Teller:
                 story.reservations.setdefault(uid, seq)
                 if migration:
                     story.migrations.setdefault(migration, seq)
-            case e.Planned(moves=moves):
+            case e.Planned(moves=moves, plan=plan, mode=mode):
+                if mode == "propose":
+                    self._plans[plan] = None
                 for move in moves:
                     if self._is_me(move.pod):
                         story.migrations.setdefault(move.migration, seq)

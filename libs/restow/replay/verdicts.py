@@ -15,6 +15,7 @@ from restow.domain.cores import cpuset
 from restow.domain.evolve import bounces
 from restow.domain.evolve.reservation_slots import fit_message
 from restow.domain.other_schedulers import is_beside, other_scheduler
+from restow.domain.planview import PlanView, migrations_of, plan_view
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.session.verdict import (
@@ -54,7 +55,7 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(choice_line(answer.choice))
     answer.verdict += move_lines(state, uid, story.migrations)  # type: ignore[arg-type]
     if answer.stays is not None and observed is not None:
-        moves = "would move it, and was only observed" if _is_observed(state, answer.stays.plan) else "moves it"
+        moves = _is_to_move(plan_view(state, PlanId(answer.stays.plan)))
         say(f"plan {answer.stays.plan} ({answer.stays.seq}) {moves if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
     if story.subject.earlier:
         say(f"{len(story.subject.earlier)} former pods had this name: {', '.join(story.subject.earlier)}")
@@ -285,20 +286,37 @@ def _pod_name(state: ClusterState, uid: Any) -> str:
     return f"{pod.namespace}/{pod.name}" if pod else uid
 
 
-def _is_observed(state: ClusterState, plan: str) -> bool:
-    known = state.plans.get(PlanId(plan))
-    return known is not None and known.planned.mode == "observe"
+def _is_to_move(view: PlanView | None) -> str:
+    match "" if view is None else view.phase:
+        case "observed":
+            return "would move it, and was only observed"
+        case "proposed" if view is not None:
+            return f"is to move it, and waits for a person since {view.at}, until {view.waits_until}"
+        case "rejected" if view is not None:
+            return f"was to move it, and was rejected by {view.by}"
+    return "moves it"
+
+
+def _not_begun(state: ClusterState, plan: PlanId, id: str) -> str:
+    """Why a planned move is no migration."""
+    view = plan_view(state, plan)
+    step = next((one.step for one in migrations_of(state, plan) if one.id == id), "")
+    if view is not None and step == "observed":
+        return f"only observed: plan {plan} was made in mode observe, in which nothing is moved"
+    if view is not None and step == "proposed":
+        return f"waits for a person since {view.at}, until {view.waits_until}: `restow approve {plan}`, or `restow reject {plan} --reason ...`"
+    if view is not None and step == "declined":
+        said = f"{view.answer} by {view.by}, {view.answered}{': ' * bool(view.why)}{view.why}" if view.answer else view.cancelled
+        return f"declined: plan {plan} was {'approved without it' if view.answer == 'approved' else 'not approved'} ({said})"
+    return "planned, but void: its pod was gone, or already in another migration"
 
 
 def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     say = answer.verdict.append
     record = state.migrations.get(story.subject.id)  # type: ignore[call-overload]
     if record is None:
-        plan = next((known.planned for known in state.plans.values() if any(move.migration == story.subject.id for move in known.planned.moves)), None)
-        if plan is not None and _is_observed(state, plan.plan):
-            say(f"only observed: plan {plan.plan} was made with mode: observe, in which nothing is moved")
-        else:
-            say("planned, but void: its pod was gone, or already in another migration")
+        plan = next((id for id, known in state.plans.items() if any(move.migration == story.subject.id for move in known.planned.moves)), PlanId(""))
+        say(_not_begun(state, plan, story.subject.id))
         return
     move = record.move
     where = f"from {move.source} to {move.target}" if move.target else f"from {move.source}, evicted alone"

@@ -88,6 +88,8 @@ def _now(client: DeschedulerClient, demand: str | None, group_by: str, output: s
         return _dry(answer, output)
     if output != "json":
         view.show(answer, planned, False)
+        if planned.mode == "propose" and (planned.moves or planned.slots):
+            return view.said(f"it waits for a person: restow approve {planned.plan}, or restow reject {planned.plan} --reason ...")
         if not moves:
             return None
         click.echo()

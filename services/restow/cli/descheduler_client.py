@@ -66,9 +66,16 @@ class DeschedulerClient:
 
     def post(self, path: str, body: dict[str, Any], conflict: int = UNUSABLE) -> dict[str, Any]:
         """`conflict`: the exit code where what is asked for is understood, and the state of things is against it (409)."""
+        return self._answer("POST", path, body, conflict)
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self._answer("GET", path, None)
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None, conflict: int = UNUSABLE) -> dict[str, Any]:
+        """Raises Failure."""
         address = self.address
         try:
-            with self._open(address, "POST", path, body, _TIMEOUT) as response:
+            with self._open(address, method, path, body, _TIMEOUT) as response:
                 found = json.load(response)
         except urllib.error.HTTPError as error:
             raise self._refused(address, error, conflict) from None
@@ -106,7 +113,7 @@ class DeschedulerClient:
                         if line.strip():
                             found = json.loads(line)
                             yield found
-                            if found["plan"]["phase"] in ("done", "cancelled", "empty"):
+                            if found["plan"]["phase"] in ("done", "cancelled", "empty", "rejected", "observed"):
                                 return
             except urllib.error.HTTPError as error:
                 if error.code != 503:

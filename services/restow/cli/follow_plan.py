@@ -18,9 +18,9 @@ from restow.cli.output import colored, cut, faint, number, width
 from restow.cli.plan_tables import counted, said
 from restow.domain.verdicts import NOBODY_FOLLOWED
 
-OVER = ("landed", "removed", "failed", "not_recreated", "unknown")
-_WORD = {"landed": "landed", "removed": "evicted", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}
-_COLOR = {"landed": "green", "removed": "green", "failed": "yellow", "not_recreated": "red", "unknown": "red"}
+OVER = ("landed", "removed", "failed", "not_recreated", "unknown", "declined", "observed")
+_WORD = {"landed": "landed", "removed": "evicted", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void", "declined": "declined", "observed": "only observed"}
+_COLOR = {"landed": "green", "removed": "green", "failed": "yellow", "not_recreated": "red", "unknown": "red", "declined": "yellow", "observed": "yellow"}
 
 
 class Outcome:
@@ -117,7 +117,7 @@ class _Shown:
         if self.quiet:
             return
         for one in sorted(changed, key=lambda m: (m["since"], m["wave"], m["id"])):
-            if one["step"] != "planned":
+            if one["step"] not in ("planned", "proposed", "declined", "observed"):
                 self._wave(outcome, one)
             if one["step"] in OVER:
                 self._clear()
@@ -147,10 +147,10 @@ class _Shown:
         return f"{name}: " if name else ""
 
     def _counts(self, outcome: Outcome) -> None:
-        if not self._terminal or all(plan["phase"] in ("done", "cancelled", "empty") for plan in outcome.plans.values()):
+        if not self._terminal or all(plan["phase"] in ("done", "cancelled", "empty", "rejected", "observed", "proposed") for plan in outcome.plans.values()):
             return
         steps = outcome.steps
-        under_way = sum(count for step, count in steps.items() if step not in OVER and step != "planned")
+        under_way = sum(count for step, count in steps.items() if step not in OVER and step not in ("planned", "proposed"))
         parts = [f"{number(under_way)} under way", f"{number(steps['landed'])} landed"]
         parts += [f"{number(steps['failed'])} rolled back"] if steps["failed"] else []
         parts += [f"{number(steps['planned'])} to come"] if steps["planned"] else []
@@ -184,6 +184,8 @@ def _ended(one: Mapping[str, Any]) -> None:
         text = f"{pod} stays on {one['source']}: {reason(one)}"
     elif one["step"] == "not_recreated":
         text = f"{pod}: {NOBODY_FOLLOWED}"
+    elif one["step"] in ("declined", "observed"):
+        text = f"{pod} stays on {one['source']}"
     else:
         text = f"{pod}: it was part of another migration, or gone"
     _row(f"  {when}  ", word, text)

@@ -247,6 +247,8 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "broken": breaks.said(state),
         "tooOld": too_old(state),
         "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
+        "mode": {"name": state.mode.name, "since": rfc3339(state.mode.since) if state.mode.since else "", "by": state.mode.by, "reason": state.mode.reason},
+        "proposed": list(state.proposals),
         "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),
         "leaders": {f: {"epoch": v.epoch, "holder": v.holder} for f, v in state.leaders.items() if v.epoch},
         "last": {family: seq for family, seq in state.last.items() if seq},
@@ -321,9 +323,11 @@ def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
 def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
     steps = p["steps"]
     gone = sum(steps.get(step, 0) for step in ("failed", "not_recreated", "unknown"))
-    why = p["cancelled"] or p["reason"] or "-"
+    answered = f"{p['answer']} by {p['by']}{': ' * bool(p['why'])}{p['why']}" if p["answer"] else ""
+    waits = f"waits for `restow approve` until {_moment(p['waitsUntil'], now)}" if p["waitsUntil"] else ""
+    why = p["cancelled"] or waits or answered or p["reason"] or "-"
     done = steps.get("landed", 0) + steps.get("removed", 0)
-    rest = p["moves"] - gone - done
+    rest = p["moves"] - gone - done - steps.get("declined", 0) - steps.get("observed", 0)
     # Of a whole policy each plan is one plugin's.
     by = p["plugin"] if p["planner"] == "policy" else p["planner"]
     return (p["plan"], p["phase"], p["trigger"], by, p["moves"], done, gone, rest, _moment(p["at"], now), why)

@@ -10,6 +10,7 @@ import numpy as np
 
 from restow.console.frames import seq_at, time_at
 from restow.console.index import KINDS, STEPS, Index, PlanNote
+from restow.contracts import events as e
 from restow.contracts.ids import FAMILIES
 from restow.contracts.values import MoveSeen
 from restow.domain.evolve.observed import FREE, LOOKS, THERE
@@ -103,6 +104,7 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
         "cancelled": note.why if note.cancelled and note.cancelled <= at else "",
         "mode": planned.mode or "automatic",
         "looked": _looked(note, at),
+        "answer": _answer(note, at),
         "kept": planned.kept,
         "unit": worth.unit if worth else "",
         "hours": worth.hours if worth else 0,
@@ -111,6 +113,16 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
         "freeNodes": [planned.before.free_nodes, planned.after.free_nodes],
         "freeDevices": [planned.before.free_devices, planned.after.free_devices],
     }
+
+
+def _answer(note: PlanNote, at: int) -> dict[str, Any] | None:
+    """What a person had said by then of a plan that was proposed; None while nobody had."""
+    said = next(((time, event) for seq, time, event in note.answers if seq <= at), None)
+    if said is None:
+        return None
+    time, event = said
+    chosen = event.moves if isinstance(event, e.PlanApproved) else None
+    return {"said": "rejected" if chosen is None else "approved", "by": event.by, "time": time, "reason": event.reason, "moves": len(chosen or ())}
 
 
 def _looked(note: PlanNote, at: int) -> dict[str, int] | None:
@@ -125,6 +137,13 @@ def _looked(note: PlanNote, at: int) -> dict[str, int] | None:
         "slots": len(there), "free": sum(move.slot == FREE for move in there), "early": len(first) - len(there),
         "aged": len(last), "ended": sum(move.pod != THERE for move in last),
     }  # fmt: skip
+
+
+def _none(note: PlanNote, at: int) -> str:
+    """The step of a move that is no migration."""
+    if note.planned.mode != "propose":
+        return "observed" if note.planned.mode else "unknown"
+    return "declined" if _answer(note, at) or (note.cancelled and note.cancelled <= at) else "proposed"
 
 
 def _seen(one: MoveSeen | None) -> str:
@@ -148,7 +167,7 @@ def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
     moves, steps = [], dict[str, int]()
     for move in note.planned.moves:
         row = rows.get(move.migration)
-        step = STEPS[row["step"]] if row is not None else "observed" if note.planned.mode else "unknown"
+        step = STEPS[row["step"]] if row is not None else _none(note, at)
         steps[step] = steps.get(step, 0) + 1
         moves.append(
             {

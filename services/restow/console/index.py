@@ -47,7 +47,7 @@ DTYPES: dict[str, list[tuple[str, str]]] = {
 """The record of each kind. Words are indices of `Index.words`; nodes, pods and moves are slots."""
 
 MARKS: dict[type, str] = {
-    e.Planned: "plan", e.PlanCancelled: "cancelled", e.MovesPaused: "paused", e.MovesResumed: "resumed", e.NodeGone: "node gone",
+    e.Planned: "plan", e.PlanCancelled: "cancelled", e.PlanApproved: "approved", e.PlanRejected: "rejected", e.ModeSet: "mode", e.MovesPaused: "paused", e.MovesResumed: "resumed", e.NodeGone: "node gone",
     e.MigrationFailed: "move failed", e.NotRecreated: "not recreated", e.Preempted: "preempted", e.LogRepaired: "repaired",
 }  # fmt: skip
 """What one may want to jump to."""
@@ -63,7 +63,8 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class PlanNote(msgspec.Struct):
-    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `looks`: what was seen later of one that was only observed, with its sequence."""
+    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `looks`: what was seen later of one that was only observed, with its sequence. `answers`: what a
+    person has said of one that was proposed, with sequence and time; the first counts."""
 
     seq: int
     time: int
@@ -71,6 +72,7 @@ class PlanNote(msgspec.Struct):
     cancelled: int = 0
     why: str = ""
     looks: list[tuple[int, e.LookedBack]] = []
+    answers: list[tuple[int, int, e.PlanApproved | e.PlanRejected]] = []
 
 
 class Index:
@@ -176,6 +178,8 @@ class Index:
                 note.cancelled, note.why = state.seq, reason
             case e.LookedBack(plan=plan) if (note := self.plans.get(plan)) is not None:
                 note.looks.append((state.seq, event))
+            case (e.PlanApproved(plan=plan) | e.PlanRejected(plan=plan)) if (note := self.plans.get(plan)) is not None:
+                note.answers.append((state.seq, self._latest, event))
         if isinstance(pod := getattr(event, "pod", None), str):
             found.pods[pod] = None
         if isinstance(move := getattr(event, "migration", None), str):

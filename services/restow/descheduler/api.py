@@ -11,7 +11,7 @@ from restow import machine
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import decode, encode
-from restow.contracts.ids import PlanId
+from restow.contracts.ids import MigrationId, PlanId
 from restow.contracts.times import rfc3339
 from restow.descheduler import http_requests
 from restow.descheduler.follow import Followers
@@ -22,7 +22,7 @@ from restow.domain.migration import next_trigger, of_dry_runs, search, turns_of,
 from restow.domain.migration.bounds import bound_of
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
-from restow.domain.records import Step
+from restow.domain.records import MODES, Step
 from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
 from restow.runtime.commander import Outcome
@@ -38,6 +38,7 @@ _BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "reject
 _DRY = {"dryRun": {"type": "boolean", "default": False}}
 _GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of nodes; without it nodes of a size are a group"}}
 _WHO = {"by": {"type": "string", "maxLength": http_requests.LONGEST_NAME, "description": "who asks, as they call themselves"}}
+_CHOSEN = {"moves": {"type": "array", "items": {"type": "string"}, "description": "migrations of the plan; without any, all of them"}}
 _REASON = {"reason": {"type": "string", "maxLength": http_requests.LONGEST_REASON}}
 
 
@@ -76,6 +77,18 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
         Route(
             "POST", "/plans/cancel", "The same of all plans that are under way",
             _safely(api.cancel), {200: "what was cancelled"} | act, body=_REASON, guard="changes",
+        ),
+        Route(
+            "POST", "/plans/{plan}/approve", "Let a proposed plan be carried out, or some of its moves; the others are declined",
+            _safely(api.approve), {200: "what is carried out"} | act, body=_WHO | _REASON | _CHOSEN, guard="changes",
+        ),
+        Route(
+            "POST", "/plans/{plan}/reject", "Do not let a proposed plan be carried out; its pods are left alone for a while",
+            _safely(api.reject), {200: "rejected"} | act, body=_WHO | _REASON, guard="changes",
+        ),
+        Route(
+            "POST", "/mode", "What becomes of plans: observe, propose or automatic; a restart does not change that", _safely(api.mode), {200: "set"} | act,
+            body={"mode": {"type": "string", "enum": list(MODES)}} | _WHO | _REASON, guard="changes",
         ),
         Route(
             "POST", "/pause", "Stop all moves that have not evicted their pods yet, and begin none until they are resumed; a restart does not end that",
@@ -167,6 +180,29 @@ class _Api:
         outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, http_requests.reason(body.reason)), "cancelled over HTTP")
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
+
+    async def approve(self, request: web.Request) -> web.StreamResponse:
+        said = await http_requests.approving(request)
+        moves = tuple(MigrationId(one) for one in said.moves)
+        outcome = await self._submit(c.Approve(self._context.clock.now(), self._plan_of(request), said.by, said.reason, moves), "approved over HTTP")
+        return answer({"seq": outcome.seq, "events": outcome.events})
+
+    async def reject(self, request: web.Request) -> web.StreamResponse:
+        by, reason = await http_requests.rejecting(request)
+        outcome = await self._submit(c.Reject(self._context.clock.now(), self._plan_of(request), by, reason), "rejected over HTTP")
+        return answer({"seq": outcome.seq, "events": outcome.events})
+
+    async def mode(self, request: web.Request) -> web.StreamResponse:
+        said = await http_requests.mode(request)
+        outcome = await self._submit(c.SetMode(self._context.clock.now(), said.mode, said.by, said.reason), "mode set over HTTP")
+        return answer({"seq": outcome.seq, "events": outcome.events})
+
+    def _plan_of(self, request: web.Request) -> PlanId:
+        """Raises Refused."""
+        plan = PlanId(request.match_info.get("plan", ""))
+        if plan not in self._context.state.plans:
+            raise Refused(f"there is no plan {plan!r}; allowed: one of GET /plans (`restow plans`)", 404)
+        return plan
 
     async def pause(self, request: web.Request) -> web.StreamResponse:
         by, reason = await http_requests.pausing(request)
@@ -287,6 +323,8 @@ class _Api:
                 "leading": context.leadership.leading,
                 "changes": "allowed with the token" if context.gate.configured() else "refused: no token is configured",
                 "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
+                "mode": {"name": state.mode.name, "since": rfc3339(state.mode.since) if state.mode.since else "", "by": state.mode.by, "reason": state.mode.reason},
+                "proposed": [plan_view(state, plan) for plan in state.proposals],
                 "triggers": {
                     "intervalSeconds": config.interval / 1000,
                     "cron": config.cron,

@@ -12,6 +12,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER as DEMAND
 from restow.domain.groups import UPSTREAM
+from restow.domain.records import MODES
 from restow.domain.state import ClusterState
 
 TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -56,7 +57,19 @@ class Pausing(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-B = TypeVar("B", Defragment, Deschedule, Move, Cancel, Pausing)
+class Approving(msgspec.Struct, forbid_unknown_fields=True):
+    by: str = ""
+    reason: str = ""
+    moves: tuple[str, ...] = ()
+
+
+class Mode(msgspec.Struct, forbid_unknown_fields=True):
+    mode: str = ""
+    by: str = ""
+    reason: str = ""
+
+
+B = TypeVar("B", Defragment, Deschedule, Move, Cancel, Pausing, Approving, Mode)
 
 
 async def body(request: web.Request, kind: type[B]) -> B:
@@ -120,9 +133,35 @@ async def pausing(request: web.Request) -> tuple[str, str]:
     """Who asks, and why. Without a name it would count as Restow's own."""
     known_query(request)
     said = await body(request, Pausing)
-    if not said.by.strip() or len(said.by) > LONGEST_NAME or not said.by.isprintable():
-        raise Refused(f"by: {said.by[:LONGEST_NAME]!r}; allowed: who asks, 1 to {LONGEST_NAME} printable characters")
-    return said.by, reason(said.reason)
+    return person(said.by), reason(said.reason)
+
+
+async def approving(request: web.Request) -> Approving:
+    known_query(request)
+    said = await body(request, Approving)
+    return Approving(person(said.by), reason(said.reason), said.moves)
+
+
+async def rejecting(request: web.Request) -> tuple[str, str]:
+    """Who asks, and why: whoever reads the log later must know."""
+    by, why = await pausing(request)
+    if not why.strip():
+        raise Refused(f"reason: empty; allowed: why the plan is not to be carried out, up to {LONGEST_REASON} printable characters")
+    return by, why
+
+
+async def mode(request: web.Request) -> Mode:
+    known_query(request)
+    said = await body(request, Mode)
+    if said.mode not in MODES:
+        raise Refused(f"mode: {said.mode[:LONGEST_NAME]!r}; allowed: {', '.join(MODES)}")
+    return Mode(said.mode, person(said.by), reason(said.reason))
+
+
+def person(said: str) -> str:
+    if not said.strip() or len(said) > LONGEST_NAME or not said.isprintable():
+        raise Refused(f"by: {said[:LONGEST_NAME]!r}; allowed: who asks, 1 to {LONGEST_NAME} printable characters")
+    return said
 
 
 def pod(state: ClusterState, said: str) -> PodUid:

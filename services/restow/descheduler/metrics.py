@@ -64,6 +64,7 @@ class DeschedulerMetrics:
         counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
         steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
         empty = sum(known.at > 0 for known in state.emptied.values())
+        yield Labelled.one("plans_proposed", "Plans that wait for a person to approve or reject them", len(state.proposals))
         yield Labelled.one("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", state.pause.since > 0)
         yield Labelled.one("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", empty)
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)

@@ -19,7 +19,7 @@ from restow.domain.descheduling.policy import read as read_policy
 from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations
 
-DURATIONS = ("interval", "holdDeadline", "evictDeadline", "landDeadline", "budgetPatience", "abortDeadline", "emptiedFor")
+DURATIONS = ("interval", "holdDeadline", "evictDeadline", "landDeadline", "budgetPatience", "abortDeadline", "emptiedFor", "approveDeadline")
 _TOP = (
     "apiVersion", "kind", "profiles", "nodeSelector", "maxNoOfPodsToEvictTotal", "maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace",
     "gracePeriodSeconds", "evictionFailureEventNotification", "metricsCollector", "metricsProviders", "restow",

@@ -74,7 +74,8 @@ class Progress:
                     listener.returned(state, node, plan)
 
     def _new_plans(self, state: ClusterState, listeners: Sequence[Listener]) -> None:
-        for id in [id for id in state.plans if id not in self._plans]:
+        # One that waits for a person is told of when that has answered.
+        for id in [id for id in state.plans if id not in self._plans and id not in state.proposals]:
             self._plans.add(id)
             plan = state.plans[id]
             self._open_plans.add(id)

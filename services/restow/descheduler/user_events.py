@@ -13,6 +13,11 @@ MOST_NODES = 200
 """Nodes of one plan that get Events: those with the most moves."""
 
 
+def is_carried_out(plan: Plan) -> bool:
+    """Neither only observed nor rejected, nor left without an answer."""
+    return not plan.planned.mode or plan.answer == "approved"
+
+
 class Told:
     """A `progress.Listener`. That a pod is evicted is said by the effect itself."""
 
@@ -21,10 +26,11 @@ class Told:
 
     def planned(self, state: ClusterState, plan: Plan) -> None:
         planned = plan.planned
-        if planned.mode:
+        if not is_carried_out(plan):
             # Nothing comes of it for the nodes.
             return
-        leave, come = Counter(m.source for m in planned.moves), Counter(m.target for m in planned.moves if m.target)
+        moves = [move for move in planned.moves if not plan.chosen or move.migration in plan.chosen]
+        leave, come = Counter(m.source for m in moves), Counter(m.target for m in moves if m.target)
         for node in _nodes(leave, come):
             what = _and(f"{_pods(leave[node])} off this node" if leave[node] else "", f"{_pods(come[node])} to it" if come[node] else "")
             self._of_node(state, node, "MigrationPlanned", "Plan", f"plan {planned.plan} ({planned.trigger}) is to move {what}")
@@ -48,7 +54,7 @@ class Told:
                 self._of_node(state, move.source, what, "RollBack", note, warning=True)
 
     def over(self, state: ClusterState, plan: Plan) -> None:
-        if plan.planned.mode:
+        if not is_carried_out(plan):
             return
         left, came, stayed = Counter[NodeName](), Counter[NodeName](), Counter[NodeName]()
         for move in plan.planned.moves:

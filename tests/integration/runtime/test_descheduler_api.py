@@ -273,6 +273,53 @@ async def test_a_pause_stops_plans_and_everybody_is_told(broker, tmp_path):
         assert known["paused"] is None
 
 
+PROPOSE = POLICY | {"restow": {"mode": "propose", "approveDeadline": "5m", "budgetPatience": "60s"}}
+
+
+async def test_a_plan_waits_for_a_person_and_is_carried_out_when_that_approves_it(broker, tmp_path):
+    async with world(broker, tmp_path, said=PROPOSE) as made:
+        status, answer = await made.ask("POST", "/defragment")
+        (planned,), plan = answer["events"], answer["plan"]
+        assert (status, planned["mode"], len(planned["moves"])) == (200, "propose", 1)
+        assert any("the mode is propose (the policy's)" in said for said in answer["warnings"])
+        status, known = await made.ask("GET", "/status")
+        assert (known["mode"]["name"], [one["plan"] for one in known["proposed"]], known["underWay"]) == ("propose", [plan], [])
+        assert (await made.ask("GET", f"/plans/{plan}"))[1]["migrations"][0]["step"] == "proposed"
+        assert "MigrationPlanned" not in await made.reasons("Node")
+        assert re.search(r"^restow_plans_proposed\S* 1\.0$", await made.metrics(), re.M)
+        status, answer = await made.ask("POST", f"/plans/{plan}/approve", {"by": "ada", "reason": "go", "moves": [f"{plan}-1"]})
+        assert (status, answer["events"][0]["type"], answer["events"][0]["by"]) == (200, "migration.plan_approved", "ada")
+        found = await made.over(plan)
+        assert (found["plan"]["phase"], found["plan"]["answer"], found["plan"]["by"], found["migrations"][0]["step"]) == ("done", "approved", "ada", "landed")
+        status, again = await made.ask("POST", f"/plans/{plan}/reject", {"by": "bob", "reason": "too late"})
+        assert (status, "it was approved by ada" in again["error"]) == (409, True)
+
+        async def told():
+            return {"MigrationPlanned", "MigrationDone"} <= (await made.reasons("Node")).keys() and "Migrated" in await made.reasons("Pod")
+
+        await made.until(told)
+
+
+async def test_a_rejected_plan_moves_nobody_and_a_person_sets_the_mode(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        pod, before = await lone(made), await made.running()
+        status, _ = await made.ask("POST", "/mode", {"mode": "propose", "by": "ada", "reason": "we look first"})
+        assert status == 200
+        plan = (await made.ask("POST", "/defragment"))[1]["plan"]
+        status, answer = await made.ask("POST", f"/plans/{plan}/reject", {"by": "ada", "reason": "not today"})
+        assert (status, answer["events"][0]["reason"]) == (200, "not today")
+        found = (await made.ask("GET", f"/plans/{plan}"))[1]
+        assert (found["plan"]["phase"], found["plan"]["why"], found["migrations"][0]["step"]) == ("rejected", "not today", "declined")
+        planned = (await made.ask("POST", "/defragment"))[1]["events"][0]
+        assert (planned["moves"], planned["kept"]) == ([], {"Refused": 1})
+        assert await made.running() == before
+        status, _ = await made.ask("POST", "/mode", {"mode": "observe", "by": "ada"})
+        assert status == 200
+        status, refused = await made.ask("POST", "/migrations", {"pod": pod})
+        assert (status, "the mode is observe (set by ada)" in refused["error"]) == (409, True)
+        assert (await made.ask("GET", "/status"))[1]["mode"]["by"] == "ada"
+
+
 async def test_capacity_is_made_for_a_job_that_is_named(broker, tmp_path):
     async with world(broker, tmp_path) as made:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10"}}}
@@ -323,6 +370,14 @@ BAD = [
     ("POST", "/plans/cancel", {"reason": "a\nb"}, 400, "printable"),
     ("POST", "/plans/cancel", {}, 409, "no plan is under way"),
     ("POST", "/resume", {"by": "ada"}, 409, "moves are not paused"),
+    ("POST", "/plans/nix/approve", {"by": "ada"}, 404, "there is no plan 'nix'"),
+    ("POST", "/plans/nix/approve", {}, 400, "by: ''; allowed: who asks"),
+    ("POST", "/plans/nix/approve", {"by": "ada", "moves": "all"}, 400, "body: .*allowed: a JSON object with by, reason, moves"),
+    ("POST", "/plans/nix/reject", {"by": "ada", "reason": "no"}, 404, "there is no plan 'nix'"),
+    ("POST", "/plans/nix/reject", {"by": "ada"}, 400, "reason: empty; allowed: why"),
+    ("POST", "/mode", {"by": "ada", "mode": "auto"}, 400, "mode: 'auto'; allowed: observe, propose, automatic"),
+    ("POST", "/mode", {"by": "ada", "mode": "automatic"}, 409, "it is automatic already"),
+    ("POST", "/mode", {"mode": "observe"}, 400, "by: ''; allowed: who asks"),
     ("POST", "/pause", {}, 400, "by: ''; allowed: who asks"),
     ("POST", "/pause", {"by": " "}, 400, "by: ' '; allowed: who asks"),
     ("POST", "/pause", {"by": "x" * 101}, 400, "allowed: who asks, 1 to 100"),
@@ -365,7 +420,7 @@ async def test_bad_input_is_refused_with_what_is_allowed_and_bad_tokens_first(br
 async def test_without_a_token_people_may_look_and_nothing_more(broker, tmp_path):
     async with world(broker, tmp_path, token="") as made:
         pod = await lone(made)
-        for path, body in (("/defragment", {}), ("/migrations", {"pod": pod}), ("/plans/cancel", {}), ("/plans/nix/cancel", {})):
+        for path, body in (("/defragment", {}), ("/migrations", {"pod": pod}), ("/plans/cancel", {}), ("/plans/nix/cancel", {}), ("/plans/nix/approve", {"by": "a"}), ("/mode", {"mode": "observe", "by": "a"})):
             status, answer = await made.ask("POST", path, body, token="")
             assert (status, "RESTOW_API_TOKEN_FILE" in answer["error"]) == (403, True), path
             assert (await made.ask("POST", path, body, token=TOKEN))[0] == 403

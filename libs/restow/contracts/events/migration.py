@@ -27,7 +27,7 @@ class Planned(Event, tag="migration.planned"):
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
     plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that was to be
     moved as one, where somebody has asked for that; which moves are of it they say themselves. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too. `mode` is the policy's where
-    it is not automatic: `observe`, nothing of it is ever carried out."""
+    it is not automatic: `observe`, nothing of it is ever carried out; `propose`, nothing before a person has approved it (`migration.plan_approved`)."""
 
     plan: PlanId
     plugin: str
@@ -63,6 +63,31 @@ class PlanCancelled(Event, tag="migration.plan_cancelled"):
 
     plan: PlanId
     reason: str
+
+
+class PlanApproved(Event, tag="migration.plan_approved"):
+    """A person lets a proposed plan be carried out: all of it, or only these `moves`; the others are declined. `by`: who, as they say."""
+
+    plan: PlanId
+    by: str
+    reason: str = ""
+    moves: tuple[MigrationId, ...] = ()
+
+
+class PlanRejected(Event, tag="migration.plan_rejected"):
+    """A person does not let a proposed plan be carried out. Its pods are left alone for a while."""
+
+    plan: PlanId
+    by: str
+    reason: str
+
+
+class ModeSet(Event, tag="migration.mode_set"):
+    """What becomes of plans from here on: observe, propose or automatic. It holds until another one is set, or the policy's `mode` changes. `by`: who has asked for it, as they say."""
+
+    mode: str
+    by: str
+    reason: str = ""
 
 
 class MovesPaused(Event, tag="migration.paused"):

@@ -1,5 +1,7 @@
 """Plans and the saga of each migration: planned → holding → held → evicting → evicted → landed, or rolled back."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from restow.contracts import events as e
@@ -17,6 +19,7 @@ from restow.domain.evolve import (
     group_moves,
     observed,
     pauses,
+    proposals,
     searches,
 )
 from restow.domain.evolve.objects import more_may_go
@@ -24,7 +27,7 @@ from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
 from restow.domain.pod_controllers import job_of
-from restow.domain.records import FINAL, Emptied, Landing, Migration, Plan, Refusal, Step
+from restow.domain.records import FINAL, OBSERVE, Emptied, Landing, Migration, Mode, Plan, Refusal, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import NO_WORD, WORKLOAD_REFUSED
 
@@ -32,7 +35,7 @@ TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
 REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "HoldStolen", "NotGated", WORKLOAD_REFUSED, NO_WORD})
 """Why the API, or the workload, did not let a move happen: nothing in the state says that it would the next time."""
-BACK_OFF, LONGEST = 600_000, 86_400_000
+BACK_OFF, LONGEST = proposals.BACK_OFF, proposals.LONGEST
 """Milliseconds that such a pod is left alone: at first, doubled each time, and at most."""
 MINUTE = 60_000
 SWEEP = 64
@@ -48,7 +51,10 @@ _configured = common.configured("migration")
 
 
 def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
+    before = state.migration_config.mode
     _configured(state, event)
+    if (mode := state.migration_config.mode) != before:
+        state.mode = Mode(mode, Millis(state.time))
     state.timed_from = state.time
     searches.configured(state)
     state.touched.nodes |= dict.fromkeys(name for name, node in state.nodes.items() if node.marks)
@@ -62,10 +68,28 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         state.timed_from = state.time
     demands.planned(state, event)
     if event.mode:
-        observed.planned(state, event)
-        _forget_plans(state)
+        (observed if event.mode == OBSERVE else proposals).planned(state, event)
+    else:
+        _begin(state, event, event.moves)
+    if state.left_alone:
+        bounces.forget(state)
+    _forget_plans(state)
+
+
+def approved(state: ClusterState, event: e.PlanApproved) -> None:
+    """From here on it is as if it had been made now, with these moves."""
+    known = proposals.answered(state, event, "approved", event.moves)
+    if known is None:
         return
-    for move in event.moves:
+    moves = [move for move in known.planned.moves if not event.moves or move.migration in event.moves]
+    declined = [move for move in known.planned.moves if event.moves and move.migration not in event.moves]
+    _begin(state, known.planned, moves)
+    proposals.decline(state, declined)
+
+
+def _begin(state: ClusterState, event: e.Planned, moves: Sequence[Move]) -> None:
+    """These moves of a plan are to be made."""
+    for move in moves:
         record = _record(state, event.plan, move)
         if record is None:
             state.void["migration.planned"] += 1
@@ -84,9 +108,6 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         for node in filter(None, (move.source, move.target)):
             state.put(state.cooling, NodeName(node), state.time)
     demand_slots.planned(state, event)
-    if state.left_alone:
-        bounces.forget(state)
-    _forget_plans(state)
 
 
 def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
@@ -146,6 +167,7 @@ def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
         state.void["migration.plan_cancelled"] += 1
         return
     state.put(state.cancelled, event.plan, event.reason)
+    state.drop(state.proposals, event.plan)
     for id in (*state.backlog, *state.active):
         if state.migrations[id].plan == event.plan:
             state.touched.migrations[id] = None
@@ -158,7 +180,7 @@ def _forget_plans(state: ClusterState) -> None:
     left = sum(sizes.values())
     if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100 and left <= KEEP_MOVES * (100 + SLACK) // 100:
         return
-    busy = {*(state.migrations[id].plan for id in (*state.backlog, *state.active)), *state.observed}
+    busy = {*(state.migrations[id].plan for id in (*state.backlog, *state.active)), *state.observed, *state.proposals}
     newest = sorted(state.plans, key=lambda p: (state.plans[p].at, p))
     for at, plan in enumerate(newest, 1):
         if plan not in busy and (len(newest) - at >= KEEP_PLANS or left > KEEP_MOVES) and at < len(newest):
@@ -380,6 +402,8 @@ RULES: Rules = {
     **consents.RULES,
     **pauses.RULES,
     **observed.RULES,
+    **proposals.RULES,
+    e.PlanApproved: approved,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

@@ -19,7 +19,17 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import consents, demand_slots, effects, gating, modes, pause, saga, search
+from restow.domain.migration import (
+    consents,
+    demand_slots,
+    effects,
+    gating,
+    modes,
+    pause,
+    proposals,
+    saga,
+    search,
+)
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
@@ -57,6 +67,12 @@ class MigrationDecider:
                 return modes.look_back(state, command)
             case c.CancelPlan(plan=plan, reason=reason):
                 return _cancel(state, plan, reason)
+            case c.Approve():
+                return proposals.approve(state, command)
+            case c.Reject():
+                return proposals.reject(state, command)
+            case c.SetMode():
+                return modes.set_mode(state, command)
             case c.Pause():
                 return pause.pause(state, command, under_way(state))
             case c.Resume():
@@ -83,8 +99,8 @@ class MigrationDecider:
             return unended
         if (stop := pause.due(state, now)) is not None:
             return stop
-        if modes.stops(state) and under_way(state):
-            return c.CancelPlan(now, PlanId(""), "Observed: the policy says mode: observe, in which nothing is moved")
+        if (ended := modes.stops(state, now, under_way) or proposals.due(state, now)) is not None:
+            return ended
         if is_due(state, now):
             return c.Advance(now)
         trigger = _own_trigger(state)
@@ -102,7 +118,7 @@ class MigrationDecider:
 
     def deadline(self, state: ClusterState) -> Millis | None:
         triggers = (_own_trigger(state), _demanded(state), modes.next_look(state))
-        times = [at for at in (overdue(state), *(t[0] for t in triggers if t is not None)) if at is not None]
+        times = [at for at in (overdue(state), proposals.deadline(state), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
@@ -126,7 +142,7 @@ def check(config: MigrationConfig) -> None:
     windows.zone(config.time_zone)
     if config.cron:
         windows.parse(config.cron)
-    for name in ("interval", "budget_patience", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline", "emptied_for"):
+    for name in ("interval", "budget_patience", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline", "emptied_for", "approve_deadline"):
         least = 0 if name in ("interval", "budget_patience") else 1
         if not least <= getattr(config, name) <= LONGEST:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: {least} to {LONGEST} (milliseconds; {format_milliseconds(LONGEST)})")
@@ -194,10 +210,10 @@ def _own_trigger(state: ClusterState) -> tuple[Millis, str] | None:
 
 
 def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
-    """When the next timed plan is due and what asks for it; None while one is under way. An unreadable cron or zone
+    """When the next timed plan is due and what asks for it; None while one is under way, or waits for a person. An unreadable cron or zone
     never fires: `check` has refused it before it was logged, and a crash loop would help nobody."""
     config = state.migration_config
-    if state.pause.since or (config.defragmentation is None and not config.policy) or state.active or state.backlog:
+    if state.pause.since or (config.defragmentation is None and not config.policy) or state.active or state.backlog or state.proposals:
         return None
     since = state.timed_from
     if not since:
@@ -218,7 +234,7 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
 
 def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next plan on demand is due, and for which job."""
-    asked = None if state.pause.since else next_demand(state)
+    asked = None if state.pause.since or state.proposals else next_demand(state)
     return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
 
 
@@ -228,7 +244,7 @@ def _cancel(state: ClusterState, plan: PlanId, reason: str) -> list[e.Event]:
         raise Rejected(f"cancel: there is no plan {plan!r}; allowed: {_names(under_way(state))}")
     if plan and plan in state.cancelled:
         raise Rejected(f"cancel: plan {plan!r} is cancelled already: {state.cancelled[plan]}")
-    open_plans = under_way(state)
+    open_plans = [*under_way(state), *state.proposals]
     wanted = [one for one in open_plans if not plan or one == plan]
     if not wanted:
         raise Rejected(f"cancel: plan {plan!r} is over; allowed: {_names(under_way(state))}" if plan else "cancel: no plan is under way")

@@ -1,6 +1,6 @@
-"""What becomes of plans, by the policy's `mode`: they are carried out, or only observed. Of observed ones it is looked later what would have become of their moves."""
+"""What becomes of plans, by the mode: they are carried out, wait for a person, or are only observed. Of observed ones it is looked later what would have become of their moves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -11,36 +11,66 @@ from restow.contracts.values import Move, MoveSeen
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.simulation import Simulation, simulated
+from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.observed import ENDED, FREE, GONE, TAKEN, THERE
 from restow.domain.migration.targets import stand_in
 from restow.domain.predicates import AND
+from restow.domain.records import AUTOMATIC, MODES, OBSERVE, PROPOSE
 from restow.domain.state import OVER, ClusterState
 
-OBSERVE = "observe"
 SOON = 3_600_000
 """Milliseconds after a plan within which a pod that ends has been moved for nothing, or nearly."""
 
 
 def stamped(state: ClusterState, plans: Sequence[e.Planned]) -> list[e.Planned]:
-    """Plans as the policy has them made."""
-    mode = state.migration_config.mode
-    return [replace(plan, mode=mode) for plan in plans] if mode == OBSERVE else list(plans)
+    """Plans as the mode has them made."""
+    mode = state.mode.name
+    return list(plans) if mode == AUTOMATIC else [replace(plan, mode=mode) for plan in plans]
 
 
 def heed(state: ClusterState) -> None:
-    """Raises Rejected where no pod may be moved at all."""
-    if state.migration_config.mode == OBSERVE:
-        raise Rejected("move: nothing is moved here, for the policy says mode: observe; allowed: a dry run, or another mode")
+    """Raises Rejected where no pod may be moved at all. A pod that a person names is moved in all other modes: that is what the person decides."""
+    if state.mode.name == OBSERVE:
+        raise Rejected(f"move: nothing is moved here, for the mode is observe{_by(state)}; allowed: a dry run, or another mode (`restow mode`)")
 
 
-def stops(state: ClusterState) -> bool:
-    """Whether plans may be under way that the mode does not allow any more."""
-    return state.migration_config.mode == OBSERVE and bool(state.backlog or state.active or state.demand_slots)
+def said(state: ClusterState) -> str:
+    """The mode, where it is not automatic: for people."""
+    what = {OBSERVE: "plans are recorded and nothing is moved", PROPOSE: "plans wait for `restow approve`"}.get(state.mode.name, "")
+    return f"the mode is {state.mode.name}{_by(state)}: {what}" if what else ""
+
+
+def _by(state: ClusterState) -> str:
+    return f" (set by {state.mode.by})" if state.mode.by else " (the policy's)"
+
+
+def set_mode(state: ClusterState, command: c.SetMode) -> list[e.Event]:
+    """Raises Rejected."""
+    if command.mode not in MODES:
+        raise Rejected(f"mode: {command.mode!r}; allowed: {', '.join(MODES)}")
+    if command.mode == state.mode.name:
+        raise Rejected(f"mode: it is {command.mode} already{_by(state)}")
+    return [e.ModeSet(command.mode, command.by, command.reason)]
+
+
+def stops(state: ClusterState, now: Millis, under_way: Callable[[ClusterState], list[PlanId]]) -> c.CancelPlan | None:
+    """Of the plans that are under way, or wait for a person, the first that the mode does not allow any more."""
+    mode = state.mode.name
+    open = list(state.proposals) if mode != PROPOSE else []
+    if mode != AUTOMATIC and (state.backlog or state.active or state.demand_slots):
+        open += [plan for plan in under_way(state) if mode == OBSERVE or _is_nobodys(state, plan)]
+    return c.CancelPlan(now, open[0], f"ModeChanged: the mode is {mode}{_by(state)}") if open else None
+
+
+def _is_nobodys(state: ClusterState, plan: PlanId) -> bool:
+    """Whether no person has asked for its moves or approved them."""
+    known = state.plans.get(plan)
+    return known is not None and not known.planned.mode and known.planned.trigger != BY_HAND
 
 
 def is_new_here(state: ClusterState) -> bool:
     """Whether who observes has never said anything, and the cluster is known by now: nobody waits for an interval to see the first plan."""
-    return state.migration_config.mode == OBSERVE and state.migration_config.interval > 0 and not state.plans and "pods" in state.synced
+    return state.mode.name == OBSERVE and state.migration_config.interval > 0 and not state.plans and "pods" in state.synced
 
 
 def takes(config: MigrationConfig) -> int:

@@ -10,6 +10,7 @@ from restow.contracts.times import rfc3339
 from restow.domain.config import LONGEST, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
+from restow.domain.records import OBSERVE
 from restow.domain.state import ClusterState
 
 MOST = 1_000
@@ -43,7 +44,7 @@ def due(state: ClusterState, now: Millis) -> c.Pause | None:
 def stuck(state: ClusterState, now: Millis, oldest: tuple[PodUid, Millis] | None) -> c.Pause | None:
     """Where the pod that has waited for the longest time although nothing keeps it from running (`Undecided.look`) has waited for as long as the policy allows."""
     limit = state.migration_config.auto_pause.pending
-    if oldest is None or state.pause.since or state.migration_config.mode == "observe" or not limit or now - oldest[1] < limit:
+    if oldest is None or state.pause.since or state.mode.name == OBSERVE or not limit or now - oldest[1] < limit:
         return None
     pod = state.pods[oldest[0]].fact
     waited = format_milliseconds((now - oldest[1]) // 1_000 * 1_000)

@@ -11,13 +11,15 @@ from restow.contracts.values import Move, Packing
 from restow.domain.evolve.demand_slots import key_of
 from restow.domain.migration.plan_order import before
 from restow.domain.planview.waves import numbers
-from restow.domain.records import FINAL, Plan, Step
+from restow.domain.records import FINAL, OBSERVE, Plan, Step
 from restow.domain.state import ClusterState
 
-Phase = Literal["empty", "observed", "waiting", "moving", "cancelling", "done", "cancelled"]
-"""Of a plan: without moves; never to be carried out; nothing has begun; under way; what was begun comes to its end; over."""
+Phase = Literal["empty", "observed", "proposed", "rejected", "waiting", "moving", "cancelling", "done", "cancelled"]
+"""Of a plan: without moves; never to be carried out; waiting for a person; not allowed by a person; nothing has begun; under way; what was begun comes to its end; over."""
 UNKNOWN = "unknown"
 """Step of a move that was void from the start, or is forgotten: the log has it."""
+OBSERVED, PROPOSED, DECLINED = "observed", "proposed", "declined"
+"""Steps of moves that are none yet, or never: of a plan that is only observed; waiting for a person; not approved."""
 
 
 class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,11 +47,11 @@ class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def over(self) -> bool:
-        return self.step in FINAL or self.step == UNKNOWN
+        return self.step in FINAL or self.step in (UNKNOWN, OBSERVED, DECLINED)
 
     @property
     def under_way(self) -> bool:
-        return not self.over and self.step != Step.PLANNED
+        return not self.over and self.step not in (Step.PLANNED, PROPOSED)
 
 
 class DemandSlotView(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +66,8 @@ class DemandSlotView(msgspec.Struct, frozen=True, rename="camel"):
 
 class PlanView(msgspec.Struct, frozen=True, rename="camel"):
     """`steps` counts its migrations by step, `search` is how many steps the planner searched. `until` is when its last migration
-    ended, empty while there is more to do."""
+    ended, empty while there is more to do. `mode` as in `migration.planned`; a proposed one waits for a person until `waits_until`, and has then an `answer`: approved or rejected, `by` whom,
+    when (`answered`) and `why`."""
 
     plan: PlanId
     phase: Phase
@@ -85,10 +88,16 @@ class PlanView(msgspec.Struct, frozen=True, rename="camel"):
     kept: dict[str, int]
     slots: int = 0
     profile: str = ""
+    mode: str = ""
+    waits_until: str = ""
+    answer: str = ""
+    answered: str = ""
+    by: str = ""
+    why: str = ""
 
     @property
     def over(self) -> bool:
-        return self.phase in ("empty", "observed", "done", "cancelled")
+        return self.phase in ("empty", "observed", "rejected", "done", "cancelled")
 
 
 def plan_view(state: ClusterState, id: PlanId) -> PlanView | None:
@@ -99,14 +108,14 @@ def plan_view(state: ClusterState, id: PlanId) -> PlanView | None:
 def _view(state: ClusterState, plan: Plan) -> PlanView:
     planned = plan.planned
     records = [state.migrations.get(move.migration) for move in planned.moves]
-    steps = Counter(str(m.step) if m is not None else UNKNOWN for m in records)
+    steps = Counter(str(m.step) if m is not None else _none(state, plan, move.migration) for m, move in zip(records, planned.moves, strict=True))
     cancelled = state.cancelled.get(planned.plan, "")
     ended = [m.since for m in records if m is not None and m.step in FINAL]
     open_ = any(m is not None and m.step not in FINAL for m in records)
-    until = max(ended, default=plan.at) if not open_ else Millis(0)
+    until = max(ended, default=plan.answered or plan.at) if not open_ and planned.plan not in state.proposals else Millis(0)
     return PlanView(
         planned.plan,
-        "observed" if planned.mode and planned.moves else _phase(bool(planned.moves or planned.slots), open_, steps, bool(cancelled)),
+        _unless_waiting(state, plan) or _phase(bool(planned.moves or planned.slots), open_, steps, bool(cancelled)),
         rfc3339(plan.at),
         rfc3339(until) if until else "",
         planned.trigger,
@@ -124,7 +133,34 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
         planned.kept,
         len(planned.slots),
         planned.profile,
+        planned.mode,
+        rfc3339(state.proposals[planned.plan]) if planned.plan in state.proposals else "",
+        plan.answer,
+        rfc3339(plan.answered) if plan.answered else "",
+        plan.by,
+        plan.why,
     )
+
+
+def _unless_waiting(state: ClusterState, plan: Plan) -> Phase | None:
+    """The phase of a plan that is not, or not yet, to be carried out."""
+    planned = plan.planned
+    if planned.mode == OBSERVE:
+        return "observed" if planned.moves or planned.slots else None
+    return "proposed" if planned.plan in state.proposals else "rejected" if plan.answer == "rejected" else None
+
+
+def _none(state: ClusterState, plan: Plan, id: MigrationId) -> str:
+    """The step of a move that is no migration."""
+    planned = plan.planned
+    if not planned.mode:
+        return UNKNOWN
+    if planned.mode == OBSERVE:
+        return OBSERVED
+    if planned.plan in state.proposals:
+        return PROPOSED
+    approved = plan.answer == "approved" and (not plan.chosen or id in plan.chosen)
+    return UNKNOWN if approved else DECLINED
 
 
 def _phase(something: bool, open_: bool, steps: Counter[str], cancelled: bool) -> Phase:
@@ -132,7 +168,7 @@ def _phase(something: bool, open_: bool, steps: Counter[str], cancelled: bool) -
         return "cancelled" if cancelled else "done" if something else "empty"
     if cancelled:
         return "cancelling"
-    return "waiting" if set(steps) <= {Step.PLANNED, UNKNOWN} else "moving"
+    return "waiting" if set(steps) <= {Step.PLANNED, UNKNOWN, DECLINED} else "moving"
 
 
 def migrations_of(state: ClusterState, id: PlanId) -> list[MigrationView]:
@@ -148,7 +184,7 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
     record = state.migrations.get(move.migration)
     if record is None:
         return MigrationView(
-            move.migration, plan, wave, UNKNOWN, move.namespace, move.name, move.pod, move.source, move.target, after=move.after
+            move.migration, plan, wave, _none(state, state.plans[plan], move.migration), move.namespace, move.name, move.pod, move.source, move.target, after=move.after
         )
     # Of a move that follows another one the pod is known once that has landed.
     move = record.move

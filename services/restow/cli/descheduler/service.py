@@ -36,6 +36,10 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
     if output != "json":
         _show(answer, plans, dry)
     moving = {str(plan.plan): _name(plan) for plan in plans if (plan.moves or plan.slots) and not plan.mode}
+    waiting = [str(plan.plan) for plan in plans if plan.mode == "propose" and (plan.moves or plan.slots)]
+    if waiting and not dry and output != "json":
+        click.echo()
+        said(f"{', '.join(waiting)}: `restow approve` or `restow reject` is waited for")
     if dry or not follows or not moving:
         if output == "json":
             emit(answer)

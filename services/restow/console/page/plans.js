@@ -28,8 +28,11 @@ function score(plans) {
 function outcome(plan) {
   if (!plan.moves && !plan.slots) return "nothing to move";
   if (plan.mode === "observe") return `only observed${looked(plan.looked)}`;
+  if (plan.mode === "propose" && !plan.answer && !plan.cancelled) return `waits for a person since ${clock(plan.time)}`;
+  if (plan.answer?.said === "rejected") return `rejected by ${plan.answer.by}, ${clock(plan.answer.time)}: ${plan.answer.reason}`;
+  const by = plan.answer ? `${plan.answer.moves ? many(plan.answer.moves, "move") : "all"} approved by ${plan.answer.by}, ${clock(plan.answer.time)}${plan.answer.reason ? `: ${plan.answer.reason}` : ""}; ` : "";
   const parts = Object.entries(plan.steps).map(([step, count]) => `${number(count)} ${step.replace("_", " ")}`);
-  return parts.join(", ") + (plan.cancelled ? `; cancelled: ${plan.cancelled}` : "");
+  return by + parts.join(", ") + (plan.cancelled ? `; cancelled: ${plan.cancelled}` : "");
 }
 
 export function Plans({ store }) {
