@@ -96,9 +96,30 @@ async def seen(stack: Running, what: str, found: Callable[[ClusterState], T], se
 
 
 async def known(stack: Running, pods: list[Any]) -> None:
-    """Restow has seen them, and the canaries have answered: they may move."""
-    uids = {pod["metadata"]["uid"] for pod in pods}
-    await seen(stack, f"{len(uids)} pods are known", lambda state: uids <= state.pods.keys() and verdict(state, "default-scheduler") != UNKNOWN)
+    """The descheduler has read of them, as they are, and that the canaries have answered: they may move."""
+    ready = {pod["metadata"]["uid"]: is_ready(pod) for pod in pods}
+
+    def there(state: ClusterState) -> int:
+        lives = {uid: state.live_of(uid) for uid in ready}
+        are = all(live is not None and live.ready >= ready[uid] for uid, live in lives.items())
+        return state.seq if are and verdict(state, "default-scheduler") != UNKNOWN else 0
+
+    await read_by(stack, DESCHEDULER, await seen(stack, f"{len(ready)} pods are known", there))
+
+
+def is_ready(pod: Any) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in (pod.get("status") or {}).get("conditions") or ())
+
+
+async def read_by(stack: Running, service: str, seq: int) -> None:
+    """It has folded the log as far as that. What an observer sees in the log a service may hear of a moment later."""
+    request = urllib.request.Request(f"{stack.service_url(service)}/state", headers=stack.authorization)
+    for _ in range(int(LONG / 0.1)):
+        with contextlib.suppress(OSError):
+            if json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=10).read()))["seq"] >= seq:
+                return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{service} has not read as far as {seq}")
 
 
 async def ended(stack: Running, move: str, seconds: float = LONG) -> dict[str, Any]:
