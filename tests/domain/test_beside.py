@@ -21,7 +21,7 @@ from restow.domain.effects import (
     LetGo,
     OpenLanding,
 )
-from restow.domain.landing_gate import RENEWED, STRETCH
+from restow.domain.landing_gate import LEASE
 from restow.domain.migration import gating
 from restow.domain.records import SlotPhase, Step
 from restow.kube.placeholder import of_slot
@@ -76,7 +76,7 @@ def opened(state) -> None:
     """The API takes what the saga asks it to gate."""
     for effect in owed(state):
         if isinstance(effect, OpenLanding):
-            run(state, decider, c.ReportLanding(NOW, effect.migration, effect.controller, effect.until))
+            run(state, decider, c.ReportLanding(NOW, effect.migration, effect.controller, NOW + LEASE))
 
 
 def guard(state, uid: str = "g", id: str = "x-1", node: str = "a", **more) -> e.PodObserved:
@@ -422,7 +422,7 @@ def test_people_are_told_who_holds_the_slot_what_is_gated_and_who_is_not_bound_y
     stands(state)
     said = beside_lines(state, state.migrations["x-1"])
     assert said[0] == "placeholder restow-holds/h holds its slot on b"
-    assert said[1].startswith(f"what {OWNER.kind} {OWNER.name} makes until ")
+    assert said[1].startswith(f"what {OWNER.kind} {OWNER.name} makes is gated: Landing")
     evicts(advance(state))
     terminate(state, "p")
     advance(state)
@@ -627,9 +627,8 @@ def test_it_is_said_what_was_waited_for_also_where_an_eviction_has_little_time()
 # -- a workload that is asked first ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_has_agreed_and_its_successor_is_gated_again():
-    """Longer than the entry in the Landing was made for: it is renewed while the word is waited for, ten minutes at a time, for whoever is gated while Restow is away
-    waits for it to come back. Only when the word has come it is made for as long as the eviction may take."""
+def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_has_agreed():
+    """Its entry in the Landing is a lease, which is renewed meanwhile: that is no decision, and whether the API gates its successor is asked before it goes."""
     asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "1h"}
     state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
     opened(state)
@@ -637,28 +636,63 @@ def test_a_pod_of_another_scheduler_whose_workload_thinks_for_long_goes_when_it_
     events = advance(state)
     assert [event.deadline for event in events if isinstance(event, e.ConsentAsked)] == [NOW + 3_600_000]
     assert failed(events) == {}
-    (longer,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
-    assert longer.until == state.landings["x-1"].until + STRETCH
-    for _ in range(2):
-        opened(state)
-        (again,) = [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
-        assert (again.until, gating.renewed_at(state, state.migrations["x-1"])) == (longer.until + STRETCH, longer.until - RENEWED)
-        longer = again
+    assert not any(isinstance(effect, OpenLanding) for effect in owed(state))
+    assert [(migration.id, controller) for migration, controller in gating.listed(state)] == [("x-1", OWNER.uid)]
     then(state, pod("p", node="a", owner=OWNER, annotations=asks | {hooks.ACKNOWLEDGED: "x-1"}))
-    early = advance(state, 1_800_000)
-    assert gating.renewed_at(state, state.migrations["x-1"]) == 0
-    assert (evicts(early), failed(early)) == ([], {}), "nobody goes before the API gates its successor for long enough"
-    opened(state)
-    then(state, changed("h", node="b", phase="Running", ready=True))
-    assert evicts(advance(state, 1_801_000)) == ["x-1"]
+    assert evicts(advance(state, 1_800_000)) == ["x-1"]
 
 
-def test_where_the_entry_cannot_be_made_longer_the_move_ends_by_its_deadline():
+def test_where_the_entry_cannot_be_made_nobody_is_asked_and_the_move_ends_by_its_deadline():
     asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "1h"}
     state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
-    opened(state)
     stands(state)
+    events = advance(state)
+    assert not any(isinstance(event, e.ConsentAsked) for event in events)
+    assert list(gating.listed(state)) == []
+    assert failed(advance(state, 31_000)) == {"x-1": "NotGated"}, "not that its node was not held"
+
+
+def test_an_entry_is_renewed_from_the_hold_until_a_slot_is_handed_over_and_no_longer():
+    state = holding(world())
+    assert list(gating.listed(state)) == []
+    opened(state)
+    assert [controller for _, controller in gating.listed(state)] == [OWNER.uid]
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    then(state, guard(state))
+    terminate(state, "p")
     advance(state)
-    then(state, pod("p", node="a", owner=OWNER, annotations=asks | {hooks.ACKNOWLEDGED: "x-1"}))
-    assert failed(advance(state, 1_800_000)) == {}
-    assert failed(advance(state, 1_830_000)) == {"x-1": "NotGated"}
+    assert [controller for _, controller in gating.listed(state)] == [OWNER.uid], "it has gone, and whoever follows is awaited, for as long as it takes"
+    successor(state)
+    assert list(gating.listed(state)) == []
+
+
+def test_a_successor_that_came_while_nobody_renewed_the_entry_gets_the_slot_without_the_gate():
+    """All of Restow was away for longer than the lease: one is made, nobody twice, and nothing stays held."""
+    state = evicted(world())
+    then(state, pod("p2", "s", owner=OWNER))
+    session_answers(state)
+    assert (state.migrations["x-1"].successor, session_owes(state)) == ("p2", [Land("p2", "b")])
+    then(state, e.PodGone("h"), changed("p2", node="b", phase="Running", ready=True), e.PodGone("p"))
+    session_answers(state)
+    advance(state)
+    assert step(state, "x-1") is Step.LANDED
+    assert CloseLanding("x-1") in owed(state)
+
+
+def test_a_slot_that_was_handed_over_at_the_moment_at_which_its_move_ended_is_not_held_again():
+    """Found by the simulator, where all of Restow had stood still until the deadline: the session had not read yet that the move was over."""
+    state = evicted(world())
+    then(state, e.NotRecreated("x-1"), pod("p2", "s", owner=OWNER, gated=True, landing=True), e.HandedOver("hold-x-1", "hold-0", "p2", "b"))
+    session_answers(state)
+    assert (slot(state).phase, slot(state).reason) == (SlotPhase.FAILED, "MigrationOver")
+    assert free(state, "b") == 1_000, "its placeholder is there until it is deleted"
+    assert {type(effect) for effect in session_owes(state)} == {DeletePlaceholder, LetGo}
+
+
+def test_a_successor_that_came_and_was_bound_elsewhere_while_nobody_renewed_the_entry_frees_the_slot():
+    state = evicted(world(node("c", cpu=4_000)))
+    then(state, pod("p2", "s", node="c", owner=OWNER, phase="Running", ready=True), e.PodGone("p"))
+    session_answers(state)
+    assert failed(advance(state, 301_000)) == {"x-1": "Elsewhere"}
+    assert {type(effect) for effect in owed(state)} == {CloseLanding, DeleteReservation}

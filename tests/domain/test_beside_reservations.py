@@ -8,6 +8,7 @@ from restow.contracts import events as e
 from restow.domain import beside, config, session
 from restow.domain import reservation as reservations
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
+from restow.domain.landing_gate import LEASE
 from restow.domain.other_schedulers import held_for, other_scheduler
 from restow.domain.records import ReservationPhase as P
 from restow.domain.records import SlotPhase
@@ -16,7 +17,6 @@ from restow.kube.placeholder import of_slot
 
 VOLCANO, STOCK = "volcano", "default-scheduler"
 MINE = {"app": "owner"}
-FOR = 600_000
 
 
 def world(*more, schedulers=(VOLCANO,), **asked):
@@ -73,15 +73,13 @@ def test_its_slot_waits_for_a_placeholder_and_is_available_once_that_runs():
     assert (slot(state).phase, state.phases["r"].phase, free(state)) == (SlotPhase.HELD, P.AVAILABLE, 1_000)
 
 
-def test_its_owners_are_gated_while_it_holds_and_the_entry_is_renewed_before_it_ends():
+def test_its_owners_are_gated_while_it_holds_and_that_the_entry_is_renewed_is_no_news():
     state = held(world())
-    assert state.owner_gates == {"r": NOW + FOR}
-    assert owes(state) == [ListOwners("r", NOW + FOR)]
-    assert session.decider.deadline(state) == NOW + FOR // 2 + 1
-    assert session.decider.due(state, NOW + FOR // 2) is None
-    answers(state, FOR // 2 + 1)
-    assert state.owner_gates == {"r": NOW + FOR // 2 + 1 + FOR}
-    assert not session.decider.owed(state, ListOwners("r", NOW + FOR)), "only the newest is owed"
+    assert state.owner_gates == {"r": NOW + LEASE}
+    assert owes(state) == [ListOwners("r", NOW + LEASE)]
+    assert session.decider.deadline(state) is None
+    assert answers(state, 3 * LEASE) == []
+    assert session.decider.owed(state, ListOwners("r", NOW + LEASE)), "who takes the lead lists them again"
 
 
 def test_an_owner_gets_the_slot_lands_and_then_nothing_is_left():

@@ -71,6 +71,11 @@ class Faults:
             self._loop.pause(process)
             self._until(seconds, lambda: self._loop.resume(process))
 
+    def _away(self, seconds: float) -> None:
+        """Everything of Restow stands still at once, and goes on where it was."""
+        for service, number in [(unit.name, unit.number) for unit in self._world.units]:
+            self._pause(service, number, seconds)
+
     def _skew(self, service: str, number: int, by: float) -> None:
         """Somebody sets its clock; it stays wrong."""
         for unit in self._world.units:

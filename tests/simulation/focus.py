@@ -233,6 +233,20 @@ def beside(w: _World) -> None:
     w.act(w.chance.uniform(30, 50), "delete", workload=w.chance.choice(names))
 
 
+def away(w: _World) -> None:
+    """Pods of the stock scheduler that take long to stop are packed together, and then all of Restow stands still for minutes. Everybody gets more pods meanwhile."""
+    w.policy, w.lag, w.beside = OFTEN, 20.0, True
+    names = [w.make(f"w{n}", 3, w.chance.uniform(0, 3), "StatefulSet", gpus=1, grace=8, stops=8, scheduler=STOCK) for n in range(6)]
+    for at in range(6, 26, 2):
+        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((1, 1, 2, 3)))
+    stops, lasts = w.chance.uniform(22, 30), w.chance.uniform(215, 260)
+    w.faults.append(Act(round(stops, 3), "away", {"seconds": round(lasts, 3)}))
+    for name in names:
+        w.act(stops + w.chance.uniform(10, 170), "scale", workload=name, replicas=2)
+        w.act(stops + w.chance.uniform(202, lasts), "scale", workload=name, replicas=4)
+    w.seconds = stops + lasts + 20
+
+
 def device_in_use(w: _World) -> None:
     """Somebody waits for a whole device that nobody leaves, by a Reservation or with a victim that takes long; of another one a part comes free, and
     small pods come that it would do for."""
@@ -322,7 +336,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, beside, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, beside, away, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

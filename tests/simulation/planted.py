@@ -206,6 +206,11 @@ PLANTED = (
         "A pod is evicted although its workload has not agreed.",
     ),
     Planted(
+        "gated-for-an-hour", "saga", "away", "landing_gate.py",
+        "LEASE, RENEWED = 180_000, 30_000\n", "LEASE, RENEWED = 3_600_000, 30_000\n",
+        "With Restow away, what controllers of pods under way make is gated for an hour.",
+    ),
+    Planted(
         "question-left", "saga", "asks", "migration/consents.py",
         "    if migration.step in FINAL and requested(state, migration.move.pod) == migration.id:\n", "    if not migration.step:\n",
         "What asks a workload about a move stays on its pod when the move is over.",

@@ -53,7 +53,13 @@ class Move(History):
         self.say("session.hold_ready", reservation="r-m", slot="hold-0")
         self.say("migration.held", migration="m")
 
-    def successor(self, uid="q"):
+    def lists(self, by="descheduler-0.1"):
+        """Who is to be gated."""
+        self.write("landings.restow.dev", {"metadata": {"name": "log", "uid": "log"}, "spec": {"open": {"c": "2026-01-01T00:00:00Z"}}}, by)
+
+    def successor(self, uid="q", listed=True):
+        if listed:
+            self.lists()
         self.pod(uid, shape="t", log=False, schedulerName="default-scheduler", priority=7, schedulingGates=[{"name": "restow.dev/landing"}])
         self.say("cluster.pod_observed", pod=uid, namespace="d", name=uid, shape="t", created=1, gated=True, landing=True, annotations={}, labels={})
 
@@ -226,6 +232,15 @@ def guard_is_left(h):
 
 def gate_is_left(h):
     h.successor("q2")
+
+
+@pytest.mark.parametrize(("away", "by", "breaks"), [(190.0, "descheduler-0.1", False), (210.0, "descheduler-0.1", True), (10.0, "user", True)])
+def test_whoever_is_gated_long_after_restow_was_last_heard_of_is_seen(away, by, breaks):
+    h = Move()
+    h.lists(by)
+    h.at += away
+    h.successor(listed=False)
+    assert ("fails-open" in h.promises()) is breaks
 
 
 def canary_is_left(h):

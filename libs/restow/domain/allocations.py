@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
-from restow.domain.held_capacity import GIVEN_BACK, HeldCapacity
+from restow.domain.held_capacity import GIVEN_BACK, MIGRATION_OVER, HeldCapacity
 from restow.domain.node_table import fewer, less
 from restow.domain.records import (
     FINAL,
@@ -92,8 +92,11 @@ class Allocations(HeldCapacity):
     def _hold_again(self, key: SlotKey, slot: Slot) -> None:
         """Its only owner was never bound there."""
         record = self.reservations[key[0]]
-        if not record.alive:
-            self.put_slot(key, replace(slot, phase=SlotPhase.FAILED, reason=record.end, pod=PodUid(""), owner="", capacity=NO_CAPACITY))
+        migration = self.migrations.get(record.fact.migration)
+        # It was handed over at the moment at which its move ended: nobody waits for it.
+        is_over = migration is not None and migration.step in FINAL
+        if not record.alive or is_over:
+            self.put_slot(key, replace(slot, phase=SlotPhase.FAILED, reason=MIGRATION_OVER if record.alive else record.end, pod=PodUid(""), owner="", capacity=NO_CAPACITY))
             return
         if not self._await_another(record, slot.pod):
             return
@@ -126,7 +129,7 @@ class Allocations(HeldCapacity):
         """Whether the hold is of use to another pod. A migration's may be taken by the next of the lineage where its successor
         was not bound and is gone, or by that itself; one that somebody has bound elsewhere, or that has finished, has come."""
         migration = self.migrations.get(record.fact.migration)
-        if migration is None or migration.successor != pod or migration.step in FINAL:
+        if migration is None or migration.successor != pod:
             return True
         if migration.arrived:
             return False

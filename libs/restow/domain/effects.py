@@ -49,18 +49,17 @@ class LetGo(Effect):
 
 
 class ListOwners(Effect):
-    """Have the API gate pods that the Reservation's owners match before `until`; 0: no more."""
+    """Have the API gate pods that the Reservation's owners match, for as long as it holds anything (`landing_gate.LEASE`); `until` 0: no more."""
 
     reservation: ReservationUid
     until: Millis
 
 
 class OpenLanding(Effect):
-    """Have the API gate what the controller of a migration's pod makes before `until`."""
+    """Have the API gate what the controller of a migration's pod makes, for as long as it is needed (`landing_gate.LEASE`)."""
 
     migration: MigrationId
     controller: str
-    until: Millis
 
 
 class CloseLanding(Effect):

@@ -39,6 +39,8 @@ BORROWED = "Borrowed"
 """Why a slot waits: a pod that ignores Reservations has its capacity."""
 GIVEN_BACK = "GivenBack"
 """Why a slot waits: its owner was never bound there. The session looks at it once more."""
+MIGRATION_OVER = "MigrationOver"
+"""Why a slot has ended: the move that it was for has."""
 
 NOTHING = vector_of(())
 SHORT = tuple[dict[int, int], dict[int, int]]

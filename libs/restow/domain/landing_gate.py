@@ -17,9 +17,10 @@ LEFT_OUT = "kube-system"
 PART_OF, RESTOW = "app.kubernetes.io/part-of", "restow"
 """Label of Restow's own pods, in whatever namespace: they are not gated either, for they are who lets go (`objectSelector`)."""
 
-STRETCH, RENEWED = 600_000, 300_000
-"""Milliseconds for which an entry is made whose end is not near, and before its end when it is renewed: so what is gated while no session is there to let it go was made
-in this time."""
+LEASE, RENEWED = 180_000, 30_000
+"""Milliseconds for which an entry counts, and after which the session, which lets go what is gated, puts the ends of all entries off in one write, for as long as they are
+needed. So whatever is gated while nobody is there to let it go was made within `LEASE` from the last such write, and a session has more than two minutes to come back, or to be
+followed by another."""
 
 
 class NewPod(NamedTuple):

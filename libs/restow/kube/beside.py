@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -58,6 +58,14 @@ class Gated(msgspec.Struct, frozen=True):
     """A pod of this controller would get our gate now."""
 
 
+class Owned(NamedTuple):
+    """Whose new pods wait by their labels: those of this namespace (empty: of any) that have all of one of these sets. `until`: ms, by the API's clock."""
+
+    namespace: str
+    labels: Sequence[Mapping[str, str]]
+    until: int
+
+
 class NotGated(msgspec.Struct, frozen=True):
     """It would be scheduled at once: the policy is away, or has not heard of the controller yet."""
 
@@ -81,27 +89,22 @@ class Beside(Effects):
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
-    async def landing(self, log: str, entries: Mapping[str, int | None]) -> PatchOutcome:
-        """Makes these entries of the log's Landing so: controller's uid → until (ms), None takes it off. Other entries stay.
-        `Refused` with 404 where the CRD is not installed."""
-        return await self._list(log, "open", {uid: None if until is None else timestamp(until) for uid, until in entries.items()})
-
-    async def owners(self, log: str, reservation: str, namespace: str, labels: Sequence[Mapping[str, str]], until: int) -> PatchOutcome:
-        """The same of a Reservation: new pods of this namespace (empty: of any) wait that have all of one of these sets of labels. `until` 0 takes it off."""
-        entry = {"namespace": namespace, "labels": labels, "until": timestamp(until)} if until else None
-        return await self._list(log, "owners", {reservation: entry})
-
-    async def _list(self, log: str, field: str, said: Mapping[str, Any]) -> PatchOutcome:
-        listed = {key: one for key, one in said.items() if one is not None}
+    async def landing(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None] = {}) -> PatchOutcome:
+        """Makes these entries of the log's Landing so, in one write: controller's uid → until (ms, by the API's clock), and owners by what they belong to.
+        None takes one off. Other entries stay. `Refused` with 404 where the CRD is not installed."""
+        by_uid = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
+        by_labels = {key: None if one is None else one._asdict() | {"until": timestamp(one.until)} for key, one in owners.items()}
+        said: dict[str, dict[str, Any]] = {field: one for field, one in (("open", by_uid), ("owners", by_labels)) if one}
+        listed = {field: there for field, one in said.items() if (there := {key: value for key, value in one.items() if value is not None})}
 
         async def attempt() -> PatchOutcome:
             try:
-                await self._client.patch(f"{LANDINGS}/{log}", {"spec": {field: said}})
+                await self._client.patch(f"{LANDINGS}/{log}", {"spec": said})
             except ApiStatus as status:
                 if status.code != 404:
                     raise
                 if listed:
-                    await self._make_landing(log, {field: listed})
+                    await self._make_landing(log, listed)
             return Done()
 
         return await self._bounded(attempt)
@@ -331,6 +334,10 @@ class Beside(Effects):
         """It is to go somewhere else now, or nowhere."""
         if (keeping := self._kept.pop(pod.uid, None)) is not None:
             keeping.cancel()
+
+    async def keep_gated(self, pod: PodRef, log: str, until: int) -> PatchOutcome:
+        """Says of a gated pod that it waits for something of this log until then (ms, by the API's clock), and longer than its entry said."""
+        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: f"{log} {timestamp(until)}"}}}))
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import UTC
+from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -135,7 +137,9 @@ class Api:
         if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/livez/", "/readyz/", "/healthz/")):
             return web.Response(text="ok")
         if path == "/version":
-            return _json(discovery.VERSION)
+            found = _json(discovery.VERSION)
+            found.headers["Date"] = format_datetime(self.cluster.store.clock().astimezone(UTC), usegmt=True)
+            return found
         if path.startswith("/openapi/"):
             return self._openapi.answer(path, request)
         return self._discovery(path, request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from restow.contracts.ids import MigrationId
-from restow.contracts.times import rfc3339
 from restow.domain import verdicts as v
 from restow.domain.beside import body_of, guard_of, guards, is_to_land, stands
 from restow.domain.migration import gating
@@ -18,8 +17,7 @@ from restow.replay.holds import pod_name
 class BesideView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """`stage` is an id of `verdicts.BESIDE`, empty for a move that has not begun or is over, and `message` its sentence. `placeholder` and `successor` are
     `namespace/name`; `node` is where the placeholder is or is to be, `runs`: it occupies it. `guard` keeps the old node. New pods of `controller`
-    (`Kind name`, or its uid) get the gate until `gated_until`, for `landing`, the Landing object, lists it; empty where it does not. `bound`: the node of
-    the successor."""
+    (`Kind name`, or its uid) get the gate, for `landing`, the Landing object, lists it; empty where it does not. `bound`: the node of the successor."""
 
     scheduler: str
     stage: str = ""
@@ -30,7 +28,6 @@ class BesideView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     guard: str = ""
     landing: str = ""
     controller: str = ""
-    gated_until: str = ""
     successor: str = ""
     bound: str = ""
 
@@ -57,7 +54,6 @@ def beside_view(state: ClusterState, migration: Migration) -> BesideView | None:
         runs=body is not None and slot is not None and stands(state.live_of(body), slot),
         landing=state.log if listed is not None else "",
         controller=controller_name(state, migration.id) if listed is not None else "",
-        gated_until=rfc3339(listed.until) if listed is not None else "",
         successor=pod_name(state, migration.successor) if migration.successor else "",
         bound=str(successor.live.node or "") if successor is not None else "",
     )

@@ -10,6 +10,7 @@ from restow.domain import nomination_checks
 from restow.domain.beside import GUARD, guard_of, guards, is_beside, stands
 from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
+from restow.domain.landing_gate import LEASE
 from restow.domain.migration.consents import MOVED
 from restow.domain.migration.demand import paused_until
 from restow.domain.migration.deschedule import PLANNER
@@ -83,8 +84,8 @@ def beside_lines(state: ClusterState, record: Migration) -> list[str]:
     if (guard := state.stand_ins.get(guard_of(record.id))) is not None:
         waits = "" if guards(state, record) else ", once it is nominated there"
         found.append(f"placeholder {_name(state, guard)} keeps {record.move.source} for it{waits}")
-    if (landing := state.landings.get(record.id)) is not None:
-        found.append(f"what {controller_name(state, record.id)} makes until {rfc3339(landing.until)} is gated: Landing {state.log} lists it")
+    if record.id in state.landings:
+        found.append(f"what {controller_name(state, record.id)} makes is gated: Landing {state.log} lists it, for {LEASE // 60_000} minutes at a time")
     if is_beside(state, record.shape) and record.step not in FINAL:
         found += filter(None, (nomination_checks.sentence(state, state.shapes[record.shape].scheduler),))
     if record.successor in state.to_land:

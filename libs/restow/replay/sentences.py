@@ -197,9 +197,9 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
         else f"somebody else disturbed moves of controller {v.lineage} {v.times} times in a row ({v.reason}): its pods are left alone for a while"
     ),
     e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
-    e.LandingOpened: lambda v, n: f"{v.migration}: what its controller makes until {seconds(v.until)} is gated",
+    e.LandingOpened: lambda v, n: f"{v.migration}: what its controller makes is gated, at first until {seconds(v.until)}",
     e.LandingClosed: lambda v, n: f"{v.migration}: what its controller makes is gated no more",
-    e.OwnersGated: lambda v, n: f"pods that {_named(n, v.reservation)} is for are gated until {seconds(v.until)}" if v.until else f"pods that {_named(n, v.reservation)} is for are gated no more",
+    e.OwnersGated: lambda v, n: f"pods that {_named(n, v.reservation)} is for are gated, at first until {seconds(v.until)}" if v.until else f"pods that {_named(n, v.reservation)} is for are gated no more",
     e.OwnersUnlisted: lambda v, n: f"pods that {_named(n, v.reservation)} is for are not listed any more",
     e.LetGoRefused: lambda v, n: f"Restow's gate cannot be taken off {_named(n, v.pod)}: {v.reason}",
     e.PodLetGo: lambda v, n: f"{_named(n, v.pod)} owns a reservation and gets nothing of it: it is let go",

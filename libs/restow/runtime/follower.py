@@ -45,6 +45,8 @@ class Follower:
         self.seen = -1
         """The last sequence that the log was seen to have, for the lag alone: nothing waits for it to be folded."""
         self._new_since = 0.0
+        self.heard: dict[str, float] = {}
+        """When (seconds of the steady clock) the newest commit of each family was folded here."""
         self._mark: Mark | None = None
         self._lost: Mark | None = None
         self.records = 0
@@ -181,6 +183,7 @@ class Follower:
             )
             return
         self.records += 1
+        self.heard[record.family] = machine.steady()
         if record.family == self.family:
             self._own[envelope.id] = record.seq
             if len(self._own) > REMEMBERED:

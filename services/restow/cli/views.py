@@ -313,7 +313,7 @@ def _reason(m: dict[str, Any], now: Millis) -> str:
 def _wide_migration_row(m: dict[str, Any], now: Millis) -> tuple:
     beside = m["beside"] or {}
     placeholder = beside.get("placeholder", "-") + ("" if beside.get("runs") or not beside.get("placeholder") else " (does not run yet)")
-    gated = f"{beside['controller']} until {beside['gatedUntil'][:19]}" if beside.get("controller") else "-"
+    gated = beside.get("controller") or "-"
     successor = beside.get("successor", "-") + (f" on {beside['bound']}" if beside.get("bound") else "")
     told = m["message"] or m["waits"] or beside.get("message", "") or "-"
     parts = (beside.get("scheduler", "-"), placeholder, gated, successor, beside.get("stage", "-"))

@@ -51,8 +51,7 @@ BUDGET_PAUSE = 2.0
 """Seconds until a budget is asked again, where the API does not say."""
 
 
-def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    landings = Landings(context)
+def executors(context: Context, landings: Landings) -> Mapping[type[Effect], Executor]:
     effects, hooks = _MigrationEffects(context, landings), Hooks(context)
     return {
         CreateHold: Executor(effects.create, limit=16),

@@ -5,6 +5,7 @@ from restow.descheduler.api import routes
 from restow.descheduler.auto_pause import Watch
 from restow.descheduler.effects import executors
 from restow.descheduler.follow import Followers
+from restow.descheduler.landings import Landings
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.node_leases import NodeLeases
 from restow.descheduler.policy import read
@@ -48,9 +49,9 @@ def service() -> Service:
 def assemble(context: Context) -> Parts:
     followers = Followers(context)
     progress = Progress(context, (DeschedulerMetrics(context), Told(context.recorder)))
-    sampler = Sampler(context)
+    sampler, landings = Sampler(context), Landings(context)
     return Parts(
-        executors=executors(context),
+        executors=executors(context, landings),
         routes=routes(context, followers, sampler),
         tasks=[followers.run(), progress.run(), sampler.run(), Watch(context).run(), NodeLeases(context).run()],
     )

@@ -5,7 +5,6 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
 from restow.domain.beside import GUARD, keeps_slot, let_go_at, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
-from restow.domain.reservation.beside import labels_of
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.beside import Beside
@@ -14,6 +13,7 @@ from restow.kube.placeholder import IMAGE, of_slot, priority_of
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
+from restow.scheduler_session.landing_leases import LandingLeases
 
 LOOK = 0.25
 """Seconds until it is asked again whether a guard is to step aside, or a successor that came without the gate may land: mostly the one before it is bound by then."""
@@ -26,8 +26,8 @@ LACKING = " (is deploy/beside applied?)"
 class BesideEffects:
     """`image`: of placeholders and probes; empty for the one that Kubernetes has itself."""
 
-    def __init__(self, context: Context, image: str = "") -> None:
-        self._context, self._image = context, image or IMAGE
+    def __init__(self, context: Context, leases: LandingLeases, image: str = "") -> None:
+        self._context, self._leases, self._image = context, leases, image or IMAGE
         self._kube = Beside(context.client, Backoff(attempts=1), image=self._image)
 
     async def occupy(self, effect: CreatePlaceholder, state: ClusterState) -> Answer:
@@ -80,14 +80,12 @@ class BesideEffects:
     async def list_owners(self, effect: ListOwners, state: ClusterState) -> Answer:
         """Without the CRD nobody is gated: owners go their way, and the capacity is held. So it is where a gate could not be taken away again: one of the
         placeholders is asked, which has none."""
-        record = state.reservations.get(effect.reservation)
         placeholder = next((pod for (of, _), pod in state.stand_ins.items() if of == effect.reservation and pod in state.pods), None)
         if effect.until and placeholder is not None:
             allowed = await self._kube.let_go(_ref(state.pods[placeholder].fact))
             if isinstance(allowed, k.Failed | k.Refused):
                 return later(allowed)
-        namespace, labels = ("", []) if record is None else (record.fact.namespace, labels_of(record))
-        outcome = await self._kube.owners(state.log, effect.reservation, namespace, labels, effect.until)
+        outcome = await (self._leases.list_owners if effect.until else self._leases.unlist)(effect.reservation)
         if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and (effect.until or outcome.code != 404)):
             return later(outcome)
         return Done() if effect.until else Report(c.ReportOwners(self._context.clock.now(), effect.reservation))

@@ -32,6 +32,7 @@ from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, Wait, later
 from restow.runtime.service import Context
 from restow.scheduler_session.beside import BesideEffects
+from restow.scheduler_session.landing_leases import LandingLeases
 from restow.scheduler_session.status import StatusEffects
 
 ONCE = Backoff(attempts=1)
@@ -43,8 +44,8 @@ BACKGROUND_PAUSE = 5.0
 """Seconds until an owner is asked again who moves a pod by itself."""
 
 
-def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context, context.settings.placeholder_image)
+def executors(context: Context, leases: LandingLeases) -> Mapping[type[Effect], Executor]:
+    effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context, leases, context.settings.placeholder_image)
     return {
         Bind: Executor(effects.bind, limit=16),
         BindClaim: Executor(effects.bind_claim, limit=16),

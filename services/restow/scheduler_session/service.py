@@ -4,6 +4,7 @@ from restow.domain.session import decider
 from restow.runtime.service import Context, Parts, Service
 from restow.scheduler_session.conf import read
 from restow.scheduler_session.effects import executors
+from restow.scheduler_session.landing_leases import LandingLeases
 from restow.scheduler_session.metrics import SessionMetrics
 from restow.scheduler_session.nomination_checks import NominationChecks
 from restow.scheduler_session.nominations import Nominations
@@ -22,4 +23,6 @@ def service() -> Service:
 
 def assemble(context: Context) -> Parts:
     SessionMetrics(context)
-    return Parts(executors=executors(context), tasks=[NominationChecks(context, context.settings.placeholder_image).run(), Nominations(context).run()])
+    leases = LandingLeases(context)
+    checks = NominationChecks(context, context.settings.placeholder_image)
+    return Parts(executors=executors(context, leases), tasks=[checks.run(), Nominations(context).run(), leases.run()])

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from domain import test_beside_reservations as reserved
-from domain.build import NOW, configured, pod, replica_of, run, shape, then
-from domain.saga import OWNER, advance, decider, evicts, step
+from domain.build import NOW, configured, node, pod, replica_of, run, shape, then
+from domain.saga import OWNER, advance, decider, evicts, move, plan, step
 from domain.test_beside import STOCK, evicted, holding, opened, stands, world
 
 from restow import machine
@@ -16,18 +16,21 @@ from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
-from restow.domain import beside, config, gated, hooks, session
+from restow.domain import beside, config, gated, session
 from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, LetGo, ListOwners, OpenLanding
-from restow.domain.landing_gate import RENEWED, STRETCH
+from restow.domain.landing_gate import LEASE, RENEWED
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.beside import Beside, Gated, NotGated, Owned
+from restow.kube.landing_entries import POD_NAME, entries
 from restow.kube.placeholder import IMAGE
 from restow.kube.reservation_objects import Created
+from restow.kube.server_clock import ServerClock
 from restow.runtime.effector import Report, Retry, Wait
 from restow.scheduler_session.beside import BesideEffects
+from restow.scheduler_session.landing_leases import HEARS, LandingLeases
 
 
 class Api:
@@ -35,10 +38,17 @@ class Api:
 
     def __init__(self, monkeypatch, said=k.Done()):
         self.entries, self.evicted, self.said, self.now, self.steady = [], [], said, NOW, 1_000.0
+        self.ahead = self.looks = 0
 
-        async def landing(_, log, entries):
-            self.entries.append(dict(entries))
+        async def landing(_, log, entries, owners=None):
+            self.entries.append({**entries, **(owners or {})})
             return self.said
+
+        async def ahead(_):
+            return self.ahead
+
+        async def look(_):
+            self.looks += 1
 
         async def gated(_, controller):
             return NotGated()
@@ -49,12 +59,20 @@ class Api:
 
         monkeypatch.setattr(Beside, "landing", landing)
         monkeypatch.setattr(Beside, "gated", gated)
+        monkeypatch.setattr(ServerClock, "ahead", ahead)
+        monkeypatch.setattr(ServerClock, "look", look)
         monkeypatch.setattr(k.Effects, "evict", evict)
         monkeypatch.setattr(machine, "steady", lambda: self.steady)
 
     def executors(self, state):
+        """Of a process that has just taken the lead."""
         clock = SimpleNamespace(now=lambda: self.now)
-        return executors(SimpleNamespace(client=None, state=state, clock=clock, recorder=None, metrics=SimpleNamespace(gauges=lambda read: None)))
+        context = SimpleNamespace(client=None, state=state, clock=clock, recorder=None, metrics=SimpleNamespace(gauges=lambda read: None))
+        return executors(context, subject.Landings(context))
+
+
+def effects_of(context, image=""):
+    return BesideEffects(context, LandingLeases(context), image)
 
 
 def evicting(monkeypatch):
@@ -98,38 +116,58 @@ async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypa
     assert api.evicted == []
 
 
-async def test_while_its_workload_is_asked_an_entry_is_renewed_before_it_ends_and_made_anew_by_who_was_away(monkeypatch):
-    asks = {hooks.BEFORE: "annotation", hooks.DEADLINE: "24h"}
-    state = holding(world(pod("p", node="a", owner=OWNER, annotations=asks)))
-    opened(state)
-    stands(state)
-    advance(state)
-    api, first = Api(monkeypatch), state.landings["x-1"].until
-    execute = api.executors(state)[OpenLanding].execute
+@pytest.mark.parametrize("ahead", [600_000, -600_000])
+async def test_an_entry_ends_by_the_clock_of_the_api_server(monkeypatch, ahead):
+    """It is compared with that by the policy: ours may be minutes away."""
+    state = holding(world())
+    api = Api(monkeypatch)
+    api.ahead = ahead
     (effect,) = [one for one in decider.pending(state, None) if isinstance(one, OpenLanding)]
-    early = await execute(effect, state)
-    assert isinstance(early, Wait)
-    assert early.after == (first - RENEWED - NOW) / 1000
-    assert api.entries == []
-    api.now = first + 3 * STRETCH
-    said = await execute(effect, state)
-    assert isinstance(said, Report)
-    assert said.command == c.ReportLanding(api.now, "x-1", effect.controller, api.now + STRETCH)
-    assert api.entries == [{effect.controller: api.now + STRETCH}]
+    said = await api.executors(state)[OpenLanding].execute(effect, state)
+    assert api.entries == [{OWNER.uid: NOW + LEASE + ahead}]
+    assert said == Report(c.ReportLanding(NOW, "x-1", OWNER.uid, NOW + LEASE)), "what is said in the log is by the log's"
 
 
-async def test_an_entry_that_was_over_is_heard_of_anew(monkeypatch):
-    """One of a pod that has waited for others of its node, say: the API server that is asked gates again, others may not yet."""
+async def test_nobody_is_evicted_while_the_entry_cannot_be_renewed(monkeypatch):
+    """Its successor might come without the gate by the time that the pod has gone."""
     state, api = evicting_gated(monkeypatch)
-    does, controller = api.executors(state), state.landings["x-1"].controller
-    await does[OpenLanding].execute(OpenLanding("x-1", controller, state.landings["x-1"].until), state)
+    does = api.executors(state)
+    await does[Evict].execute(Evict("x-1"), state)
+    api.steady += subject.HEARD
+    api.now, api.said = NOW + LEASE - subject.ENOUGH + 1, k.Refused(403, "Forbidden", "no")
+    said = await does[Evict].execute(Evict("x-1"), state)
+    assert (isinstance(said, Report), said.command.reason, "not renewed: " in said.command.message) == (True, "NotGated", True), "its time to be evicted is up"
+    api.said = k.Failed(0, "Unreachable", "")
+    assert isinstance(await does[Evict].execute(Evict("x-1"), state), Retry), "an API that is away says nothing"
+    assert api.evicted == []
+
+
+async def test_who_takes_the_lead_or_was_away_renews_the_entries_of_all_before_anybody_is_evicted_and_waits_until_they_are_heard_of(monkeypatch):
+    state, api = evicting_gated(monkeypatch)
+    does = api.executors(state)
+    assert (await does[Evict].execute(Evict("x-1"), state), api.entries) == (Wait(subject.HEARD), [{OWNER.uid: NOW + LEASE}])
+    assert await does[Evict].execute(Evict("x-1"), state) == Wait(subject.HEARD)
+    assert len(api.entries) == 1, "it counts for long enough"
     api.steady += subject.HEARD
     with suppress(AttributeError):  # it tells nobody
         await does[Evict].execute(Evict("x-1"), state)
     assert len(api.evicted) == 1
-    api.now = state.landings["x-1"].until
-    await does[OpenLanding].execute(OpenLanding("x-1", controller, api.now + STRETCH), state)
+    # A leader that was paused for longer than the lease.
+    api.now, api.steady = NOW + LEASE, api.steady + LEASE / 1000
     assert await does[Evict].execute(Evict("x-1"), state) == Wait(subject.HEARD)
+    assert api.entries[1:] == [{OWNER.uid: NOW + 2 * LEASE}]
+    assert len(api.evicted) == 1
+
+
+async def test_one_that_still_counts_is_renewed_without_a_pause(monkeypatch):
+    state, api = evicting_gated(monkeypatch)
+    does = api.executors(state)
+    await does[Evict].execute(Evict("x-1"), state)
+    api.steady += subject.HEARD
+    api.now = NOW + LEASE - 1
+    with suppress(AttributeError):  # it tells nobody
+        await does[Evict].execute(Evict("x-1"), state)
+    assert (len(api.entries), len(api.evicted)) == (2, 1)
 
 
 async def test_an_entry_that_another_leader_has_made_a_moment_ago_is_waited_for_by_a_standby_that_is_up_for_hours(monkeypatch):
@@ -160,17 +198,8 @@ async def test_an_entry_stays_while_a_move_needs_it(monkeypatch):
 async def test_without_the_definition_the_move_ends_and_says_what_to_do(monkeypatch):
     state = holding(world())
     api = Api(monkeypatch, k.Refused(404, "NotFound"))
-    said = await api.executors(state)[OpenLanding].execute(OpenLanding("x-1", OWNER.uid, NOW), state)
+    said = await api.executors(state)[OpenLanding].execute(OpenLanding("x-1", OWNER.uid), state)
     assert said == Report(c.ReportHold(NOW, "x-1", f"{subject.LACKING}: 404 NotFound", landing=True))
-
-
-async def test_a_later_entry_never_ends_before_an_earlier_one(monkeypatch):
-    state = holding(world())
-    api = Api(monkeypatch)
-    execute = api.executors(state)[OpenLanding].execute
-    await execute(OpenLanding("x-1", OWNER.uid, NOW + 9), state)
-    await execute(OpenLanding("x-1", OWNER.uid, NOW + 5), state)
-    assert api.entries == [{OWNER.uid: NOW + 9}, {OWNER.uid: NOW + 9}]
 
 
 async def test_the_successor_of_a_worker_whose_group_is_made_anew_is_gated_by_its_name(monkeypatch):
@@ -178,23 +207,19 @@ async def test_the_successor_of_a_worker_whose_group_is_made_anew_is_gated_by_it
     worker = pod("p", node="a", owner=replica_of("l-1", "StatefulSet"), labels={LWS_NAME: "l", LWS_GROUP: "1", LWS_INDEX: "1"})
     conf = config.MigrationConfig(max_unavailable=0, evictions_per_minute=0, beside=(STOCK,), movable_owners=("LeaderWorkerSet.leaderworkerset.x-k8s.io",))
     state = holding(then(world(), configured("migration", conf), worker))
-    api, named = Api(monkeypatch), []
-
-    async def owners(_, log, key, namespace, labels, until):
-        named.append((key, namespace, labels, until))
-        return k.Done()
-
-    monkeypatch.setattr(Beside, "owners", owners)
+    api = Api(monkeypatch)
     execute = api.executors(state)
     (effect,) = [effect for effect in decider.pending(state, None) if isinstance(effect, OpenLanding)]
     said = await execute[OpenLanding].execute(effect, state)
-    assert (api.entries, named) == ([{"uid-l-1": effect.until}], [("x-1", "default", [{subject.POD_NAME: "p"}], effect.until)])
+    both = {"uid-l-1": NOW + LEASE, "x-1": Owned("default", [{POD_NAME: "p"}], NOW + LEASE)}
+    assert api.entries == [both]
     run(state, decider, said.command)
+    assert list(entries(gating.listed(state), NOW + LEASE)) == [{"uid-l-1": NOW + LEASE}, {"x-1": both["x-1"]}], "renewed together"
     assert gating.is_named(state, "x-1"), "garbage_collector leaves it"
     run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
     advance(state)
     run(state, decider, (await execute[CloseLanding].execute(CloseLanding("x-1"), state)).command)
-    assert named[1:] == [("x-1", "default", [{subject.POD_NAME: "p"}], 0)]
+    assert api.entries[1:] == [{"uid-l-1": None, "x-1": None}]
     assert not gating.is_named(state, "x-1")
 
 
@@ -214,7 +239,7 @@ async def test_a_guard_that_the_api_refuses_ends_a_move_before_the_eviction_and_
         return k.Refused(403, "Forbidden", "by policy")
 
     monkeypatch.setattr(Beside, "guard", guard)
-    occupy = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW))).occupy
+    occupy = effects_of(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW))).occupy
     state = holding(world())
     opened(state)
     stands(state)
@@ -235,11 +260,11 @@ async def test_a_gate_that_the_api_keeps_on_a_pod_is_told_in_the_log_and_by_an_e
     context = SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW), recorder=SimpleNamespace(record=told.append))
     state = evicted(world())
     then(state, shape("big", cpu=3_500, scheduler="default-scheduler"), pod("stranger", "big", owner=OWNER, gated=True, landing=True))
-    said = await BesideEffects(context).let_go(LetGo("stranger"), state)
+    said = await effects_of(context).let_go(LetGo("stranger"), state)
     assert said == Report(c.RefuseLetGo(NOW, "stranger", "403 Forbidden by a webhook"))
     assert [(one.regarding.name, one.reason, one.type) for one in told] == [("stranger", "NotUngated", "Warning")]
     run(state, session.decider, said.command)
-    waits = await BesideEffects(context).let_go(LetGo("stranger"), state)
+    waits = await effects_of(context).let_go(LetGo("stranger"), state)
     assert isinstance(waits, Wait)
     assert len(told) == 1
 
@@ -253,17 +278,21 @@ async def test_owners_of_a_reservation_are_gated_only_where_the_gate_could_be_ta
         asked.append(pod.uid)
         return allowed
 
-    async def owners(_, log, reservation, namespace, labels, until):
-        entries.append(until)
+    async def landing(_, log, by_uid, owners):
+        entries.append(owners["r"])
         return k.Done()
 
+    async def ahead(_):
+        return 0
+
     monkeypatch.setattr(Beside, "let_go", let_go)
-    monkeypatch.setattr(Beside, "owners", owners)
-    effects = BesideEffects(SimpleNamespace(client=None, state=state, clock=SimpleNamespace(now=lambda: NOW)))
+    monkeypatch.setattr(Beside, "landing", landing)
+    monkeypatch.setattr(ServerClock, "ahead", ahead)
+    effects = effects_of(SimpleNamespace(client=None, state=state, clock=SimpleNamespace(now=lambda: NOW)))
     answer = await effects.list_owners(ListOwners("r", NOW + 1), state)
-    assert (asked, entries, isinstance(answer, Retry)) == (["h"], [NOW + 1] * listed, not listed)
+    assert (asked, entries, isinstance(answer, Retry)) == (["h"], [Owned("default", [reserved.MINE], NOW + LEASE)] * listed, not listed)
     await effects.list_owners(ListOwners("r", 0), state)
-    assert (asked, entries[-1]) == (["h"], 0), "taking it off asks nobody"
+    assert (asked, entries[-1]) == (["h"], None), "taking it off asks nobody"
 
 
 async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_cluster_where_nothing_happens(monkeypatch):
@@ -277,7 +306,7 @@ async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_c
 
     monkeypatch.setattr(Beside, "let_go", lets_go)
     now = NOW
-    effects = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: now)))
+    effects = effects_of(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: now)))
     waited = 0
     while isinstance(answer := await effects.let_go(LetGo("q"), state), Wait):
         assert session.decider.owed(state, LetGo("q"))
@@ -285,6 +314,114 @@ async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_c
         waited += 1
     assert (let_go, now, state.time) == (["q"], NOW + 1_000 + gated.FORSAKEN, NOW)
     assert waited <= 31
+
+
+# -- the session's -----------------------------------------------------------------------------------------------------------
+
+
+class Gates:
+    """What the session wrote of its gates' ends."""
+
+    def __init__(self, monkeypatch, state):
+        self.owners, self.kept, self.now = [], [], NOW
+        gates = self
+
+        async def landing(_, log, by_uid, owners):
+            gates.owners.append(by_uid | {key: one and one.until for key, one in owners.items()})
+            return k.Done()
+
+        async def keep_gated(_, pod, log, until):
+            gates.kept.append((pod.uid, log, until))
+            return k.Done()
+
+        async def none(*_):
+            return 0
+
+        async def let_go(*_):
+            return k.Done()
+
+        for name, does in (("landing", landing), ("keep_gated", keep_gated), ("let_go", let_go)):
+            monkeypatch.setattr(Beside, name, does)
+        monkeypatch.setattr(ServerClock, "ahead", none)
+        monkeypatch.setattr(ServerClock, "look", none)
+        self.steady, self.follower = 1_000.0, SimpleNamespace(broken="", heard={"cluster": 1_000.0})
+        monkeypatch.setattr(machine, "steady", lambda: self.steady)
+        clock = SimpleNamespace(now=lambda: self.now)
+        self.leadership = leadership = SimpleNamespace(leading=True)
+        self.leases = LandingLeases(SimpleNamespace(client=None, state=state, clock=clock, follower=self.follower, leadership=leadership))
+
+
+async def test_entries_are_renewed_for_as_long_as_they_are_needed_all_of_them_in_one_write(monkeypatch):
+    state = holding(world(node("c", cpu=4_000), pod("q", node="a", owner=replica_of("other"))))
+    then(state, plan("y", move("y-1", "q", target="c")))
+    advance(state)
+    opened(state)
+    assert len(state.landings) == 2
+    gates = Gates(monkeypatch, state)
+    for _ in range(2):
+        gates.now += RENEWED
+        await gates.leases.round()
+    assert gates.owners == [dict.fromkeys((OWNER.uid, "uid-other"), NOW + i * RENEWED + LEASE) for i in (1, 2)]
+    for name in ("x", "y"):
+        run(state, decider, c.CancelPlan(NOW, name, "by hand"))
+    advance(state)
+    await gates.leases.round()
+    assert len(gates.owners) == 2, "none is needed any more"
+    does = Api(monkeypatch)
+    for id in ("x-1", "y-1"):
+        run(state, decider, (await does.executors(state)[CloseLanding].execute(CloseLanding(id), state)).command)
+    assert does.entries == [{OWNER.uid: None}, {"uid-other": None}]
+
+
+def test_nothing_is_renewed_by_a_session_that_does_not_hear_of_what_is_gated(monkeypatch):
+    """Nobody would be let go: the watcher or the broker is away, or nothing may be decided on a log that is broken."""
+    gates = Gates(monkeypatch, world())
+    may = gates.leases._may
+    assert may()
+    gates.steady += HEARS
+    assert may(), "on a cluster where nothing happens the watcher says so each minute or two"
+    gates.steady += 1
+    assert not may()
+    gates.follower.heard["cluster"] = gates.steady
+    assert may()
+    gates.follower.broken = "the log has lost records"
+    assert not may()
+    gates.follower.broken, gates.leadership.leading = "", False
+    assert not may()
+
+
+async def test_the_owners_of_a_reservation_are_listed_anew_while_it_holds_anything(monkeypatch):
+    state = reserved.held(reserved.world())
+    gates = Gates(monkeypatch, state)
+    await gates.leases.round()
+    assert gates.owners == [], "who takes the lead lists them once it has found that it may let them go"
+    await gates.leases.list_owners("r")
+    gates.now += RENEWED
+    await gates.leases.round()
+    assert gates.owners == [{"r": NOW + LEASE}, {"r": NOW + RENEWED + LEASE}]
+    then(state, e.Expired("r"))
+    reserved.answers(state)
+    await gates.leases.round()
+    await gates.leases.unlist("r")
+    assert gates.owners[2:] == [{"r": None}]
+
+
+async def test_a_pod_that_waits_long_for_its_turn_says_so_and_whoever_is_let_go_does_not(monkeypatch):
+    """Another installation lets go whom nobody wants any more: it has no more to go by than the end that the pod itself names."""
+    state = evicted(world())
+    said = {beside.GATE: f"log {rfc3339(NOW + LEASE)}"}
+    state.log = "log"
+    then(state, shape("big", cpu=3_500, scheduler=STOCK))
+    then(state, *(pod(uid, kind, owner=OWNER, gated=True, landing=True, annotations=said) for uid, kind in (("p2", "s"), ("stranger", "big"))))
+    run(state, session.decider, c.Schedule(NOW))
+    assert LetGo("stranger") in session.decider.pending(state, None)
+    gates = Gates(monkeypatch, state)
+    gates.now += LEASE // 2
+    await gates.leases.round()
+    assert gates.kept == [], "most have landed by then"
+    gates.now += RENEWED
+    await gates.leases.round()
+    assert gates.kept == [("p2", "log", gates.now + LEASE)]
 
 
 @pytest.mark.parametrize(("said", "image"), [("", IMAGE), ("local/pause", "local/pause")])
@@ -297,7 +434,7 @@ async def test_placeholders_and_guards_have_the_image_of_the_settings(monkeypatc
 
     monkeypatch.setattr(Beside, "occupy", takes)
     monkeypatch.setattr(Beside, "guard", takes)
-    effects = BesideEffects(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW)), said)
+    effects = effects_of(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW)), said)
     (slot,) = state.slots["hold-x-1"]
     for key in (("hold-x-1", slot), beside.guard_of("x-1")):
         await effects.occupy(CreatePlaceholder(*key), state)

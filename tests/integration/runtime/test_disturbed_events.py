@@ -9,6 +9,7 @@ from domain.test_disturbed import APART, fails, found
 
 from restow.contracts import events as e
 from restow.descheduler.effects import executors
+from restow.descheduler.landings import Landings
 from restow.domain.effects import TellBounced
 
 DEPLOYMENT = replica_of("web", "Deployment")
@@ -29,7 +30,7 @@ async def told(*facts, lineage=OWNER.uid):
     then(state, *facts)
     recorder = Recorder()
     context = SimpleNamespace(client=None, state=state, clock=None, recorder=recorder, metrics=SimpleNamespace(gauges=lambda read: None))
-    await executors(context)[TellBounced].execute(TellBounced(lineage, ""), state)
+    await executors(context, Landings(context))[TellBounced].execute(TellBounced(lineage, ""), state)
     (notice,) = recorder.notices
     assert (notice.reason, notice.type) == ("Disturbed", "Warning")
     assert "HoldStolen" in notice.note

@@ -8,6 +8,7 @@ from domain.saga import advance, decider, hold, move, plan, step, world
 
 from restow.contracts import commands as c
 from restow.descheduler.effects import executors
+from restow.descheduler.landings import Landings
 from restow.descheduler.user_events import Told
 from restow.domain import config
 from restow.domain.effects import AbortEviction
@@ -42,7 +43,7 @@ def executor(state, answer, monkeypatch):
     monkeypatch.setattr(k.Effects, "abort_eviction", refuses)
     clock = Clock()
     context = SimpleNamespace(client=None, state=state, clock=clock, recorder=None, metrics=SimpleNamespace(gauges=lambda read: None))
-    return clock, executors(context)[AbortEviction].execute
+    return clock, executors(context, Landings(context))[AbortEviction].execute
 
 
 @pytest.mark.parametrize(

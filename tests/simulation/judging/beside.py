@@ -8,6 +8,8 @@ from simulation.judging.nodes import selected, why_not
 
 MOMENT = 10.0
 """Seconds in which who was nominated and let go is bound."""
+AWAY = 200.0
+"""Seconds after which nobody new is gated where nothing of Restow is there: three minutes, and a while for what is on its way."""
 
 
 def uid_of(pod):
@@ -48,10 +50,14 @@ class BesideJudge:
         """Pods that a slot was handed over to, by uid: when their gate was removed."""
         self.guarded = set()
         """Pairs of a migration and a node that a guard was nominated for."""
+        self.listed_at = float("-inf")
+        """When a service last wrote who is to be gated."""
 
     def pod_was_written(self, old, new, service):
         if new is None:
             return
+        if old is None and GATE in gates(new) and self.cluster.at - self.listed_at > AWAY:
+            self.tell("fails-open", f"pod {named(new)} is gated for a Restow of which nothing was heard for {self.cluster.at - self.listed_at:.0f} s")
         if service and old is None and is_placeholder(new):
             self.judge_size(new)
         if service and old is not None and GATE in gates(old) - gates(new):

@@ -85,6 +85,8 @@ class ClusterJudge:
             self.renewed_at[uid_of(new)] = at
         if resource == "pods":
             self.pod_was_written(old, None if verb == "deleted" else new, by if mine else "")
+        elif resource == "landings.restow.dev" and mine:
+            self.beside.listed_at = at
         elif resource == "nodes":
             self.node_was_written(old, None if verb == "deleted" else new)
         elif resource in APIS and verb == "deleted" and mine:

@@ -36,6 +36,7 @@ PROMISES = {
     "ended-only": "The collector takes away only what has ended.",
     "rejected": "Of one workload of ours kubelets do not reject one pod after the other without end.",
     "beside": "A slot for a pod of another scheduler is held by a placeholder of its size that runs, and is handed over in order: nominated, placeholder deleted, gate removed; nobody is evicted whose old node is not kept.",
+    "fails-open": "With Restow away for some minutes, no new pod gets its gate.",
     "judge": "The judge itself understands what it sees.",
 }
 

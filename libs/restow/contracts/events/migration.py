@@ -143,8 +143,8 @@ class Holding(Event, tag="migration.holding"):
 
 
 class LandingOpened(Event, tag="migration.landing_opened"):
-    """The API has been asked to gate what this controller (its uid) makes before `until`, so that its scheduler does not look at the
-    pod's successor before its slot is handed over to it. Only for pods that another scheduler places."""
+    """The API has been asked to gate what this controller (its uid) makes, so that its scheduler does not look at the pod's successor before its slot is
+    handed over to it: at first until `until`, which is put off while that is needed, and no event says so. Only for pods that another scheduler places."""
 
     migration: MigrationId
     controller: str

@@ -88,8 +88,8 @@ class HandedOver(Event, tag="session.handed_over"):
 
 
 class OwnersGated(Event, tag="session.owners_gated"):
-    """Pods that a Reservation's owners match are gated by the API until then, so that their scheduler does not look at them before a slot is handed over to them. 0: they
-    are gated no more. Only of Reservations for pods that another scheduler places."""
+    """Pods that a Reservation's owners match are gated by the API, so that their scheduler does not look at them before a slot is handed over to them: at first until
+    then, which is put off while the Reservation holds anything, and no event says so. 0: they are gated no more. Only of Reservations for pods that another scheduler places."""
 
     reservation: ReservationUid
     until: Millis

@@ -26,6 +26,7 @@ from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
+from restow.domain.held_capacity import MIGRATION_OVER
 from restow.domain.pod_controllers import job_of
 from restow.domain.records import FINAL, OBSERVE, Emptied, Landing, Migration, Mode, Plan, Refusal, Step
 from restow.domain.state import ClusterState
@@ -265,7 +266,7 @@ def _step(to: Step, after: frozenset[Step]):
             state.drop(state.successors, record.successor)
         state.drop_in(state.armed, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
-            cancel(state, record.reservation, "MigrationOver")
+            cancel(state, record.reservation, MIGRATION_OVER)
         _look_again(state, record)
         if to is Step.FAILED:
             _remember(state, record)

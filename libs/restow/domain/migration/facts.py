@@ -309,7 +309,7 @@ SILENCE_AGREES = Fact("its workload was asked on its pod and has not answered in
                       lambda case: case.word_late and case.evicts_on_silence and consents.is_requested(case.state, case.migration))
 NO_WORD_CAME = Fact("its workload has not answered in time", lambda case: case.word_late and case.silent())
 HOLD_LATE = Fact("its time to get a slot, or to be allowed to go, is up",
-                 lambda case: case.late and ((case.may_go and case.blocked) or ("HoldTimeout", f"node {case.move.target} was not held in time")))
+                 lambda case: case.late and ((case.may_go and case.blocked) or not_held(case.state, case.migration)))
 SLOT_HELD = Fact("its slot is held", lambda case: case.may_go)
 SLOT_USELESS = Fact("its slot is no longer held, or its target no longer accepts such a pod", lambda case: not has_slot(case.state, case.migration) and case.hold_lost)
 SLOT_LOST = Fact("its slot is no longer held", lambda case: not holds.held(case.state, case.migration) and case.hold_lost)
@@ -407,6 +407,13 @@ def may_evict(state: ClusterState, migration: Migration) -> bool:
     if victim.is_only_evicted(migration):
         return True
     return has_slot(state, migration) and gating.is_gated(state, migration)
+
+
+def not_held(state: ClusterState, migration: Migration) -> Reason:
+    """Of one whose time to get a slot is up: what was not there."""
+    if has_slot(state, migration) and not gating.is_gated(state, migration):
+        return ended(NOT_GATED)
+    return "HoldTimeout", f"node {migration.move.target} was not held in time"
 
 
 def has_slot(state: ClusterState, migration: Migration) -> bool:

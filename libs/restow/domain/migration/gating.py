@@ -1,6 +1,8 @@
 """For which moves the API gates what a controller makes: from `holding` on, until a slot is handed over to the successor or the move has ended.
 
-Only for pods of other schedulers (`restow.domain.beside`). Each entry ends by itself, so that nothing is gated for long where Restow is away.
+Only for pods of other schedulers (`restow.domain.beside`). Each entry is a lease (`landing_gate.LEASE`): the session renews those that are needed (`listed`), so that
+nothing new is gated for long where Restow is away. That is no fact: whether the API gates a successor now is asked of it before every eviction, and one that comes without
+the gate all the same is nominated for its slot like any other.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,6 @@ from restow.contracts.times import bounded
 from restow.domain.beside import is_beside
 from restow.domain.effects import CloseLanding, Effect, OpenLanding
 from restow.domain.hooks import LONGEST
-from restow.domain.landing_gate import RENEWED, STRETCH
 from restow.domain.migration import consents
 from restow.domain.migration.deadlines import deadline, pauses_for
 from restow.domain.migration.plan_order import STUCK
@@ -21,8 +22,6 @@ from restow.domain.pod_controllers import FAMILY
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState
 
-SPARE = 120_000
-"""Milliseconds for which an entry is made beyond what is needed now, so that it is not renewed at each step."""
 LAST_WORD = 5_000
 """Milliseconds before the time to be evicted is up (at most a quarter of it), when it is said that it was the gate that was waited for."""
 
@@ -34,22 +33,15 @@ def is_wanted(state: ClusterState, migration: Migration) -> bool:
     return is_beside(state, migration.shape)
 
 
-def needed_until(state: ClusterState, migration: Migration) -> Millis:
-    """Until when its successor may come, as far as is known now. Of one whose workload is asked that is known when the word has come: meanwhile its entry is renewed
-    (`pending`)."""
-    if consents.is_waited_for(state, migration):
-        return Millis(0)
-    config, until = state.migration_config, deadline(state, migration)
-    return until if migration.step is Step.EVICTED else Millis(until + config.evicts_for + config.land_deadline + pauses_for(migration))
-
-
 def needed_at_longest(state: ClusterState, migration: Migration) -> Millis:
     """Until when its successor may come whatever is waited for before its pod may go: its workload's word; where its node is emptied wholly, or its gang
     moved as one, the others' words and turns; and while its pod ends."""
-    until = needed_until(state, migration)
+    until = deadline(state, migration)
     if migration.step is Step.EVICTED:
         return until
-    until = Millis(max(until, state.time) + _goes_for(state, migration))
+    config, is_asked = state.migration_config, consents.is_waited_for(state, migration)
+    until = state.time if is_asked else max(state.time, Millis(until + config.evicts_for + config.land_deadline + pauses_for(migration)))
+    until = Millis(until + _goes_for(state, migration))
     if migration.step not in (Step.HOLDING, Step.HELD):
         return bounded(until)
     hook = consents.hook_of(state, migration)
@@ -65,11 +57,8 @@ def _goes_for(state: ClusterState, migration: Migration) -> int:
 
 
 def is_gated(state: ClusterState, migration: Migration) -> bool:
-    """Whether what its controller makes is gated for as long as it may have to be; of a pod of ours nothing has to be."""
-    if not is_beside(state, migration.shape):
-        return True
-    landing = state.landings.get(migration.id)
-    return landing is not None and landing.until >= needed_until(state, migration)
+    """Whether the API was asked to gate what its controller makes; of a pod of ours nothing has to be."""
+    return migration.id in state.landings or not is_beside(state, migration.shape)
 
 
 def waits_until(migration: Migration) -> Millis:
@@ -78,9 +67,12 @@ def waits_until(migration: Migration) -> Millis:
     return Millis(migration.deadline - min(LAST_WORD, (migration.deadline - migration.evicting) // 4))
 
 
-def open_until(state: ClusterState, controller: str) -> Millis:
-    """Until when the entry of a controller counts, which all moves of its pods have together; 0 where there is none."""
-    return max((known.until for known in state.landings.values() if known.controller == controller), default=Millis(0))
+def listed(state: ClusterState) -> Iterator[tuple[Migration, str]]:
+    """Moves whose entries are made and still needed, with the controller's uid: all moves of its pods have one entry together."""
+    for id, known in state.landings.items():
+        migration = state.migrations.get(id)
+        if migration is not None and is_wanted(state, migration):
+            yield migration, known.controller
 
 
 def is_needed(state: ClusterState, controller: str) -> bool:
@@ -110,27 +102,14 @@ def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
     if not is_wanted(state, migration):
         if migration.id in state.landings:
             yield CloseLanding(migration.id)
-        return
-    if (known := state.landings.get(migration.id)) is not None and consents.is_waited_for(state, migration):
-        yield OpenLanding(migration.id, known.controller, bounded(known.until + STRETCH))
-        return
-    if is_gated(state, migration):
-        return
-    if controller := controller_of(state, migration):
-        yield OpenLanding(migration.id, controller, Millis(needed_until(state, migration) + SPARE))
-
-
-def renewed_at(state: ClusterState, migration: Migration) -> Millis:
-    """From when on the entry of one whose workload is asked is to be renewed; 0 where that is not so. Nothing says that it is so late: it is owed before, and waits
-    for the clock."""
-    known = state.landings.get(migration.id)
-    return Millis(known.until - RENEWED) if known is not None and consents.is_waited_for(state, migration) else Millis(0)
+    elif not is_gated(state, migration) and (controller := controller_of(state, migration)):
+        yield OpenLanding(migration.id, controller)
 
 
 def reported(state: ClusterState, said: c.ReportLanding) -> tuple[e.Event, ...]:
     known = state.landings.get(said.migration)
     if not said.until:
         return (e.LandingClosed(said.migration),) if known is not None else ()
-    if said.migration not in state.migrations or (known is not None and known.until >= said.until):
+    if said.migration not in state.migrations or known is not None:
         return ()
     return (e.LandingOpened(said.migration, said.controller, said.until),)

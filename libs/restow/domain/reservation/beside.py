@@ -2,13 +2,13 @@
 and which gated pods may get a slot.
 
 Their slots are held by placeholders, and handed over, as those of migrations are (`restow.domain.beside`). Who comes for them is not made by a controller that
-is known before: the API gates pods by their labels. An entry ends by itself, and is renewed while the Reservation holds anything.
+is known before: the API gates pods by their labels. An entry is a lease (`landing_gate.LEASE`), which the session renews while the Reservation holds anything.
 """
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
 from restow.contracts.values import OwnerRule, ReservationSpec
-from restow.domain.landing_gate import LEFT_OUT, RENEWED, STRETCH
+from restow.domain.landing_gate import LEASE, LEFT_OUT
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import held_for
 from restow.domain.records import ON_NODE, Reservation
@@ -64,19 +64,15 @@ def owns(state: ClusterState, uid: PodUid) -> bool:
 
 
 def gates(state: ClusterState, now: Millis) -> list[e.OwnersGated]:
-    """Entries to be made, renewed, or taken away."""
+    """Entries to be made, or taken away. That one is renewed is no news."""
     if not state.owner_gates and not (state.stand_ins and state.migration_config.beside):
         return []
     found = []
     for uid in dict.fromkeys((*state.owner_gates, *(key[0] for key in state.stand_ins))):
         until = state.owner_gates.get(uid, Millis(0))
         if is_holding(state, uid):
-            if until - now < RENEWED:
-                found.append(e.OwnersGated(uid, Millis(now + STRETCH)))
+            if not until:
+                found.append(e.OwnersGated(uid, Millis(now + LEASE)))
         elif until:
             found.append(e.OwnersGated(uid, Millis(0)))
     return found
-
-
-def renewed_at(state: ClusterState) -> Millis | None:
-    return min((Millis(until - RENEWED + 1) for until in state.owner_gates.values() if until), default=None)

@@ -2,9 +2,9 @@
 keeps from that scheduler, and nothing else."""
 
 from restow.contracts.events import PodLetGo
-from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.beside import is_kept_from
-from restow.domain.gated import may_get_slot
+from restow.domain.gated import expected, may_get_slot
 from restow.domain.predicates import switches, why_not
 from restow.domain.reservation.beside import owns
 from restow.domain.session.jobs import single
@@ -27,6 +27,11 @@ def land(session: Session) -> None:
                 session.hand_over(single(state, pod), pod)
         elif owns(state, uid) and session.hand_over(single(state, pod), pod) is None:
             session.events.append(PodLetGo(uid))
+
+
+def waited_for(state: Maps) -> list[PodUid]:
+    """Gated pods that something is held for: each waits for its turn, or for the slot."""
+    return sorted(uid for uid in state.to_land.keys() | expected(state, may_run) if state.pods[uid].fact.landing)
 
 
 def may_run(state: Maps, shape: ShapeId, node: NodeName) -> bool:

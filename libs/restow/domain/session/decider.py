@@ -88,7 +88,7 @@ class SessionDecider:
     def deadline(self, state: ClusterState) -> Millis | None:
         # Not after the log's time: what has passed before a fact was written is still to be looked at.
         pace = kept(state, Pace)
-        times = (opening.deadline(state, pace.last(state)), beside.astray_at(state), reserved.renewed_at(state))
+        times = (opening.deadline(state, pace.last(state)), beside.astray_at(state))
         when = min((at for at in times if at is not None), default=None)
         if not pace.left:
             return when

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ from restow.contracts.ids import WRITERS
 from restow.domain.beside import GATE, NAMESPACES
 from restow.kube import decode, rights
 from restow.kube.client import ApiStatus, Client
+from restow.kube.server_clock import date_of
 from restow.runtime.health import Report
 
 APPLIED = "app.kubernetes.io/part-of=restow"
@@ -52,10 +52,7 @@ class Looker:
     async def _server(self) -> tuple[str, datetime | None]:
         said = msgspec.json.decode(await self._client.get("/version")).get("gitVersion", "")
         _, _, date = await self._client.peek("/version")
-        try:
-            return said, parsedate_to_datetime(date).astimezone(UTC)
-        except ValueError:
-            return said, None
+        return said, date_of(date)
 
     # -- an installation -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,97 @@
+"""Until when our gates count: the entries of the Landing, of moves and of Reservations, and the annotation of pods that wait long for their slot. Each is a lease
+(`restow.domain.landing_gate`). Whatever nobody puts off any more ends by itself, and other installations may take it away.
+
+It is the session that puts them off, for it lets go what is gated; and only while it hears of what is gated: it reads a log that is whole, and what the watcher writes there
+(`Follower.heard`). So with any of the three away, broker, watcher or session, nobody new is gated before long."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from restow import machine
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis, ReservationUid
+from restow.domain.gated import gated_by
+from restow.domain.landing_gate import LEASE, RENEWED
+from restow.domain.migration import gating
+from restow.domain.records import Migration
+from restow.domain.reservation.beside import is_holding, labels_of
+from restow.domain.session.beside import waited_for
+from restow.kube.beside import Beside, Owned, PatchOutcome
+from restow.kube.effects import Done, Failed, PodRef, Refused
+from restow.kube.landing_entries import entries
+from restow.kube.retry import Backoff
+from restow.kube.server_clock import ServerClock
+from restow.runtime import logs
+from restow.runtime.rounds import now_and_then
+from restow.runtime.service import Context
+
+HEARS = 150.0
+"""Seconds for which the session may have read nothing of the watcher, which says at least every two minutes how far it sees (its `QUIET`, and the API's bookmarks)."""
+SOON = LEASE // 2
+"""Milliseconds before its end from when on that of a pod is put off: most have landed by then, and are never written to for this."""
+
+
+class LandingLeases:
+    def __init__(self, context: Context) -> None:
+        self._context, self._kube = context, Beside(context.client, Backoff(attempts=1))
+        self._clock, self._lock = ServerClock(context.client, self._now), asyncio.Lock()
+        self._listed: set[ReservationUid] = set()
+        """Reservations whose owners this process has listed: it found that it may let them go."""
+
+    async def list_owners(self, uid: ReservationUid) -> PatchOutcome:
+        async with self._lock:
+            outcome = await self._write([uid])
+            if isinstance(outcome, Done):
+                self._listed.add(uid)
+        return outcome
+
+    async def unlist(self, uid: ReservationUid) -> PatchOutcome:
+        async with self._lock:
+            self._listed.discard(uid)
+            return await self._kube.landing(self._context.state.log, {}, {uid: None})
+
+    async def run(self) -> None:
+        """For ever; the leader alone."""
+        await now_and_then(self._may, self.round, RENEWED / 1000)
+
+    def _may(self) -> bool:
+        follower = self._context.follower
+        return self._context.leadership.leading and not follower.broken and machine.steady() - follower.heard.get("cluster", float("-inf")) <= HEARS
+
+    async def round(self) -> None:
+        async with self._lock:
+            state = self._context.state
+            self._listed = {uid for uid in self._listed if state.owner_gates.get(uid) and is_holding(state, uid)}
+            moves, waiting = list(gating.listed(state)), waited_for(state)
+            if moves or self._listed or waiting:
+                await self._clock.look()
+            if moves or self._listed:
+                self._say(await self._write(self._listed, moves), moves=len(moves), reservations=len(self._listed))
+        for uid in waiting:
+            if (pod := self._context.state.fact_of(uid)) is not None:
+                await self._keep(pod)
+
+    async def _keep(self, pod: PodObserved) -> None:
+        until = self._now() + await self._clock.ahead()
+        log, said = gated_by(pod)
+        if pod.landing and log == self._context.state.log and said < until + SOON:
+            outcome = await self._kube.keep_gated(PodRef(pod.namespace, pod.name, pod.pod), log, until + LEASE)
+            self._say(outcome, pod=f"{pod.namespace}/{pod.name}")
+
+    async def _write(self, uids: Iterable[ReservationUid], moves: Iterable[tuple[Migration, str]] = ()) -> PatchOutcome:
+        """In one request, whatever their number is."""
+        until = self._now() + LEASE + await self._clock.ahead()
+        said = entries(moves, until)
+        return await self._kube.landing(self._context.state.log, said.open, {**said.named, **{uid: self._owned(uid, until) for uid in uids}})
+
+    def _now(self) -> Millis:
+        return self._context.clock.now()
+
+    def _owned(self, uid: ReservationUid, until: int) -> Owned:
+        record = self._context.state.reservations.get(uid)
+        return Owned("", [], until) if record is None else Owned(record.fact.namespace, labels_of(record), until)
+
+    def _say(self, outcome: PatchOutcome, **whom: str | int) -> None:
+        if isinstance(outcome, Failed | Refused):
+            fields: Mapping[str, str | int] = {**whom, "reason": str(outcome)}
+            logs.get(family="session").warning("a gate of ours is not renewed", **fields)
