@@ -8,7 +8,7 @@ from cli.conftest import export
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from replay.handmade import Handmade, migration, node, pod, shape, time_at
+from replay.handmade import Handmade, migration, node, observed, pod, proposed, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -40,6 +40,18 @@ def test_what_those_take_who_waited_for_it_is_won_and_not_lost():
     assert (found.started, found.won) == (1, 0)
     (found,) = settle(migration(worth=worth(500)).source())
     assert (found.started, found.won) == (0, 0)
+
+
+def test_a_plan_that_a_person_has_approved_counts_from_then_on_and_only_its_moves():
+    """Of all moves what the plan has promised; of some of them what these do, which is nothing between equal nodes."""
+    (whole,) = settle(migration(worth=worth(500), approved=()).source())
+    assert (whole.moves, whole.landed, whole.promised, whole.cost, whole.won) == (2, 1, 500, 1_700, 0)
+    (part,) = settle(migration(worth=worth(500), approved=("p1-1",)).source())
+    assert (part.moves, part.landed, part.promised, part.cost, part.won) == (1, 1, 0, 1_000, 0)
+
+
+def test_a_plan_that_only_waits_or_was_only_observed_is_none():
+    assert settle(proposed().source()) == settle(proposed("rejected").source()) == settle(observed().source()) == []
 
 
 def test_of_a_move_that_has_not_ended_only_the_loss_is_known():

@@ -142,9 +142,9 @@ def placements():
     return log
 
 
-def migration(lands=True, worth=None, waits=False):
+def migration(lands=True, worth=None, waits=False, approved=None):
     """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself. `waits`: another pod does,
-    until it is placed on a when the successor is on b."""
+    until it is placed on a when the successor is on b. `approved`: the plan has a second move, and a person approves these."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -154,13 +154,18 @@ def migration(lands=True, worth=None, waits=False):
     )
     log.facts(node("a"), node("b"), kind="nodes")
     log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner), *([pod("job")] if waits else []))
+    moves = (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000),)
+    if approved is not None:
+        moves += (Move("p1-2", "uid-web-other", "shop", "web-other", "a", "b", cost=700),)
     log.decide(
         "migration",
         c.Defragment(time_at(3), "api", "p1"),
-        e.Planned("p1", "Defragmentation", (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000),), PACKING, PACKING, ("a",), worth=worth),
+        e.Planned("p1", "Defragmentation", moves, PACKING, PACKING, ("a",), worth=worth, mode="" if approved is None else "propose"),
         cause="api",
         correlation="p1",
     )
+    if approved is not None:
+        log.decide("migration", c.Approve(time_at(4), "p1", "ada", moves=approved), e.PlanApproved("p1", "ada", moves=approved))
     log.decide("migration", c.Advance(time_at(4)), e.Holding("p1-1", time_at(30)))
     log.facts(
         e.ReservationObserved("uid-r", "volcano", "shop", "restow-p1-1", time_at(5), migration="p1-1", spec=spec),

@@ -13,6 +13,7 @@ from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_waiting, waiting
 from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.planview import carried_out
 from restow.domain.record_trust import Examined
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
@@ -88,14 +89,16 @@ class _Open:
 
 
 def _approved(state: ClusterState, event: e.PlanApproved) -> e.Planned | None:
-    """The plan as a person lets it be carried out. It promised what it did for all of its moves; of some of them nobody knows what they win."""
+    """The plan as a person lets it be carried out. What others have changed while it waited is not its own; what some of its moves promise is worked out for these alone."""
     known = state.plans.get(event.plan)
-    if event.plan not in state.proposals or known is None or known.planned.worth is None or not known.planned.moves or event.moves:
+    if event.plan not in state.proposals or known is None or known.planned.worth is None:
         return None
+    planned, worth = known.planned, known.planned.worth
+    moves = tuple(move for move in planned.moves if not event.moves or move.migration in event.moves)
     appraisal = Appraisal(state, state.migration_config.defragmentation or DefragmentationArgs(), Millis(state.time))
-    worth, now = known.planned.worth, appraisal.total()
-    # What others have changed while it waited is not the plan's.
-    return replace(known.planned, worth=replace(worth, before=now, after=now + worth.after - worth.before))
+    now = appraisal.total()
+    after = appraisal.total(*carried_out(state, moves)) if event.moves else now + worth.after - worth.before
+    return replace(planned, moves=moves, worth=replace(worth, before=now, after=after, cost=sum(move.cost for move in moves))) if moves else None
 
 
 def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobody) -> list[Settled]:

@@ -1,7 +1,7 @@
 """Plans as people look at them: in waves, with what became of each move, and by groups of nodes. Reads the state, decides
 nothing."""
 
-from restow.domain.planview.groups import NodeGroup, node_groups
+from restow.domain.planview.groups import NodeGroup, carried_out, node_groups
 from restow.domain.planview.plans import (
     DemandSlotView,
     MigrationView,
@@ -18,6 +18,7 @@ __all__ = [
     "MigrationView",
     "NodeGroup",
     "PlanView",
+    "carried_out",
     "demand_slots_of",
     "migration_view",
     "migrations_of",

@@ -36,7 +36,7 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
 
 def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> list[NodeGroup]:
     """By the number of nodes, the most first, then by name. While moves are under way what has left is not taken twice."""
-    capacity, loads = _carried_out(state, moves)
+    capacity, loads = carried_out(state, moves)
     asked = asked_for(state)
     found = []
     appraisal = appraisal_of(state)
@@ -81,7 +81,7 @@ class _Spot(msgspec.Struct, frozen=True):
     devices: tuple[DeviceShare, ...]
 
 
-def _carried_out(state: ClusterState, moves: Sequence[Move]) -> tuple[FreeCapacity, dict[NodeName, int]]:
+def carried_out(state: ClusterState, moves: Sequence[Move]) -> tuple[FreeCapacity, dict[NodeName, int]]:
     """Capacity, and how many pods more or fewer each node runs, once every move has landed."""
     capacity, loads = FreeCapacity(state.table), dict[NodeName, int]()
     landed: dict[MigrationId, _Spot] = {}
@@ -107,4 +107,4 @@ def _start(state: ClusterState, move: Move) -> _Spot | None:
     return _Spot(state.table.rows[move.source], move.source, state.vectors[charge.shape], state.devices_of(move.pod))
 
 
-__all__ = ["NodeGroup", "machine", "node_groups"]
+__all__ = ["NodeGroup", "carried_out", "machine", "node_groups"]
