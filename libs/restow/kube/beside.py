@@ -27,7 +27,7 @@ from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
-from restow.kube.hearing import Hearing, Who, is_looked_at
+from restow.kube.hearing import MOST, Hearing, Who, is_looked_at
 from restow.kube.placeholder import (
     IMAGE,
     NAMESPACE,
@@ -84,6 +84,8 @@ class Beside(Effects):
         self._hearing = Hearing(client, backoff, sleep, image)
         self._kept: dict[str, asyncio.Task[None]] = {}
         """By uid: pods of gangs whose nomination is made again."""
+        self._since: dict[str, str] = {}
+        """By uid: pods whose scheduler has not been heard of yet, with a version of the pod that had its nomination already."""
         self._gangs: dict[str, list[int]] = {}
         """How many of a gang land now, and how many of them have only their gate left."""
 
@@ -208,7 +210,9 @@ class Beside(Effects):
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
         another successor would not fit on the node, and go elsewhere."""
         self._stop_keeping(pod)
-        there = await self._nominated(pod, node)
+        there = await (self._there(pod) if pod.uid in self._since else self._nominated(pod, node))
+        if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
+            there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
             return there
         where, gang = _node(there), _gang(there)
@@ -272,12 +276,24 @@ class Beside(Effects):
 
     async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
         """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""
-        heard = await self._hearing.heard(_who(there, log), _version(there))
+        heard = await self._heard(pod, there, log)
         if isinstance(heard, Failed):
             return heard
         # One that was listed with its nomination, gated, counts only once it changes.
         touched = await self.touch(pod, machine.token(8))
         return touched if isinstance(touched, Gone | Refused | Failed) else None
+
+    async def _heard(self, pod: PodRef, there: wire.Pod, log: str) -> Done | Refused | Failed:
+        """Whether its scheduler has heard of the nomination that it has. Whoever else writes to the pod meanwhile has nobody asked anew: by a new probe each time, a
+        slow scheduler would never be heard."""
+        since = self._since.setdefault(pod.uid, there.metadata.resource_version or "")
+        heard = await self._hearing.heard(_who(there, log), (pod.uid, since))
+        if not isinstance(heard, Failed):
+            self._since.pop(pod.uid, None)
+        elif len(self._since) > MOST:
+            # Nobody has asked for it again.
+            del self._since[next(iter(self._since))]
+        return heard
 
     async def land_free(self, pod: PodRef, node: str, placeholder: PodRef, log: str, scheduler: str) -> LandOutcome:
         """Of a pod that came without the gate, since an API server that has just started did not count the policy. Whenever its scheduler looks at it and it does
@@ -295,7 +311,7 @@ class Beside(Effects):
                     return there
                 if _node(there) or stayed > QUIET:
                     break
-                if (stayed == QUIET or look == LOOKS) and isinstance(heard := await self._hearing.heard(_who(there, log), _version(there)), Failed):
+                if (stayed == QUIET or look == LOOKS) and isinstance(heard := await self._heard(pod, there, log), Failed):
                     return heard
                 await self._sleep(SETTLED)
             vacated = await self.vacate(placeholder)
@@ -323,6 +339,7 @@ class Beside(Effects):
         return scheduler in self._free and self._free[scheduler].locked()
 
     async def _nominated(self, pod: PodRef, node: str) -> wire.Pod | Gone | Refused | Failed:
+        self._since.pop(pod.uid, None)
         return await self._patched(pod, {"status": {"nominatedNodeName": node}}, "status")
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
@@ -336,8 +353,13 @@ class Beside(Effects):
             keeping.cancel()
 
     async def keep_gated(self, pod: PodRef, log: str, until: int) -> PatchOutcome:
-        """Says of a gated pod that it waits for something of this log until then (ms, by the API's clock), and longer than its entry said."""
-        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: f"{log} {timestamp(until)}"}}}))
+        """Says of a gated pod that it waits for something of this log until then (ms, by the API's clock), and longer than its entry said. One that has lost the
+        gate meanwhile has no such annotation any more, and gets none."""
+        there = await self._there(pod)
+        if not isinstance(there, wire.Pod) or not waits(there):
+            return Done() if isinstance(there, wire.Pod) else there
+        said = {"annotations": {LANDING: f"{log} {timestamp(until)}"}, "resourceVersion": there.metadata.resource_version}
+        return _done(await self._patched(pod, {"metadata": said}))
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
@@ -361,7 +383,7 @@ class Beside(Effects):
                 return answered(_pod, body)
             except ApiStatus as status:
                 outcome = await self._after_patch(pod, status)
-                # Only the uid is a precondition, and a pod that ends is a pod.
+                # A pod that ends is a pod.
                 assert isinstance(outcome, Gone | Refused | Failed)
                 return outcome
 
@@ -406,11 +428,6 @@ def _who(pod: wire.Pod, log: str) -> Who:
     """Who looks at this pod, and when."""
     spec = pod.spec
     return Who((spec.scheduler_name if spec else None) or UNNAMED, (spec.priority if spec else None) or 0, log)
-
-
-def _version(pod: wire.Pod) -> tuple[str, str]:
-    """What was written last: as long as nobody writes to the pod, who has heard of it then has heard of it."""
-    return pod.metadata.uid, pod.metadata.resource_version or ""
 
 
 def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:

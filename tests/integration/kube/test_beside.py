@@ -228,6 +228,7 @@ async def test_the_placeholder_stays_until_the_scheduler_has_looked_at_a_pod_tha
     got = await api.read_pod(pod)
     assert (got["status"]["nominatedNodeName"], got["spec"]["schedulingGates"]) == ("t", GATES)
     ears.deaf = False
+    monkeypatch.setattr(hearing, "PATIENCE", 10.0)
     assert await beside.land(pod, "t", held, LOG) == Done()
     assert (await there(api, held), await probes_left(api)) == ([], [])
 
@@ -244,6 +245,42 @@ async def test_a_scheduler_that_is_slower_than_anybody_waits_is_heard_by_the_sam
     assert (outcomes[-1], await there(api, held)) == (Done(), [])
     assert len(ears.came) == 1
     assert await probes_left(api) == []
+
+
+async def test_whoever_writes_to_a_successor_meanwhile_does_not_have_its_scheduler_asked_anew(api, beside, ears, monkeypatch):
+    """Its session puts off the end of its gate each minute and a half, and others write to it, too: by another probe each time, a slow scheduler would never be heard."""
+    monkeypatch.setattr(hearing, "PATIENCE", 0.1)
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.late = 0.5
+    outcomes = []
+    while not outcomes or isinstance(outcomes[-1], Failed):
+        outcomes.append(await beside.land(pod, "t", held, LOG))
+        assert await beside.keep_gated(pod, LOG, 1_000 * len(outcomes)) == Done()
+        assert len(outcomes) < 20
+    assert (len(outcomes) > 2, outcomes[-1], await there(api, held)) == (True, Done(), [])
+    assert len(ears.came) == 1
+
+
+async def test_the_end_of_a_gate_is_not_put_off_where_it_has_gone_meanwhile(api, beside):
+    """The session knows the pod as it was: nobody would take such an annotation off again."""
+    pod = await api.pod(schedulingGates=GATES)
+    assert await beside.keep_gated(pod, LOG, 1_000) == Done()
+    assert (await api.read_pod(pod))["metadata"]["annotations"] == {LANDING: f"{LOG} 1970-01-01T00:00:01.000Z"}
+    assert await beside.let_go(pod) == Done()
+    assert await beside.keep_gated(pod, LOG, 2_000) == Done()
+    assert not (await api.read_pod(pod))["metadata"].get("annotations")
+    assert await beside.keep_gated(PodRef(pod.namespace, pod.name, STRANGER), LOG, 2_000) == Gone()
+
+
+async def test_a_nomination_that_is_made_again_is_to_be_heard_of_anew(api, beside, ears, monkeypatch):
+    monkeypatch.setattr(hearing, "PATIENCE", 0.1)
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    ears.late = 0.5
+    assert isinstance(await beside.land(pod, "t", held, LOG), Failed)
+    assert await beside.patch_nominated_node(pod, "elsewhere") == Done()
+    while isinstance(await beside.land(pod, "t", held, LOG), Failed):
+        pass
+    assert len(ears.came) == 2
 
 
 async def test_a_word_that_does_not_reach_the_api_is_asked_for_again(api, beside, ears, monkeypatch):
