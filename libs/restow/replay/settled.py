@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec.structs import replace
 
@@ -14,18 +12,18 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_waiting, waiting
 from restow.domain.defragmentation.costs import USUAL, Costs
 from restow.domain.planview import carried_out
-from restow.domain.record_trust import Examined
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
-from restow.eventlog.port import Record
 from restow.replay.source import Source
-from restow.replay.state_at import Progress, check_whole, examine_next, fold_examined, no_progress
-
-Watch = Callable[[ClusterState, Record, Examined], object]
-
-
-def nobody(state: ClusterState, record: Record, found: Examined) -> None:
-    """Watches."""
+from restow.replay.state_at import (
+    Progress,
+    Watch,
+    check_whole,
+    examine_next,
+    fold_examined,
+    no_progress,
+    nobody,
+)
 
 
 class Settled(msgspec.Struct, rename="camel"):
@@ -102,8 +100,7 @@ def _approved(state: ClusterState, event: e.PlanApproved) -> e.Planned | None:
 
 
 def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobody) -> list[Settled]:
-    """All plans of a log that have moves, are to be carried out and say their worth, in order. `watch` hears of every record once it is folded, and what
-    it was taken for. Raises ReplayError."""
+    """All plans of a log that have moves, are to be carried out and say their worth, in order. Raises ReplayError."""
     check_whole(source)
     state, found, open = ClusterState(), list[Settled](), dict[str, _Open]()
     for batch in source.batches():

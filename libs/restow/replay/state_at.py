@@ -19,7 +19,8 @@ Progress = Callable[[int, int], None]
 """Called with work done and work in all, in records."""
 
 
-Folded = Callable[[Record, Examined], object]
+Watch = Callable[[ClusterState, Record, Examined], object]
+"""Hears of every record once it is folded, and what it was taken for."""
 
 
 class ReplayError(ValueError):
@@ -30,8 +31,8 @@ def no_progress(done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def tell_nobody(record: Record, found: Examined) -> None:
-    """Of a record that was folded."""
+def nobody(state: ClusterState, record: Record, found: Examined) -> None:
+    """Watches."""
 
 
 def check_whole(source: Source) -> None:
@@ -82,10 +83,10 @@ def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: 
 
 
 def state_at(
-    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress, each: Folded = tell_nobody
+    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress, watch: Watch = nobody
 ) -> ClusterState:
     """The state after sequence `seq`; or after the last commit before the first one whose time is later than `time`; or at
-    the end of the log. `each` hears of every record that was folded, and what it was taken for. Raises ReplayError."""
+    the end of the log. Raises ReplayError."""
     check_whole(source)
     if seq is not None and not 0 <= seq <= source.last:
         raise ReplayError(f"{source.name} holds sequences {source.first} to {source.last}; {seq} is not one of them")
@@ -97,7 +98,7 @@ def state_at(
                 if not state.seq:
                     raise ReplayError(f"{source.name} begins at {rfc3339(time_of(record))}; {rfc3339(time)} is before that")
                 return state
-            each(record, fold_examined(state, record, examine_record(record, source.log_id), source.log_id))
+            watch(state, record, fold_examined(state, record, examine_record(record, source.log_id), source.log_id))
         # Nobody looks at what was touched here, and it would grow with the log.
         state.touched = Touched()
         progress(batch[-1].seq, stop)

@@ -128,14 +128,14 @@ def _load(database: DuckDBPyConnection, where: Where, at: str) -> None:
     _create(database)
     commits, events = _Rows(database, "commits", COMMITS), _Rows(database, "events", EVENT_COLUMNS)
 
-    def each(record: Record, found: Examined) -> None:
+    def each(_state: ClusterState, record: Record, found: Examined) -> None:
         commit, told = rows_of(record, found)
         commits.add([commit])
         events.add(told)
 
     with where.source() as source, Progress("reading the log") as progress:
         point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
-        state = state_at(source, seq=point.seq, time=point.time, progress=progress, each=each)
+        state = state_at(source, seq=point.seq, time=point.time, progress=progress, watch=each)
     commits.write()
     events.write()
     _load_state(database, state)

@@ -1,0 +1,1 @@
+"""`restow trace`: traces of pods and plans, from the log."""

@@ -1,0 +1,151 @@
+"""`restow trace`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.log_location import Where, log_options
+from restow.cli.output import Progress, number, output_option, plain
+
+if TYPE_CHECKING:
+    from restow.cli.trace.export import Collector
+    from restow.domain.record_trust import Examined
+    from restow.domain.state import ClusterState
+    from restow.eventlog.port import Record
+    from restow.replay.traces import Span
+
+BEAT = 1.0
+"""Seconds for which spans are collected before they are sent."""
+MOST_KEPT = 500_000
+"""Spans that wait for a collector that is away; later ones are not kept. `restow trace --to` sends them afterwards."""
+
+
+@click.command()
+@click.argument("what", required=False, metavar="[NAME]")
+@click.option("--to", metavar="URL", help="Send them to a collector, by OTLP over HTTP.  [default: OTEL_EXPORTER_OTLP_ENDPOINT]")
+@click.option("-f", "--follow", is_flag=True, help="Send what ends from now on, until Ctrl-C.")
+@click.option("--share", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Of all traces this part, whole ones only.")
+@log_options
+@output_option
+def trace(what: str | None, to: str | None, follow: bool, share: float, where: Where, output: str) -> None:
+    """Traces of pods and plans, from the log: in this terminal, or to a collector of OpenTelemetry.
+
+    Each pod has a trace, from when it was seen until it was bound, and each plan one with its moves: hold, eviction, landing. They follow from the log alone:
+    the same log gives the same traces with the same ids, no service measures anything for them, and what a collector has missed can be sent again. A span
+    of a decision links to the commit's own span, which services export that have OTEL_EXPORTER_OTLP_ENDPOINT set.
+
+    NAME is a pod (NAMESPACE/NAME), a plan, a migration, or the beginning of a trace's id. Without it and without a collector the longest traces are listed.
+
+    \b
+    Examples:
+      restow trace                                    what took longest
+      restow trace shop/web-1                         where its time went
+      restow trace --to http://collector:4318         the whole log, once
+      restow trace --to http://collector:4318 -f      from now on; --share 0.1 for a tenth
+    """
+    from restow.cli.trace.export import endpoint
+
+    # What the environment names is for `-f` and `--to`: whoever asks for a name, or for the list, wants to see it here.
+    url = endpoint(to) if to or follow else None
+    if follow:
+        if url is None:
+            raise Failure("-f sends traces, and nobody says where to; name a collector with --to http://HOST:4318", UNUSABLE)
+        return _follow(where, url, share)
+    with where.source() as source, Progress("folding the log") as progress:
+        from restow.replay.state_at import state_at
+        from restow.replay.traces import Traces
+
+        traces = Traces(source.log_id, share)
+        spans: list[Span] = []
+        state_at(source, progress=progress, watch=lambda state, record, found: spans.extend(traces.hear(state, record, found)))
+        spans += traces.rest()
+        cluster, log_id = source.cluster, source.log_id
+    chosen = spans if what is None else _of(spans, what)
+    if url is not None:
+        return _send(chosen, url, cluster, log_id)
+    _show(chosen, what, cluster, log_id, output)
+    return None
+
+
+def _of(spans: list[Span], what: str) -> list[Span]:
+    """The traces that it names. Raises Failure."""
+    name = what.removeprefix("pod/").removeprefix("plan/").removeprefix("migration/")
+    found = {span.trace for span in spans if name in _names(span)}
+    if not found and len(name) >= 4:
+        found = {span.trace for span in spans if span.trace.startswith(name)}
+    if not found:
+        raise Failure(f"no trace of {what}: its pod never waited in this log, or is not known; `restow trace` lists some", UNUSABLE)
+    return [span for span in spans if span.trace in found]
+
+
+def _names(span: Span) -> tuple[object, ...]:
+    values = span.values
+    if span.parent:
+        return (values.get("restow.migration"),)
+    pod = values.get("k8s.pod.name")
+    return values.get("restow.plan"), pod, f"{values.get('k8s.namespace.name')}/{pod}", values.get("k8s.pod.uid")
+
+
+def _send(spans: list[Span], url: str, cluster: str, log_id: str) -> None:
+    from restow.cli.trace.export import Collector
+    from restow.contracts.redact import redacted
+
+    traces = len({span.trace for span in spans})
+    collector = Collector(url, cluster, log_id)
+    collector.send(spans)
+    click.echo(f"{number(collector.sent)} spans of {number(traces)} traces are sent to {plain(redacted(url))}")
+
+
+def _show(spans: list[Span], what: str | None, cluster: str, log_id: str, output: str) -> None:
+    from importlib.metadata import version
+
+    from restow.cli.trace import screen
+    from restow.replay import otlp
+
+    if output == "json":
+        return click.echo(otlp.request(spans, cluster, log_id, version("restow")).decode())
+    if what is None:
+        return screen.longest(spans)
+    for at, own in enumerate(screen.by_trace(spans).values()):
+        click.echo("", nl=bool(at))
+        screen.waterfall(own)
+    return None
+
+
+def _follow(where: Where, url: str, share: float) -> None:
+    """A collector that is away is waited for: what ends meanwhile is kept, and is in the log besides."""
+    from restow.cli.folding import Folding
+    from restow.cli.trace.export import Collector
+    from restow.replay.traces import Traces
+
+    if where.log:
+        raise Failure(f"{where.log} is a file and will not grow; -f needs a running log", UNUSABLE)
+    with closing(where.live()) as source, suppress(KeyboardInterrupt):
+        traces, collector, tail = Traces(source.log_id, share), Collector(url, source.cluster, source.log_id), source.last
+        ended: list[Span] = []
+
+        def watch(state: ClusterState, record: Record, found: Examined) -> None:
+            spans = traces.hear(state, record, found)
+            if record.seq > tail:
+                ended.extend(spans[: MOST_KEPT - len(ended)])
+
+        folding = Folding(source, traces.begin, watch)
+        click.echo(f"following {plain(source.name)} from sequence {tail + 1}; Ctrl-C ends it")
+        while True:
+            time.sleep(BEAT)
+            with folding.lock:
+                now, ended[:] = list(ended), []
+            _deliver(collector, now)
+
+
+def _deliver(collector: Collector, spans: list[Span]) -> None:
+    while spans:
+        try:
+            collector.send(spans)
+        except Failure as error:
+            click.echo(f"restow: {plain(error.message)}; it is tried again", err=True)

@@ -1,0 +1,222 @@
+"""Traces in a terminal, and on their way to a collector."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from cli.conftest import RESTOW, export
+from replay.handmade import migration
+
+from restow.cli.failures import Failure
+from restow.cli.trace import export as exporting
+from restow.cli.trace.export import endpoint, headers
+from restow.eventlog.testing import running_server, unique_cluster
+
+
+@pytest.fixture
+def collector():
+    """Takes what is sent to it. `answers` are given first, in order, then 200."""
+    got, answers = [], []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            code = answers.pop(0) if answers else 200
+            if code == 200:
+                got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(b"{}" if code == 200 else b"no")
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.got, server.answers, server.address = got, answers, f"http://127.0.0.1:{server.server_port}"
+    yield server
+    server.shutdown()
+
+
+def spans_of(collector):
+    return [span for _, _, body in collector.got for one in body["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
+
+
+def test_a_plan_is_a_waterfall(restow, moved):
+    output = restow("trace", "p1", "--log", moved).output
+    assert "plan Defragmentation" in output
+    for step in ("hold", "evict", "land"):
+        assert any(line.strip().startswith(step) and "█" in line and "ms" in line for line in output.splitlines())
+    assert restow("trace", "p1-1", "--log", moved).output == output
+    assert restow("trace", "plan/p1", "--log", moved).output == output
+
+
+@pytest.mark.parametrize("name", ["shop/web-new", "web-new", "pod/shop/web-new", "uid-web-new"])
+def test_a_pod_is_found_by_its_names(restow, moved, name):
+    assert restow("trace", name, "--log", moved).output.startswith("pod shop/web-new")
+
+
+def test_who_has_no_trace_is_said(restow, moved):
+    result = restow("trace", "nobody", "--log", moved)
+    assert (result.exit_code, "no trace of nobody" in result.said) == (2, True)
+
+
+def test_without_a_name_the_longest_are_listed(restow, moved):
+    output = restow("trace", "--log", moved).output
+    assert "PLANS  1, the longest first" in output
+    assert "pod shop/web-new" in output
+
+
+def test_a_log_is_sent_to_a_collector_as_otlp(restow, moved, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x,tenant=a")
+    result = restow("trace", "--log", moved, "--to", collector.address)
+    assert result.exit_code == 0, result.output
+    (path, sent, _), *_ = collector.got
+    assert (path, sent["content-type"], sent["authorization"], sent["tenant"]) == ("/v1/traces", "application/json", "Bearer x", "a")
+    spans = spans_of(collector)
+    assert f"{len(spans)} spans of" in result.output
+    (plan,) = [span for span in spans if span["name"] == "plan Defragmentation"]
+    assert int(plan["endTimeUnixNano"]) > int(plan["startTimeUnixNano"]) > 10**18
+    assert {"key": "restow.moves", "value": {"intValue": "1"}} in plan["attributes"]
+    assert {one["resource"]["attributes"][0]["value"]["stringValue"] for _, _, body in collector.got for one in body["resourceSpans"]} == {
+        "restow-descheduler", "restow-scheduler-session",
+    }  # fmt: skip
+
+
+def test_json_is_what_would_be_sent(restow, moved, collector):
+    restow("trace", "--log", moved, "--to", collector.address)
+    said = json.loads(restow("trace", "--log", moved, "-o", "json").output)
+    assert said == collector.got[0][2]
+
+
+def test_a_collector_that_wants_it_later_gets_it_again(restow, moved, collector, monkeypatch):
+    monkeypatch.setattr(exporting, "AGAIN", (0.0, 0.0))
+    collector.answers += [503, 429]
+    assert restow("trace", "--log", moved, "--to", collector.address).exit_code == 0
+    assert spans_of(collector)
+
+
+def test_a_collector_that_refuses_or_is_away_is_said(restow, moved, collector, monkeypatch):
+    monkeypatch.setattr(exporting, "AGAIN", (0.0,))
+    collector.answers += [400]
+    result = restow("trace", "--log", moved, "--to", collector.address)
+    assert (result.exit_code, "answers 400: no" in result.said) == (3, True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        result = restow("trace", "--log", moved, "--to", f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert (result.exit_code, "cannot be reached" in result.said) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("named", "environment", "url"),
+    [
+        ("http://c:4318", {}, "http://c:4318/v1/traces"),
+        ("http://c:4318/", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://d"}, "http://c:4318/v1/traces"),
+        ("https://c/otlp/v1/traces", {}, "https://c/otlp/v1/traces"),
+        (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://d:4318"}, "http://d:4318/v1/traces"),
+        (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://d:4318/mine"}, "http://d:4318/mine"),
+        (None, {}, None),
+    ],
+)
+def test_where_traces_go_is_as_opentelemetry_says_it(named, environment, url):
+    assert endpoint(named, environment) == url
+
+
+@pytest.mark.parametrize("url", ["collector:4318", "ftp://x", "http://", "x"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(Failure, match="no address of a collector"):
+        endpoint(url, {})
+
+
+def test_headers_are_percent_encoded():
+    assert headers({"OTEL_EXPORTER_OTLP_HEADERS": "a=b%2Cc, d = e"}) == {"a": "b,c", "d": "e"}
+
+
+def test_follow_needs_a_running_log_and_a_collector(restow, moved, monkeypatch):
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    assert "nobody says where to" in restow("trace", "-f", "--log", moved).said
+    assert "will not grow" in restow("trace", "-f", "--log", moved, "--to", "http://127.0.0.1:1").said
+
+
+def test_what_ends_from_now_on_is_followed(restow, tmp_path, collector):
+    """The plan is made before, and lands while it is followed; nothing that had ended before is sent again."""
+    import asyncio
+
+    from restow.eventlog.jetstream import connect
+
+    log = migration()
+    first = next(at for at, record in enumerate(log.records) if b"migration.evicted" in record.body)
+    with running_server(sync=False) as server:
+        cluster = unique_cluster()
+
+        async def append(records, last):
+            opened = await connect([server.url], cluster)
+            try:
+                for record in records:
+                    last[record.family] = await opened.append(record.family, record.body, record.envelope, expected_last=last.get(record.family, 0))
+            finally:
+                await opened.close()
+            return last
+
+        last = asyncio.run(append(log.records[:first], {}))
+        command = [RESTOW, "trace", "-f", "--to", collector.address, "--server", server.url, "--cluster", cluster]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert f"from sequence {first + 1}" in process.stdout.readline()
+            asyncio.run(append(log.records[first:], last))
+            deadline = time.monotonic() + 60
+            while not any(span["name"] == "plan Defragmentation" for span in spans_of(collector)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            names = [span["name"] for span in spans_of(collector)]
+            assert {"land", "move shop/web-old", "plan Defragmentation"} <= set(names)
+            assert "hold" not in names
+            process.send_signal(signal.SIGINT)
+            _, wrong = process.communicate(timeout=60)
+            assert (process.returncode, wrong) == (0, "")
+        finally:
+            process.kill()
+            process.wait(30)
+
+
+OTELCOL = os.environ.get("OTELCOL") or shutil.which("otelcol")
+
+
+@pytest.mark.skipif(not OTELCOL, reason="no OpenTelemetry collector: set OTELCOL to its binary")
+def test_a_real_collector_takes_them(restow, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
+        "exporters": {"debug": {"verbosity": "detailed", "sampling_initial": 1_000_000}},
+        "service": {"telemetry": {"metrics": {"level": "none"}}, "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["debug"]}}},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        process = subprocess.Popen([OTELCOL, "--config", str(tmp_path / "config.yaml")], stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + 60
+        while "Everything is ready" not in said.read_text():
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        result = restow("trace", "--log", export(tmp_path / "log.jsonl", migration()), "--to", f"http://127.0.0.1:{port}")
+        assert result.exit_code == 0, result.output
+        count = int(result.output.split()[0])
+        while said.read_text().count("Trace ID       : ") < count and time.monotonic() < deadline:
+            time.sleep(0.1)
+        text = said.read_text()
+        assert text.count("Trace ID       : ") == count
+        assert "Name           : move shop/web-old" in text
+        assert "restow-descheduler" in text
+    finally:
+        process.terminate()
+        process.wait(30)

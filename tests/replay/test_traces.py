@@ -1,0 +1,179 @@
+"""Traces as a view of the log."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property.fold_stories import Story
+from replay.handmade import LOG_ID, STEP, Handmade, migration, node, placements, pod, shape, time_at
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
+from restow.contracts.envelope import Envelope
+from restow.domain.fold import evolve_one
+from restow.domain.record_trust import Examined
+from restow.domain.state import ClusterState
+from restow.eventlog.port import Record
+from restow.replay.state_at import state_at
+from restow.replay.traces import Link, Span, Traces, sampled, span_id, trace_id
+
+
+def told(log, share=1.0, seq=None):
+    traces, spans = Traces(LOG_ID, share), []
+    state_at(log.source(), seq=seq, watch=lambda state, record, found: spans.extend(traces.hear(state, record, found)))
+    return [*spans, *traces.rest()]
+
+
+def tree(spans, trace):
+    """Name → children's names in order of their begins, of one trace."""
+    own = [span for span in spans if span.trace == trace]
+    return {span.name: [child.name for child in sorted(own, key=lambda one: one.begin) if child.parent == span.id] for span in own if any(one.parent == span.id for one in own)}
+
+
+def checked(spans):
+    """What a collector may rely on."""
+    assert len({(span.trace, span.id) for span in spans}) == len(spans)
+    by_id = {(span.trace, span.id): span for span in spans}
+    for span in spans:
+        assert span.begin <= span.end
+        assert (len(span.trace), len(span.id)) == (32, 16)
+        if span.parent:
+            parent = by_id[span.trace, span.parent]
+            assert parent.begin <= span.begin
+            assert span.end <= parent.end
+    for trace in {span.trace for span in spans}:
+        assert sum(not span.parent for span in spans if span.trace == trace) == 1
+
+
+PLAN = trace_id(LOG_ID, "plan", "p1")
+
+
+def test_a_plan_is_a_trace_with_its_moves_and_their_steps():
+    spans = told(migration())
+    checked(spans)
+    assert tree(spans, PLAN) == {"plan Defragmentation": ["move shop/web-old"], "move shop/web-old": ["wait for its turn", "hold", "evict", "land"]}
+    assert not any(span.error or span.open for span in spans if span.trace == PLAN)
+
+
+def test_a_move_links_to_the_pod_that_was_moved_and_to_its_successor():
+    (move,) = [span for span in told(migration()) if span.name.startswith("move")]
+    old, new = (trace_id(LOG_ID, "pod", uid) for uid in ("uid-web-old", "uid-web-new"))
+    assert [(link.trace, link.what) for link in move.links] == [(old, "moved pod"), (new, "successor")]
+    assert move.values["restow.target"] == "b"
+
+
+def test_a_pod_is_a_trace_from_when_it_was_seen_until_it_is_bound():
+    spans = told(migration())
+    own = trace_id(LOG_ID, "pod", "uid-web-new")
+    assert tree(spans, own) == {"pod shop/web-new": ["wait", "bind"]}
+    (root,) = [span for span in spans if span.trace == own and not span.parent]
+    assert root.values["k8s.node.name"] == "b"
+
+
+def test_what_was_decided_links_to_the_commit_by_its_own_traceparent():
+    log = placements()
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    log.records = [
+        Record(one.seq, one.family, Envelope(**{name: getattr(one.envelope, name) for name in one.envelope.__struct_fields__} | {"traceparent": parent}), one.body, one.time)
+        for one in log.records
+    ]
+    waits = [span for span in told(log) if span.name == "wait" and not span.open]
+    assert waits
+    assert all(len(span.links) == 1 for span in waits)
+    assert {(span.links[0].trace, span.links[0].span) for span in waits} == {("a" * 32, "b" * 16)}
+    assert Link("a" * 32, "b" * 16, waits[0].links[0].what) == waits[0].links[0]
+
+
+def test_the_same_log_gives_the_same_spans():
+    assert told(migration()) == told(migration())
+
+
+def test_what_has_not_ended_is_told_as_open_to_the_end_of_the_log():
+    log = migration(lands=False)
+    spans = told(log)
+    checked(spans)
+    open = [span for span in spans if span.open]
+    assert {span.name for span in open} >= {"plan Defragmentation", "move shop/web-old"}
+    assert {span.end for span in open} == {time_at(log.seq)}
+
+
+def test_a_pod_whose_bind_was_refused_waits_once_more():
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(node("a"), kind="nodes")
+    log.facts(pod("x"))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-x", "a"))
+    log.decide("session", c.RefuseBind(time_at(5), "uid-x", "a", "Conflict"), e.PodReleased("uid-x", "Conflict"))
+    log.decide("session", c.Schedule(time_at(6)), e.PodPlaced("uid-x", "a"))
+    log.facts(e.PodChanged("uid-x", node="a"))
+    spans = told(log)
+    checked(spans)
+    own = sorted((span for span in spans if span.parent), key=lambda one: one.begin)
+    assert [(span.name, span.error) for span in own] == [("wait", ""), ("bind", "Conflict"), ("wait", ""), ("bind", "")]
+
+
+def test_a_pod_that_is_deleted_before_it_has_a_node_is_a_failure():
+    log = placements()
+    log.facts(e.PodObserved("uid-x", "shop", "x", _shape(log), 0))
+    log.facts(e.PodGone("uid-x"))
+    (root,) = [span for span in told(log) if span.name == "pod shop/x"]
+    assert root.error == "it was deleted before it had a node"
+    assert root.end - root.begin == STEP
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10_000))
+def test_whatever_is_told_spans_form_trees(seed):
+    state = ClusterState()
+    story, traces, spans, gone = Story(seed, state), Traces(LOG_ID), [], set()
+    for at, events in enumerate(story.chapters(3), 1):
+        for event in events:
+            # No uid and no plan's name is ever used twice.
+            if getattr(event, "pod", None) in gone or (isinstance(event, e.Planned) and event.plan in gone):
+                continue
+            if isinstance(event, e.PodGone | e.Planned):
+                gone.add(event.pod if isinstance(event, e.PodGone) else event.plan)
+            evolve_one(state, event)
+            state.time = max(state.time, at * 1000)
+            record = Record(at, "migration", Envelope("", "", "", 0, ""), b"", 0)
+            spans += traces.hear(state, record, Examined(decisions=(Decision(c.Observe("pods", "watch"), (event,)),)))
+    checked([*spans, *traces.rest()])
+
+
+@given(st.integers(0, 1 << 60), st.floats(0, 1))
+def test_a_trace_is_told_whole_or_not_at_all(number, share):
+    trace = trace_id(LOG_ID, "pod", str(number))
+    assert sampled(trace, 1.0)
+    assert not sampled(trace, 0.0)
+    assert sampled(trace, share) <= sampled(trace, min(1.0, share + 0.1))
+
+
+def test_a_share_tells_whole_traces():
+    every, some = told(migration()), told(migration(), share=0.5)
+    chosen = {span.trace for span in every if sampled(span.trace, 0.5)}
+    assert {span.trace for span in some} == chosen
+    assert [span for span in every if span.trace in chosen] == some
+
+
+def test_from_a_state_on_those_who_wait_are_told_from_when_they_were_made():
+    log = placements()
+    log.facts(e.PodObserved("uid-x", "shop", "x", _shape(log), time_at(2)))
+    state = state_at(log.source())
+    traces = Traces(LOG_ID)
+    traces.begin(state)
+    (root,) = [span for span in traces.rest() if span.name == "pod shop/x"]
+    assert (root.begin, root.end) == (time_at(2), time_at(log.seq))
+
+
+def test_ids_of_spans_differ_by_trace_and_by_part():
+    assert len({span_id(trace, key) for trace in "ab" for key in ("pod", "pod/1")}) == 4
+    assert isinstance(told(migration())[0], Span)
+
+
+def _events(record):
+    from restow.replay.state_at import decode_record
+
+    return [event for decision in decode_record(record) for event in decision.events]
+
+
+def _shape(log):
+    return next(event.shape for record in log.records for event in _events(record) if isinstance(event, e.PodObserved))
