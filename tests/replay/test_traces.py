@@ -3,12 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.fold_stories import Story
-from replay.handmade import LOG_ID, STEP, Handmade, migration, node, placements, pod, shape, time_at
+from replay.handmade import LOG_ID, PACKING, STEP, Handmade, migration, node, placements, pod, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
 from restow.contracts.envelope import Envelope
+from restow.contracts.values import Move
 from restow.domain.fold import evolve_one
 from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState
@@ -94,6 +95,32 @@ def test_what_has_not_ended_is_told_as_open_to_the_end_of_the_log():
     open = [span for span in spans if span.open]
     assert {span.name for span in open} >= {"plan Defragmentation", "move shop/web-old"}
     assert {span.end for span in open} == {time_at(log.seq)}
+
+
+def proposed(*answers):
+    """A plan of two moves that waits for a person from 00:00:01 on."""
+    log = Handmade()
+    moves = tuple(Move(f"p-{n}", f"uid-{n}", "shop", f"web-{n}", "a", "b") for n in (1, 2))
+    log.decide("migration", c.Defragment(time_at(1), "api", "p"), e.Planned("p", "Defragmentation", moves, PACKING, PACKING, mode="propose"))
+    for answer in answers:
+        log.decide("migration", c.Advance(time_at(log.seq + 1)), answer)
+    return told(log)
+
+
+def test_a_proposed_plan_begins_when_it_is_approved_with_what_is_approved():
+    spans = proposed(e.PlanApproved("p", "ann", moves=("p-2",)))
+    checked(spans)
+    (waited,) = [span for span in spans if span.name == "wait for approval"]
+    assert (waited.values, waited.end - waited.begin) == ({"restow.by": "ann"}, STEP)
+    assert [span.name for span in spans if span.name.startswith("move")] == ["move shop/web-2"]
+
+
+def test_a_rejected_plan_is_over_and_says_by_whom():
+    spans = proposed(e.PlanRejected("p", "bob", "not now"))
+    checked(spans)
+    assert [(span.name, span.error) for span in spans if not span.parent] == [("plan Defragmentation", "bob: not now")]
+    checked(proposed())
+    checked(proposed(e.PlanCancelled("p", "it is too old")))
 
 
 def test_a_pod_whose_bind_was_refused_waits_once_more():

@@ -8,13 +8,14 @@ both pods. What was decided links to the commit that decided it, by that commit'
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
 from restow.contracts.values import Move
+from restow.domain.migration.modes import OBSERVE
 from restow.domain.record_trust import Examined
 from restow.domain.records import FINAL
 from restow.domain.state import OVER, ClusterState
@@ -110,6 +111,7 @@ class Traces:
         """Those that there are whose traces have ended: one is not told twice, whatever is seen of it later."""
         self._moves: dict[MigrationId, tuple[_Story, _Plan]] = {}
         self._plans: dict[PlanId, _Plan] = {}
+        self._proposed: dict[PlanId, tuple[e.Planned, Span]] = {}
         self._time = Millis(0)
 
     def begin(self, state: ClusterState) -> None:
@@ -133,9 +135,9 @@ class Traces:
         """What has not ended at the log's end. Once only."""
         for story in [*self._pods.values(), *(story for story, _ in self._moves.values())]:
             yield from story.finish(self._time, open=True)
-        for plan in self._plans.values():
-            plan.root.end, plan.root.open = self._time, True
-            yield plan.root
+        for root in [*(plan.root for plan in self._plans.values()), *(root for _, root in self._proposed.values())]:
+            root.end, root.open = self._time, True
+            yield root
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
@@ -181,6 +183,8 @@ class Traces:
         match event:
             case e.Planned():
                 yield from self._planned(event, now, record)
+            case (e.PlanApproved(plan=id) | e.PlanRejected(plan=id) | e.PlanCancelled(plan=id)) if id in self._proposed:
+                yield from self._answered(event, now)
             case e.PlanCancelled(plan=id, reason=reason):
                 for plan in [self._plans[id]] if id in self._plans else list(self._plans.values()) if not id else []:
                     plan.root.events.append(Happened(now, "cancelled", {"restow.reason": reason}))
@@ -214,12 +218,30 @@ class Traces:
             return
         values: Values = {"restow.plan": event.plan, "restow.plugin": event.plugin, "restow.trigger": event.trigger, "restow.moves": len(event.moves)}
         root = Span(trace, span_id(trace, "plan"), "", DESCHEDULER, f"plan {event.plugin}", now, now, values, [], _decided_by(record))
-        if not event.moves or event.mode:
+        if not event.moves or event.mode == OBSERVE:
             yield root
-            return
-        plan = self._plans[event.plan] = _Plan(root, (move.migration for move in event.moves))
-        for move in event.moves:
-            story = _Story(trace, move.migration, root.id, DESCHEDULER, f"move {move.namespace}/{move.name}", now, "wait for its turn", _of(move))
+        elif event.mode:
+            self._proposed[event.plan] = event, root
+        else:
+            self._carry_out(root, event.plan, event.moves, now)
+
+    def _answered(self, event: e.PlanApproved | e.PlanRejected | e.PlanCancelled, now: Millis) -> Iterator[Span]:
+        """Somebody says what becomes of a plan that was proposed."""
+        planned, root = self._proposed.pop(event.plan)
+        waited = Span(root.trace, span_id(root.trace, "approval"), root.id, DESCHEDULER, "wait for approval", root.begin, now, {}, [], [])
+        if isinstance(event, e.PlanApproved):
+            waited.values = {"restow.by": event.by}
+            self._carry_out(root, event.plan, [move for move in planned.moves if not event.moves or move.migration in event.moves], now)
+        else:
+            by = f"{event.by}: " if isinstance(event, e.PlanRejected) else ""
+            root.end, root.error = now, f"{by}{event.reason}"
+            yield root
+        yield waited
+
+    def _carry_out(self, root: Span, id: PlanId, moves: Sequence[Move], now: Millis) -> None:
+        plan = self._plans[id] = _Plan(root, (move.migration for move in moves))
+        for move in moves:
+            story = _Story(root.trace, move.migration, root.id, DESCHEDULER, f"move {move.namespace}/{move.name}", now, "wait for its turn", _of(move))
             story.root.links.append(_pod_link(self._log_id, move.pod, "moved pod"))
             self._moves[move.migration] = story, plan
 

@@ -57,7 +57,7 @@ STATE: dict[str, dict[str, str]] = {
     "plans": {
         "plan": _TEXT, "phase": _TEXT, "at": _TIME, "until": _TIME, "trigger": _TEXT, "plugin": _TEXT, "planner": _TEXT, "search": _WHOLE, "reason": _TEXT,
         "cancelled": _TEXT, "moves": _WHOLE, "waves": _WHOLE, "steps": _JSON, "sources": _JSON, "before": _JSON, "after": _JSON, "kept": _JSON,
-        "slots": _WHOLE, "profile": _TEXT,
+        "slots": _WHOLE, "profile": _TEXT, "mode": _TEXT, "waitsUntil": _TIME, "answer": _TEXT, "answered": _TIME, "by": _TEXT, "why": _TEXT,
     },
 }  # fmt: skip
 """Tables of what is at the end of the log, or at --at: the columns of each, as in `restow get KIND -o json`."""
