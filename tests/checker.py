@@ -89,6 +89,7 @@ class Judge(BesideRules, HoldRules, SessionRules, MigrationRules):
         self.raised = {}
         """node → sequence of the last fact that took capacity from it."""
         self.migrations = {}
+        self.proposals = {}
         self.held_before = set()
         self.planned = planned
 

@@ -9,7 +9,29 @@ class MigrationRules:
 
     def migration_planned(self, event):
         self.planned = True
-        for move in event.get("moves", ()):
+        if not event.get("mode"):
+            self.begin(event.get("moves", ()))
+        elif event["mode"] == "propose":
+            self.proposals[event["plan"]] = event.get("moves", ())
+
+    def migration_plan_approved(self, event):
+        """From here on as if it had been planned now. Nothing else lets a move of such a plan take a step: until then it is unknown."""
+        moves = self.proposals.pop(event["plan"], None)
+        if moves is None:
+            return self.say(self.seq, f"plan {event['plan']} is approved, and does not wait for anybody")
+        if not event["by"]:
+            self.say(self.seq, f"nobody has approved plan {event['plan']}")
+        return self.begin([move for move in moves if not event.get("moves") or move["migration"] in event["moves"]])
+
+    def migration_plan_rejected(self, event):
+        if self.proposals.pop(event["plan"], None) is None:
+            self.say(self.seq, f"plan {event['plan']} is rejected, and does not wait for anybody")
+
+    def migration_plan_cancelled(self, event):
+        self.proposals.pop(event["plan"], None)
+
+    def begin(self, moves):
+        for move in moves:
             if move["migration"] in self.migrations:
                 self.say(self.seq, f"migration {move['migration']} is planned twice")
             if self.has_somebody_to_move(move):

@@ -105,6 +105,36 @@ def test_what_breaks_a_promise_is_said(events, said):
     assert any(said in sentence for sentence in judged(events).broken), judged(events).broken
 
 
+PROPOSED = {**PLAN, "plan": "x", "mode": "propose"}
+APPROVED = {"type": "migration.plan_approved", "plan": "x", "by": "ada"}
+
+
+def with_plan(*events):
+    at = STORY.index(PLAN)
+    return [*STORY[:at], *events, *STORY[at + 1 :]]
+
+
+@pytest.mark.parametrize("approved", [APPROVED, {**APPROVED, "moves": [M]}])
+def test_a_plan_that_a_person_has_approved_is_fine(approved):
+    assert judged(with_plan(PROPOSED, approved)).ok
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((PROPOSED,), "holding of the unknown migration m-1"),
+        (({**PROPOSED, "mode": "observe"},), "holding of the unknown migration m-1"),
+        ((PROPOSED, {**APPROVED, "moves": ["m-2"]}), "holding of the unknown migration m-1"),
+        ((PROPOSED, {"type": "migration.plan_rejected", "plan": "x", "by": "ada", "reason": "no"}), "holding of the unknown migration m-1"),
+        ((PROPOSED, {"type": "migration.plan_cancelled", "plan": "x", "reason": "no"}, APPROVED), "does not wait for anybody"),
+        ((PROPOSED, APPROVED, APPROVED), "does not wait for anybody"),
+        ((PROPOSED, {**APPROVED, "by": ""}), "nobody has approved plan x"),
+    ],
+)
+def test_nothing_moves_that_nobody_has_approved(events, said):
+    assert any(said in sentence for sentence in judged(with_plan(*events)).broken), judged(with_plan(*events)).broken
+
+
 def test_restows_own_placeholders_are_nobodys_victims_and_others_are_missed():
     ended = [pod("h", namespace="restow-holds"), gone("h"), pod("x"), gone("x")]
     assert [said.partition(": ")[2] for said in judged([*TO_HOLD, *ended, HOLD, *STORY[len(TO_HOLD) + 1 :]]).broken] == ["pod x was ended, but its migrations are none"]

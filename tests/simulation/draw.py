@@ -63,7 +63,7 @@ class _Draw:
                         skews[f"{name}-{number}"] = round(chance.uniform(-3.0, 3.0), 3)
         return Plan(
             seed=self.seed, seconds=self.seconds, replicas=self.replicas, nodes=nodes, workloads=workloads,
-            users=tuple(sorted([*made, *self.done_by_users(nodes, workloads)], key=lambda act: act.at)),
+            users=tuple(sorted([*made, *self.done_by_users(nodes, workloads), *self.done_by_who_approves()], key=lambda act: act.at)),
             faults=tuple(sorted([*self.gone_wrong(nodes, workloads), *self.gone_wrong_beside(beside)], key=lambda act: act.at)),
             scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.randrange(len(POLICIES)), skews=skews, beside=beside,
             kinds=(*self.users, *self.faults), lease="on" if self.replicas > 1 else chance.choice(("on", "off")),
@@ -160,6 +160,17 @@ class _Draw:
         if "queue" in self.users:
             acts += [Act(0.0, "queue", {"name": name, "weight": chance.choice((1, 3)), "cpu": 0, "gpus": 0}) for name in ("a", "b")]
         return acts
+
+    def done_by_who_approves(self) -> list[Act]:
+        """In one run of six, somebody sets the mode now and then, and answers plans that wait."""
+        chance = random.Random(f"approves {self.seed}")
+        if chance.random() >= 1 / 6:
+            return []
+        moments = (round(chance.uniform(0.0, self.seconds), 3) for _ in range(int(self.seconds)))
+        modes = [Act(next(moments), "mode", {"mode": chance.choice(("observe", "propose", "propose", "automatic"))}) for _ in range(int(self.seconds / 15))]
+        said = ("approve", "approve", "some", "reject")
+        answers = [Act(next(moments), "answer", {"what": chance.choice(said), "which": chance.randrange(50)}) for _ in range(int(self.seconds / 3))]
+        return [*modes, *answers]
 
     def by_user(self, what: str, number: int, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> dict[str, Any]:
         chance = self.chance

@@ -222,13 +222,33 @@ class Users:
         else:
             await self._post(f"{unit.address}/{'defragment' if what == 'defragmentation' else 'plans/cancel'}", {})
 
+    async def _mode(self, mode: str) -> None:
+        """As `restow mode` does."""
+        if (unit := self._world.leader("descheduler")) is not None:
+            await self._post(f"{unit.address}/mode", {"mode": mode, "by": "somebody"})
+
+    async def _answer(self, what: str, which: int) -> None:
+        """As `restow plans`, `approve` and `reject` do; some: one of the plan's moves."""
+        unit = self._world.leader("descheduler")
+        status, known = await self._call("GET", f"{unit.address}/status") if unit is not None else (0, {})
+        if unit is None or status != 200 or not known["proposed"]:
+            return
+        path = f"{unit.address}/plans/{known['proposed'][0]['plan']}"
+        if what == "reject":
+            await self._post(f"{path}/reject", {"by": "somebody", "reason": "no"})
+            return
+        moves = (await self._call("GET", path))[1].get("migrations", []) if what == "some" else []
+        await self._post(f"{path}/approve", {"by": "somebody", "moves": [moves[which % len(moves)]["id"]] if moves else []})
+
     async def _post(self, url: str, body: Obj) -> int:
+        return (await self._call("POST", url, body))[0]
+
+    async def _call(self, method: str, url: str, body: Obj | None = None) -> tuple[int, Obj]:
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=Connector(self._world.loop), cookie_jar=aiohttp.DummyCookieJar())
         timeout = aiohttp.ClientTimeout(total=20)
-        async with self._session.post(url, json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=timeout) as answer:
-            await answer.read()
-            return answer.status
+        async with self._session.request(method, url, json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=timeout) as answer:
+            return answer.status, await answer.json()
 
 
 def _annotate(pod: Obj, uid: str, said: Obj) -> None:

@@ -21,6 +21,8 @@ class LogJudge(VictimRules, WriterRules, Judge):
         """Pod → the node on which it was ready."""
         self.decided_for, self.denominated_at = {}, {}
         """Pod → nodes that were ever decided for it; pod → when what was held for it was last given up."""
+        self.waiting = {}
+        """Plans that wait for a person."""
         self.configuration, self.policy, self.slots_for = {}, {}, {}
         """What the session and what the descheduler is configured with; Reservation `restow-capacity-...` → the pod that it is for."""
         self.ended_at, self.ended_with, self.expires = {}, {}, {}
@@ -67,6 +69,16 @@ class LogJudge(VictimRules, WriterRules, Judge):
 
     def migration_planned(self, event):
         super().migration_planned(event)
+        if event.get("mode"):
+            self.waiting[event["plan"]] = event
+        else:
+            self.begins(event)
+
+    def migration_plan_approved(self, event):
+        super().migration_plan_approved(event)
+        self.begins(self.waiting.pop(event["plan"], {}))
+
+    def begins(self, event):
         for move in event.get("moves", ()):
             if (migration := self.migrations.get(move["migration"])) is not None:
                 migration["been"] = ["planned"]
