@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,17 @@ async def test_what_only_reads_is_enough_and_nothing_is_written(world: World, tm
     assert {one["verb"] for one in asked if one["user"]["username"] != USER} - READ, "what others write is in the audit log, so what this one had written would be"
     refused = [one for one in asked if one["user"]["username"] == USER and one.get("responseStatus", {}).get("code") == 403]
     assert not refused, "it asks for nothing that `--rbac` does not name"
+
+
+async def test_a_right_that_is_missing_is_named(lab: Lab, tmp_path: Path) -> None:
+    lab.kubectl("create", "serviceaccount", "restow-half")
+    lab.kubectl("create", "clusterrole", "restow-half", "--verb=list,watch", "--resource=nodes,namespaces")
+    lab.kubectl("create", "clusterrolebinding", "restow-half", "--clusterrole=restow-half", "--serviceaccount=default:restow-half")
+    kubeconfig = lab.kubeconfig(lab.account("half", "default"), "half")
+    done = await asyncio.to_thread(subprocess.run, [str(RESTOW), "watch", "--kube", str(kubeconfig)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "waiting for" in done.stderr
+    assert "persistentvolumes (Status403" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("verb", ["create", "delete", "patch", "update"])

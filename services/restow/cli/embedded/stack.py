@@ -36,6 +36,11 @@ BROKER_LOOK = 0.2
 READY_TIMEOUT = 60.0
 """Seconds until all services must be ready."""
 
+OBSERVE_TIMEOUT = 900.0
+"""The same where the cluster is somebody's real one: it may have to list half a million pods first."""
+FORBIDDEN, FORBIDDEN_TIMEOUT = "Status403", 20.0
+"""What a service says of a collection that it may not read; and for how long it is waited for a right."""
+
 MANAGED = ("nats", "archive", "logs", "run")
 """Folders that a stack makes and removes."""
 OBSERVERS: tuple[str, ...] = ("cluster_watcher", "descheduler")
@@ -377,7 +382,7 @@ class Stack:
 
     async def ready(self) -> None:
         """Wait until every service says so. Raises StackError with the reasons of those that do not."""
-        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
+        began, patience = asyncio.get_running_loop().time(), OBSERVE_TIMEOUT if self._observes else READY_TIMEOUT
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             for name in self._services:
                 await self._appears(self.folder / "run" / f"{name}.http", self.children[name])
@@ -392,7 +397,8 @@ class Stack:
                                 break
                     except (aiohttp.ClientError, TimeoutError, OSError) as error:
                         last = str(error)
-                    if asyncio.get_running_loop().time() > deadline:
+                    waited = asyncio.get_running_loop().time() - began
+                    if waited > patience or (self._observes and FORBIDDEN in last and waited > FORBIDDEN_TIMEOUT):
                         child = self.children[name]
                         raise StackError(f"{name} is not ready: {last}; its log {child.log} ends with:\n{child.last_words()}")
                     await asyncio.sleep(0.02)
