@@ -71,6 +71,13 @@ def test_two_halves_of_a_device_go_together():
     assert got.steps > 0
 
 
+def test_small_pods_go_where_the_large_one_that_would_be_enough_finds_no_place():
+    large, most = shape("l", cpu=4_000), shape("m", cpu=7_000)
+    full = [one for i in range(3) for one in (node(f"n{i}", cpu=8_000), app(f"m{i}", f"n{i}", "m"))]
+    state = given(S, large, most, node("a", cpu=8_000), app("l", "a", "l"), *[app(f"s{i}", "a") for i in range(3)], *full)
+    assert sorted(moves(state, FOUR)) == [(f"s{i}", "a", f"n{i}") for i in range(3)]
+
+
 def test_the_node_that_is_cheapest_to_empty_is_emptied():
     state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"))
     assert moves(state) == [("p", "a", "b")]

@@ -61,9 +61,22 @@ def _choices(world: World, row: int, whole: bool, most: int, pods: int) -> list[
     if isinstance(world.value, Usable):
         return _by_gain(world, row, world.value, pods)[:most]
     value, worth = world.value, world.worth[row]
-    return _lightest(
-        world, row, lambda free, shares: value.worth(row, free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
-    )
+
+    def enough(free: list[int], shares: list[int]) -> bool:
+        return value.worth(row, free, shares, 1) > worth
+
+    def helps(uid: PodUid) -> bool:
+        return value.reads(world.vector(uid))
+
+    return _with_small(world, row, _lightest(world, row, enough, helps, most, pods), enough, helps, most)
+
+
+def _with_small(world: World, row: int, found: list[Pods], enough: Enough, helps: Callable[[PodUid], bool], most: int) -> list[Pods]:
+    """Few pods are large ones: where these find no place, many small ones may. So the set of the smallest pods is the last of them, and of one the only one."""
+    if not found:
+        return found
+    small = _thinned(world, row, _easiest_first(world, row, helps), enough)
+    return found if small in found else [*found[: most - 1], small]
 
 
 def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
@@ -133,10 +146,9 @@ def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: b
 
 
 def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], bool], most: int, pods: int) -> list[Pods]:
-    there = [uid for uid in world.pods(row) if world.movable(uid) and helps(uid)]
-    if not there or not enough(*free_without(world, row, there)):
+    everybody = _easiest_first(world, row, helps)
+    if not everybody or not enough(*free_without(world, row, everybody)):
         return []
-    everybody = sorted(there, key=lambda uid: easiest(world, (uid,)))
     there = _distinct(world, everybody, pods)
     found: list[Pods] = []
     tried, classes = 0, set()
@@ -156,6 +168,11 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
         found = [_thinned(world, row, everybody, enough)]
     found.sort(key=lambda some: easiest(world, some))
     return found[:most]
+
+
+def _easiest_first(world: World, row: int, helps: Callable[[PodUid], bool]) -> list[PodUid]:
+    """Of the row's pods those that help and may move."""
+    return sorted([uid for uid in world.pods(row) if world.movable(uid) and helps(uid)], key=lambda uid: easiest(world, (uid,)))
 
 
 def _equivalence_class(world: World, uid: PodUid) -> tuple:
