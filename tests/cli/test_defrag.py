@@ -444,7 +444,7 @@ def test_the_stacks_token_goes_to_the_stack_alone(restow, descheduler, tmp_path)
     assert authorization(descheduler) is None
 
 
-@pytest.mark.parametrize(("status", "code", "said"), [(401, 2, "--token-file"), (403, 2, "no token"), (409, 2, "no token"), (503, 3, "no token")])
+@pytest.mark.parametrize(("status", "code", "said"), [(401, 2, "--token-file"), (403, 2, "no token"), (409, 1, "no token"), (503, 3, "no token")])
 def test_a_refusal_is_told_as_it_was_said(restow, descheduler, status, code, said):
     descheduler.answers["POST", "/defragment"] = (status, {"error": "no token"})
     result = restow("defrag", "--now", "--descheduler", descheduler.url)

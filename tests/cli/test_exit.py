@@ -137,7 +137,7 @@ def descheduler():
 def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
     descheduler.answer = (409, b'{"error":"a plan is under way"}')
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "refuses (409): a plan is under way" in result.said
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option, table
 from restow.cli.person import person
@@ -139,7 +139,7 @@ def mode(mode: str | None, reason: str, client: DeschedulerClient, where: Where,
 
 def _ask(client: DeschedulerClient, where: Where, path: str, body: dict[str, Any]) -> dict[str, Any]:
     _running(where)
-    return client.post(path, {"by": person()} | body, conflict=BROKEN)
+    return client.post(path, {"by": person()} | body)
 
 
 def _running(where: Where) -> None:

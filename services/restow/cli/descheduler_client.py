@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
+from restow.cli.failures import BROKEN, UNREACHABLE, UNUSABLE, Failure
 from restow.cli.log_location import Where, service_of
 
 _TIMEOUT = 60.0
@@ -64,21 +64,20 @@ class DeschedulerClient:
             return ""
         return _read(stack["token_file"])
 
-    def post(self, path: str, body: dict[str, Any], conflict: int = UNUSABLE) -> dict[str, Any]:
-        """`conflict`: the exit code where what is asked for is understood, and the state of things is against it (409)."""
-        return self._answer("POST", path, body, conflict)
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._answer("POST", path, body)
 
     def get(self, path: str) -> dict[str, Any]:
         return self._answer("GET", path, None)
 
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None, conflict: int = UNUSABLE) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         """Raises Failure."""
         address = self.address
         try:
             with self._open(address, method, path, body, _TIMEOUT) as response:
                 found = json.load(response)
         except urllib.error.HTTPError as error:
-            raise self._refused(address, error, conflict) from None
+            raise self._refused(address, error) from None
         except (urllib.error.URLError, HTTPException, TimeoutError, OSError) as error:
             reason = getattr(error, "reason", error)
             raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
@@ -95,8 +94,9 @@ class DeschedulerClient:
             headers["Authorization"] = f"Bearer {token}"
         return urllib.request.urlopen(urllib.request.Request(address + path, data=data, method=method, headers=headers), timeout=timeout)
 
-    def _refused(self, address: str, error: urllib.error.HTTPError, conflict: int = UNUSABLE) -> Failure:
-        code = {503: UNREACHABLE, 409: conflict}.get(error.code, UNUSABLE)
+    def _refused(self, address: str, error: urllib.error.HTTPError) -> Failure:
+        # 409: what is asked for is understood, and the state of things is against it.
+        code = {503: UNREACHABLE, 409: BROKEN}.get(error.code, UNUSABLE)
         more = f". Here: {_HINT}" if error.code == 401 else ""
         return Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}{more}", code)
 

@@ -41,7 +41,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
     kind, name = _name(what, namespace)
     if kind == "podGroup" and target:
         raise click.UsageError("--to names the node of one pod; of a PodGroup each pod goes to the best one")
-    answer = client.post("/migrations" + query(dry_run), {kind: name} | ({"target": target} if target else {}), conflict=BROKEN)
+    answer = client.post("/migrations" + query(dry_run), {kind: name} | ({"target": target} if target else {}))
     planned = view.read(answer)
     if planned is None or not planned.moves:
         raise Failure("the descheduler planned nothing; `restow log tail --family migration` shows what it did", BROKEN)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option
 from restow.cli.person import person
@@ -63,4 +63,4 @@ def resume(reason: str, client: DeschedulerClient, where: Where, output: str) ->
 def _ask(path: str, reason: str, client: DeschedulerClient, where: Where) -> dict[str, Any]:
     if where.log:
         raise Failure(f"{where.log} is a file, so nothing moves there", UNUSABLE)
-    return client.post(path, {"by": person(), "reason": reason}, conflict=BROKEN)
+    return client.post(path, {"by": person(), "reason": reason})

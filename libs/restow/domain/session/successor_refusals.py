@@ -25,7 +25,7 @@ def turned_away(state: ClusterState, uid: PodUid) -> str:
     if is_beside(state, pod.shape):
         return ""  # it has neither a queue nor actions
     if not state.ours(pod):
-        return f"scheduler {state.shapes[pod.shape].scheduler} is not among schedulerNames"
+        return f"scheduler {state.shapes[pod.shape].scheduler} is not among schedulerNames, and restow.beside of the policy does not name it"
     rules = _rules(state)
     if not rules.hands_over:
         return "no action reserve before allocate hands over what is held"

@@ -80,9 +80,18 @@ class Installation(NamedTuple):
     denied: Sequence[Denied] | None
 
 
+GUARDED = {
+    "restow-guard": "which keeps a stolen account from other people's pods",
+    "restow-guard-holds": "which keeps a stolen account from making pods that preempt others, or go past the scheduler",
+    "restow-guard-classes": "which keeps a stolen account from making priority classes for anybody",
+    "restow-guard-priorities": "which keeps everybody's other pods from the priority classes of placeholders, a way around quotas",
+}
+"""What each of the ValidatingAdmissionPolicies is for."""
+
+
 class Gate(NamedTuple):
     """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
-    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
+    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `unguarded`: of `GUARDED` those that are missing. `waiting`: pods (namespace/name), the oldest first,
     that have had the gate for more than LONG_GATED."""
 
     served: bool
@@ -90,7 +99,7 @@ class Gate(NamedTuple):
     webhook: bool
     certified: bool = True
     answers: int = 0
-    guarded: bool = True
+    unguarded: Sequence[str] = ()
     namespace: bool = True
     waiting: Sequence[str] = ()
 
@@ -263,8 +272,8 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
         yield Finding("beside", "bad", "no pod answers for the webhook restow-landing", "kubectl -n restow-system describe pod -l app.kubernetes.io/name=restow-webhook")
     else:
         yield Finding("beside", "ok", f"successors are gated by the webhook restow-landing ({gate.answers} ready)")
-    if not gate.guarded:
-        yield Finding("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
+    for name in gate.unguarded:
+        yield Finding("beside", "warning", f"the policy {name} is missing, {GUARDED[name]}", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml" if name == "restow-guard" else again)
     if not gate.namespace:
         yield Finding("beside", "bad", "the namespace restow-holds is missing, in which placeholders stand", again)
     if gate.waiting:

@@ -9,7 +9,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from restow.cli.doctor.checks import LONG_GATED, SERVICES, Denied, Gate, Installation, Lease, Pod, Seen
+from restow.cli.doctor.checks import (
+    GUARDED,
+    LONG_GATED,
+    SERVICES,
+    Denied,
+    Gate,
+    Installation,
+    Lease,
+    Pod,
+    Seen,
+)
 from restow.cli.kubeapi import UNSERVED, objects
 from restow.contracts.ids import WRITERS
 from restow.domain.beside import GATE, NAMESPACES
@@ -23,6 +33,8 @@ NAME = "app.kubernetes.io/name"
 AT_ONCE = 8
 """Questions that wait for an answer."""
 HOLDS = NAMESPACES[0]
+GUARDS = set(GUARDED)
+"""ValidatingAdmissionPolicies where pods of other schedulers are moved."""
 T = TypeVar("T")
 Object = Mapping[str, Any]
 _report = msgspec.json.Decoder(Report)
@@ -147,7 +159,7 @@ class Looker:
         guards = await self._optional(f"{group}/v1/validatingadmissionpolicies")
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
         waiting = long_gated(await self._listed("/api/v1/pods", fields="spec.nodeName="), clock)
-        return Gate(served, policy, bool(hooks), certified, answers, guards is None or "restow-guard" in names(guards), namespace, waiting)
+        return Gate(served, policy, bool(hooks), certified, answers, [] if guards is None else sorted(GUARDS - names(guards)), namespace, waiting)
 
     # -- within ----------------------------------------------------------------------------------------------------------
 

@@ -276,6 +276,13 @@ def arrive(world: World, ends: dict[PodUid, Spot]) -> None:
         world.land(uid, spot)
 
 
+def _stuck(world: World, uid: PodUid, ordered: Ordered) -> str:
+    """Who would have had no place if this one had moved. That one may have one by the plan as it has become."""
+    pod = world.state.pods[uid].fact
+    more = f", which is to land on {world.name(ordered.ends[uid].row)}, would fit nowhere if this one moved, too" if uid in ordered.ends else " would fit nowhere"
+    return f"{pod.namespace}/{pod.name}{more}"
+
+
 def _tell(search: Search, rows: Rows, ordered: Ordered, stays: Stays) -> None:
     """A verdict for every pod that does not move."""
     world, rest = search.world, stay(LIMIT if search.full else STEPS if search.cut else NO_GAIN)
@@ -290,4 +297,4 @@ def _tell(search: Search, rows: Rows, ordered: Ordered, stays: Stays) -> None:
                     why = Stay(why.id, f"{why.sentence}; and this planner moves no gang as one")
                 stays(uid, node, why)
             else:
-                stays(uid, node, Stay(NO_TARGET, search.stuck[uid]) if uid in search.stuck else rest)
+                stays(uid, node, Stay(NO_TARGET, _stuck(world, search.stuck[uid], ordered)) if uid in search.stuck else rest)

@@ -93,12 +93,12 @@ class Limits:
 
 
 class Search:
-    """`stuck` says of pods of sets that did not move what was in the way, as a sentence; `full` that more would have
+    """`stuck` says of pods of sets that did not move who would have had no place then; `full` that more would have
     moved but for the limit, `cut` that the steps were used up before all had had their turn."""
 
     def __init__(self, world: World, limits: Limits) -> None:
         self.world, self.limits = world, limits
-        self.stuck: dict[PodUid, str] = {}
+        self.stuck: dict[PodUid, PodUid] = {}
         self.bounded: dict[PodUid, str] = {}
         """Of pods that a limit of the policy has kept: which one."""
         self.scarcity = Scarcity(world, limits.moves - len(world.away))
@@ -243,8 +243,7 @@ class Search:
         return ""
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
-        pod = self.world.state.pods[uid].fact
-        self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would fit nowhere"))
+        self.stuck.update(dict.fromkeys(pods, uid))
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where least is lost by it and all of this still gains, else by pushing others, else where more is lost
