@@ -680,6 +680,13 @@ def test_a_successor_that_came_while_nobody_renewed_the_entry_gets_the_slot_with
     assert CloseLanding("x-1") in owed(state)
 
 
+def test_where_the_policy_names_its_scheduler_no_more_that_is_said():
+    state = holding(world())
+    then(state, configured("migration", config.MigrationConfig()))
+    assert failed(advance(state)) == {"x-1": "NotAdmitted"}
+    assert state.migrations["x-1"].message.endswith("scheduler default-scheduler is not among schedulerNames, and restow.beside of the policy does not name it")
+
+
 def test_a_slot_that_was_handed_over_at_the_moment_at_which_its_move_ended_is_not_held_again():
     """Found by the simulator, where all of Restow had stood still until the deadline: the session had not read yet that the move was over."""
     state = evicted(world())

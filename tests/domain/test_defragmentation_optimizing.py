@@ -1,6 +1,7 @@
 """The optimizing planner: given a cluster, then the moves that gain most for what they cost."""
 
 import random
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -303,6 +304,16 @@ def test_a_target_stays_below_its_protection():
     protected = msgspec.structs.replace(NODES, protectionThresholds={"cpu": 95})
     assert moves(state) == [("p", "a", "b")]
     assert moves(state, protected) == []
+
+
+def test_who_stays_because_of_another_that_the_plan_moves_says_so():
+    """p and q together do not fit on c; q alone does."""
+    from restow.domain.defragmentation.optimizing.plan import _stuck
+
+    state = given(*CIRCLE)
+    with opened(task := Task(state, NODES, NOW, "p", 2_000), NODES.objective, Rows(task)) as world:
+        assert _stuck(world, "q", SimpleNamespace(ends={})) == "default/q would fit nowhere"
+        assert _stuck(world, "q", SimpleNamespace(ends={"q": world.home("p")})) == "default/q, which is to land on a, would fit nowhere if this one moved, too"
 
 
 @pytest.mark.parametrize(("wanted", "takes"), [(999, True), (1_000, False)])

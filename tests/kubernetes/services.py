@@ -33,8 +33,8 @@ T = TypeVar("T")
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
 OVER = ("landed", "failed", "not_recreated")
 LONG = 60.0
-NOT_YET, JUST_MADE = "gone, not ready or unschedulable", "node.kubernetes.io/not-ready"
-"""What is said of a node before its status has come, and while it has the taint with which it was made."""
+NOT_YET, JUST_MADE, GUARDED = "gone, not ready or unschedulable", "node.kubernetes.io/not-ready", "capacity left beside pods that another scheduler nominated"
+"""What is said of a node before its status has come, and while it has the taint with which it was made; and while somebody's guard of a moment ago is there."""
 POLICY = f"{configs.policy()}  beside: [default-scheduler]\n  perNode: 50\n  holdDeadline: 60s\n  budgetPatience: 60s\n"
 
 
@@ -78,7 +78,7 @@ async def migrate(stack: Running, pod: dict[str, Any], target: str) -> str:
             break
         except urllib.error.HTTPError as error:
             # Of a node that was made a moment ago the watcher may not have told yet, or only what it was at first.
-            if not (error.code == 404 and f"no node '{target}'" in error.msg) and not (error.code == 409 and any(one in error.msg for one in (NOT_YET, JUST_MADE))):
+            if not (error.code == 404 and f"no node '{target}'" in error.msg) and not (error.code == 409 and any(one in error.msg for one in (NOT_YET, JUST_MADE, GUARDED))):
                 raise
             await asyncio.sleep(0.1)
     planned = read(said)

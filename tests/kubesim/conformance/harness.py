@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,9 +135,13 @@ def unique(prefix: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Below the ports that the kernel gives to connections: one of those was taken by somebody's connection before a server listened on it."""
+    for _ in range(1_000):
+        port = 16_000 + secrets.randbelow(16_000)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("", port))
+            return port
+    raise OSError("no port is free")
 
 
 @contextmanager
