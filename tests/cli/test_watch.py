@@ -13,6 +13,7 @@ from cli.conftest import RESTOW, Api, kubesim
 
 from restow.cli.watch import cluster, command
 from restow.cli.watch.screen import score_text
+from restow.descheduler.policy import read
 from restow.domain.records import Score
 
 POLICY = """\
@@ -151,7 +152,9 @@ def test_whatever_mode_a_policy_says_it_is_observed(tmp_path):
     assert (said["mode"], said["interval"]) == ("observe", "10m")
     file.write_text(POLICY.replace("mode: automatic", "cron: 0 3 * * *"))
     assert "interval" not in yaml.safe_load(command.policy_of(file, "10m"))["restow"]
-    assert yaml.safe_load(command.policy_of(None, "7m"))["restow"]["interval"] == "7m"
+    usual = yaml.safe_load(command.policy_of(None, "7m"))
+    assert (usual["restow"]["interval"], usual["restow"]["mode"], usual["maxNoOfPodsToEvictTotal"]) == ("7m", "observe", 200)
+    read(usual)
 
 
 @pytest.mark.parametrize("text", ["[", "a text", "restow: [1]"])

@@ -20,13 +20,15 @@ from restow.cli.watch import cluster, rights
 from restow.cli.watch.screen import Screen
 
 DATA = Path(".restow") / "watch"
+MOST = 200
+"""Moves of a plan, where no policy says it: what one may carry out in ten minutes, and the log keeps every plan."""
 CAUGHT_UP = 600.0
 """Seconds in which the folder's log must be folded."""
 
 
 @click.command()
 @click.option("--kube", default="", metavar="URL|KUBECONFIG", help="The cluster.  [default: kubectl's configuration]")
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); its mode does not count.  [default: the optimizing planner, by the worth of what is free]")
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); its mode does not count.  [default: the optimizing planner, by the worth of what is free, 200 pods at most]")
 @click.option("--every", default="10m", show_default=True, metavar="DURATION", help="How often a plan is made, if the policy does not say.")
 @click.option("--data", default=DATA, show_default=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of its log; it goes on from there.")
 @click.option("--rbac", is_flag=True, help="Print the rights that it needs, as YAML, and end.")
@@ -64,7 +66,7 @@ def watch(kube: str, policy_file: Path | None, every: str, data: Path, rbac: boo
 def policy_of(file: Path | None, every: str) -> str:
     """The policy with `mode: observe`, and a time of its own where it has none. Raises Failure."""
     try:
-        said = yaml.safe_load(file.read_text() if file else configs.policy(objective="value", interval="0s"))
+        said = yaml.safe_load(file.read_text() if file else configs.policy(objective="value", interval="0s", most=MOST))
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise Failure(f"{file}: {error}", UNUSABLE) from None
     own = said.get("restow") or {} if isinstance(said, dict) else None
