@@ -259,3 +259,59 @@ def test_what_a_placeholder_cannot_hold_is_refused_with_a_sentence(asked, said):
 def test_where_nobody_is_gated_nothing_is_held_for_owners():
     (event,) = answers(world(namespace="kube-system"))
     assert event.message == "metadata.namespace: kube-system; allowed for pods of scheduler volcano: any other (new pods are never gated there)"
+
+
+# -- the policy names other schedulers than before -----------------------------------------------------------------------
+
+
+def names(state, *schedulers):
+    then(state, configured("migration", config.MigrationConfig(beside=schedulers)))
+
+
+def test_what_was_held_before_its_scheduler_was_named_gets_a_placeholder_and_waits_for_it():
+    """It was Available, no scheduler saw that, and an owner who came was sent to a node that others had filled."""
+    state = world(schedulers=(), kind="stock", scheduler=STOCK)
+    answers(state)
+    assert (slot(state).phase, state.phases["r"].phase) == (SlotPhase.HELD, P.AVAILABLE), "ours, for nobody else is named"
+    names(state, STOCK)
+    assert list(session.decider.pending(state, state.touched)) == [CreatePlaceholder("r", "t-0")]
+    answers(state)
+    assert (slot(state).phase, slot(state).reason, state.phases["r"].phase, free(state)) == (SlotPhase.WAITING, beside.PLACEHOLDER, P.WAITING, 1_000)
+    then(state, placeholder(state, kind="stock"), changed("h", node="a", phase="Running", ready=True))
+    answers(state)
+    assert (slot(state).phase, state.phases["r"].phase) == (SlotPhase.HELD, P.AVAILABLE)
+    assert state.owner_gates == {"r": NOW + LEASE}
+
+
+def test_one_for_a_scheduler_that_is_named_later_is_held_from_then_on_and_given_up_when_it_is_named_no_more():
+    state = world(schedulers=())
+    answers(state)
+    assert state.slots["r"] == {}
+    names(state, VOLCANO)
+    answers(state)
+    assert (slot(state).phase, owes(state)) == (SlotPhase.WAITING, [CreatePlaceholder("r", "t-0")])
+    names(state)
+    answers(state)
+    assert slot(state).phase is SlotPhase.FAILED
+    names(state, VOLCANO)
+    answers(state)
+    assert (slot(state).phase, owes(state)) == (SlotPhase.WAITING, [CreatePlaceholder("r", "t-0")])
+
+
+def test_what_placeholders_cannot_hold_is_refused_once_they_would_have_to():
+    state = world(schedulers=(), kind="stock", scheduler=STOCK, allocate_once=False)
+    answers(state)
+    assert slot(state).phase is SlotPhase.HELD
+    names(state, STOCK)
+    answers(state)
+    assert slot(state).phase is SlotPhase.FAILED
+    assert "allocateOnce" in state.reservations["r"].message
+
+
+def test_who_waits_for_a_placeholder_is_ready_without_one_when_its_scheduler_is_named_no_more():
+    state = world(schedulers=(STOCK,), kind="stock", scheduler=STOCK)
+    answers(state)
+    assert slot(state).phase is SlotPhase.WAITING
+    names(state)
+    answers(state)
+    assert (slot(state).phase, owes(state)) == (SlotPhase.HELD, [])

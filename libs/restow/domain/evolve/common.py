@@ -4,7 +4,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.domain import config
-from restow.domain.evolve.reservation_slots import note_review
+from restow.domain.evolve import schedulers_named
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import Leader
 from restow.domain.state import ClusterState
@@ -30,17 +30,14 @@ def configured(family: str):
                 # No leader of ours logs what it cannot read; whoever did must not stop everybody who folds it (RULES G-16).
                 state.void[f"{family}.configured"] += 1
                 return
+            held_for = schedulers_named.whose(state) if family == "session" else {}
             setattr(state, f"{family}_config", read)
         state.put(state.configured, family, event.digest)
         if family == "session":
             for pod in state.pods:
                 state.settle(pod)
                 state.requeue(pod)
-            for uid in state.reservations:
-                # Whether it is ours may be another answer now.
-                note_review(state, uid)
-                state.reviewed.append(uid)
-            state.capacity_epoch += 1
+            schedulers_named.changed(state, held_for)
 
     return rule
 

@@ -20,6 +20,7 @@ from restow.domain.evolve import (
     observed,
     pauses,
     proposals,
+    schedulers_named,
     searches,
 )
 from restow.domain.evolve.objects import more_may_go
@@ -52,10 +53,12 @@ _configured = common.configured("migration")
 
 
 def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
-    before = state.migration_config.mode
+    before, held_for = state.migration_config, schedulers_named.whose(state)
     _configured(state, event)
-    if (mode := state.migration_config.mode) != before:
+    if (mode := state.migration_config.mode) != before.mode:
         state.mode = Mode(mode, Millis(state.time))
+    if state.migration_config.beside != before.beside:
+        schedulers_named.changed(state, held_for)
     state.timed_from = state.time
     searches.configured(state)
     state.touched.nodes |= dict.fromkeys(name for name, node in state.nodes.items() if node.marks)
