@@ -19,7 +19,7 @@ from restow.cli.doctor.checks import (
     Stack,
     examine,
 )
-from restow.cli.doctor.look import long_gated, needed
+from restow.cli.doctor.look import Looker, long_gated, needed
 from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
 from restow.kube import rights
@@ -130,6 +130,39 @@ def test_a_service_of_a_stack_that_was_restarted_is_asked_where_it_is_now(tmp_pa
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "descheduler.http").write_text("http://127.0.0.1:3\n")
     assert [service_of(stack, name) for name in ("descheduler", "cluster_watcher", "console")] == ["http://127.0.0.1:3", "http://127.0.0.1:2", ""]
+
+
+class Account:
+    """A client that is a service's own: it may do everything but this."""
+
+    def __init__(self, *verbs):
+        self.verbs, self.asked = verbs, []
+
+    async def create(self, path, body):
+        assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        said = body["spec"]["resourceAttributes"]
+        self.asked.append(said)
+        return json.dumps({"status": {"allowed": said["verb"] not in self.verbs}}).encode()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_the_account_of_a_service_that_runs_here_is_asked_for_what_that_needs_and_no_lease(beside):
+    account = Account("patch")
+    denied = await Looker(account, datetime.now(UTC)).lacks("descheduler", beside)
+    assert ("patch", "landings.restow.dev") in [(one.verb, one.resource) for one in denied] or not beside
+    assert {one.verb for one in denied} == {"patch"}
+    assert not any(one["resource"] == "leases" for one in account.asked)
+    assert any(one["resource"] == "landings" for one in account.asked) is beside
+    assert await Looker(Account(), datetime.now(UTC)).lacks("descheduler", beside) == []
+
+
+def test_what_the_accounts_of_a_stack_lack_is_said():
+    stack = Stack("/data/.restow/logs", [], "/accounts", [Denied("descheduler", "patch", "landings.restow.dev")])
+    said = [(one.word, one.what) for one in examine(seen(installations=[], stack=stack)) if one.about == "rights"]
+    assert said == [("bad", "/accounts: descheduler may not patch landings.restow.dev")]
+    assert [one.word for one in examine(seen(installations=[], stack=stack._replace(denied=()))) if one.about == "rights"] == ["ok"]
+    assert [one.word for one in examine(seen(installations=[], stack=stack._replace(denied=None))) if one.about == "rights"] == ["unknown"]
+    assert not any(one.about == "rights" for one in examine(seen(installations=[], stack=Stack("/data/.restow/logs", []))))
 
 
 def test_every_declared_right_is_asked_for():

@@ -50,6 +50,7 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 OURS = {
     "our gate": ("", {"spec": {"schedulingGates": [{"$patch": "delete", "name": "restow.dev/landing"}]}}),
     "our annotation": ("", {"metadata": {"annotations": {"restow.dev/migration": "aborted"}}}),
+    "until when our gate counts": ("", {"metadata": {"annotations": {"restow.dev/landing": "log-1 2026-11-28T01:00:00.000Z"}}}),
     "a nomination": ("/status", {"status": {"nominatedNodeName": "n"}}),
     "our condition": ("/status", {"status": {"conditions": [{"type": "restow.dev/moving", "status": "True"}]}}),
     "why it is not scheduled": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 from typing import Any
 
@@ -75,6 +76,21 @@ async def test_all_20_moves_of_a_plan_land_while_equal_pods_wait_for_the_same_ro
     assert world.kubelets.rejected == []
     times = await from_eviction_to_binding(world, before)
     print(f"eviction -> bound p50 {statistics.median(times):.0f} max {max(times):.0f} ms")
+
+
+async def test_doctor_asks_for_each_account_that_restow_up_was_given_what_its_service_may_do(world: World, stack: Running, lab: Lab) -> None:
+    def said(code: int) -> list[tuple[str, str]]:
+        found = json.loads(stack.restow("doctor", "-o", "json", code=code))
+        return [(one["word"], one["what"].partition(": ")[2]) for one in found if one["about"] == "rights"]
+
+    assert await asyncio.to_thread(said, 0) == [("ok", "the services may do all that they need")]
+    role = json.loads(lab.kubectl("get", "clusterrole", "restow-descheduler", "-o", "json"))
+    kept = [rule for rule in role["rules"] if rule["resources"] != ["pods/eviction"]]
+    lab.kubectl("patch", "clusterrole", "restow-descheduler", "--type", "merge", "-p", json.dumps({"rules": kept}))
+    try:
+        assert await asyncio.to_thread(said, 1) == [("bad", "descheduler may not create pods/eviction")]
+    finally:
+        lab.kubectl("patch", "clusterrole", "restow-descheduler", "--type", "merge", "-p", json.dumps({"rules": role["rules"]}))
 
 
 async def test_a_hold_that_is_stolen_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running) -> None:

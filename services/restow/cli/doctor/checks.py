@@ -105,10 +105,13 @@ class Gate(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The one that `restow up` runs here: the folder of its services' logs, and they, as pods."""
+    """The one that `restow up` runs here: the folder of its services' logs, and they, as pods. `accounts`: the folder of their kubeconfigs, where each has its
+    own; `denied`: what these may not, None where the API does not say."""
 
     logs: str
     services: Sequence[Pod]
+    accounts: str = ""
+    denied: Sequence[Denied] | None = ()
 
 
 class Seen(NamedTuple):
@@ -174,6 +177,8 @@ def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
         yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else f"see {stack.logs}/{one.name}.log")
         yield from _said(one, one.name, "restow log verify (or repair; docs/failures.md)")
+    if stack.accounts:
+        yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")
 
 
 def _services(one: Installation) -> Iterator[Finding]:
@@ -242,16 +247,20 @@ def _leaders(one: Installation) -> Iterator[Finding]:
 
 
 def _rights(one: Installation) -> Iterator[Finding]:
-    if one.denied is None:
-        yield Finding("rights", "unknown", f"{one.namespace}: it could not be asked what the services may do", "you need the right to create subjectaccessreviews")
-    elif not one.denied:
-        yield Finding("rights", "ok", f"{one.namespace}: the services may do all that they need")
+    yield from _lacking(one.namespace, one.denied, "install the chart of the images' release (or apply its deploy/restow.yaml): it has the rights")
+
+
+def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[Finding]:
+    if denied is None:
+        yield Finding("rights", "unknown", f"{whose}: it could not be asked what the services may do", "you need the right to create subjectaccessreviews")
+    elif not denied:
+        yield Finding("rights", "ok", f"{whose}: the services may do all that they need")
     else:
         key = lambda denied: (denied.service, denied.resource, denied.namespace)  # noqa: E731
-        for (service, resource, namespace), some in groupby(sorted(one.denied, key=key), key):
+        for (service, resource, namespace), some in groupby(sorted(denied, key=key), key):
             where = f" in {namespace}" if namespace else ""
             verbs = ", ".join(denied.verb for denied in some)
-            yield Finding("rights", "bad", f"{one.namespace}: {service} may not {verbs} {resource}{where}", "install the chart of the images' release (or apply its deploy/restow.yaml): it has the rights")
+            yield Finding("rights", "bad", f"{whose}: {service} may not {verbs} {resource}{where}", do)
 
 
 # -- beside another scheduler --------------------------------------------------------------------------------------------

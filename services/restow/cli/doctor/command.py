@@ -6,6 +6,7 @@ import json
 import textwrap
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +15,10 @@ from restow.cli.failures import BROKEN
 from restow.cli.kubeapi import Kube, kube_options
 from restow.cli.log_location import Where, service_of
 from restow.cli.output import colored, emit, faint, output_option, plain, width
+from restow.contracts.ids import SERVICES
 
 if TYPE_CHECKING:
-    from restow.cli.doctor.checks import Finding, Pod, Seen
+    from restow.cli.doctor.checks import Denied, Finding, Pod, Seen
 
 TIMEOUT = 5.0
 """Seconds for one answer of a service."""
@@ -60,7 +62,21 @@ def _seen(kube: Kube, where: Where) -> Seen:
     if stack is None or seen.installations:
         return seen
     services = [_of_stack(name, service_of(stack, name)) for name in stack.get("services", {})]
-    return seen._replace(stack=Stack(stack.get("logs", ""), services))
+    folder = Path(stack.get("kube", "")).parent
+    accounts = {name: folder / f"{name}.yaml" for name in SERVICES}
+    if not all(file.is_file() for file in accounts.values()):
+        return seen._replace(stack=Stack(stack.get("logs", ""), services))
+    lacks = [_lacks(where, file, name.replace("_", "-"), seen.gate is not None) for name, file in accounts.items()]
+    denied = [one for found in lacks for one in found or ()]
+    return seen._replace(stack=Stack(stack.get("logs", ""), services, str(folder), None if None in lacks else denied))
+
+
+def _lacks(where: Where, kubeconfig: Path, service: str, beside: bool) -> list[Denied] | None:
+    """By its own word: the folder that `restow up --kube` was given has an account for each service."""
+    from restow import machine
+    from restow.cli.doctor.look import Looker
+
+    return Kube(str(kubeconfig), None).call(where, lambda client: Looker(client, machine.now()).lacks(service, beside))
 
 
 def _of_stack(name: str, address: str) -> Pod:

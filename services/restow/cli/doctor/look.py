@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -113,14 +113,22 @@ class Looker:
     # -- rights ----------------------------------------------------------------------------------------------------------
 
     async def _denied(self, namespace: str, beside: bool) -> list[Denied] | None:
+        return await self._lacking(needed(namespace, beside), lambda service, attributes: self._may(namespace, service, attributes))
+
+    async def lacks(self, service: str, beside: bool) -> list[Denied] | None:
+        """Of an account that is ours, what its service would need more: of one that `restow up` runs, which asks for no Lease."""
+        of_it = [one for one in needed("", beside) if one[0] == service and one[2] in (*rights.KUBERNETES[service], *rights.BESIDE_OTHERS.get(service, ()), *rights.HOLDS.get(service, ()))]
+        return await self._lacking(of_it, lambda _, attributes: self._may_i(attributes))
+
+    async def _lacking(self, wanted: Iterable[tuple[str, str, rights.Rule]], may: Callable[[str, dict[str, str]], Awaitable[bool]]) -> list[Denied] | None:
         asked = [
             (service, place, rule, resource, verb)
-            for service, place, rule in needed(namespace, beside)
+            for service, place, rule in wanted
             for resource in rule.resources.split()
             for verb in rule.verbs.split()
         ]
         try:
-            answers = await self._together(self._may(namespace, *one) for one in asked)
+            answers = await self._together(may(service, _attributes(place, rule, resource, verb)) for service, place, rule, resource, verb in asked)
         except ApiStatus as error:
             if error.code in (403, *UNSERVED):
                 return None
@@ -131,13 +139,17 @@ class Looker:
             if not may
         ]
 
-    async def _may(self, namespace: str, service: str, place: str, rule: rights.Rule, resource: str, verb: str) -> bool:
-        name, _, subresource = resource.partition("/")
-        attributes = {"verb": verb, "group": rule.group, "resource": name, "subresource": subresource, "namespace": place, "name": rule.name}
+    async def _may(self, namespace: str, service: str, attributes: dict[str, str]) -> bool:
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-        spec = {"user": f"system:serviceaccount:{namespace}:restow-{service}", "groups": groups, "resourceAttributes": {k: v for k, v in attributes.items() if v}}
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = msgspec.json.decode(await self._client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body))
+        spec = {"user": f"system:serviceaccount:{namespace}:restow-{service}", "groups": groups, "resourceAttributes": attributes}
+        return await self._reviewed("SubjectAccessReview", spec)
+
+    async def _may_i(self, attributes: dict[str, str]) -> bool:
+        return await self._reviewed("SelfSubjectAccessReview", {"resourceAttributes": attributes})
+
+    async def _reviewed(self, kind: str, spec: Mapping[str, Any]) -> bool:
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        answer = msgspec.json.decode(await self._client.create(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body))
         return bool(answer["status"]["allowed"])
 
     # -- beside another scheduler ----------------------------------------------------------------------------------------
@@ -191,6 +203,12 @@ class Looker:
             if missing and error.code in UNSERVED:
                 return []
             raise
+
+
+def _attributes(place: str, rule: rights.Rule, resource: str, verb: str) -> dict[str, str]:
+    name, _, subresource = resource.partition("/")
+    said = {"verb": verb, "group": rule.group, "resource": name, "subresource": subresource, "namespace": place, "name": rule.name}
+    return {key: value for key, value in said.items() if value}
 
 
 def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:
