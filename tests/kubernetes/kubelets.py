@@ -50,6 +50,8 @@ class Kubelets:
     def __init__(self, target: Target):
         self._target = target
         self._room: dict[str, dict[str, float]] = {}
+        self._early: dict[str, dict[str, Obj]] = {}
+        """Pods of nodes of which nothing is known yet, by node and uid: nodes and pods are watched apart, and either may come first. A real kubelet knows its own."""
         self._admitted: dict[str, tuple[str, dict[str, float]]] = {}
         self._ending: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,15 +110,22 @@ class Kubelets:
             self._room.pop(obj["metadata"]["name"], None)
         else:
             said = obj.get("status", {}).get("allocatable") or {}
-            self._room[obj["metadata"]["name"]] = {name: amount(text) for name, text in said.items() if name in JUDGED}
+            node = obj["metadata"]["name"]
+            self._room[node] = {name: amount(text) for name, text in said.items() if name in JUDGED}
+            if self._room[node]:
+                for pod in self._early.pop(node, {}).values():
+                    self._pod("MODIFIED", pod)
 
     def _pod(self, kind: str, pod: Obj) -> None:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         if kind == "DELETED":
             self._forget(uid)
             self._ending.discard(uid)
+            self._early.get(node, {}).pop(uid, None)
             return
-        if node not in self._room:
+        if not self._room.get(node):
+            if node:
+                self._early.setdefault(node, {})[uid] = pod
             return
         phase = pod["status"].get("phase")
         if phase in ("Failed", "Succeeded"):

@@ -50,7 +50,7 @@ async def moved(stack: Running, pod: Any) -> tuple[str, str, str]:
 async def landed(world: World, stack: Running, pod: Any) -> None:
     step, _, said = await moved(stack, pod)
     assert step == "landed", said
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def stays(world: World, stack: Running, pod: Any, reason: str, *words: str) -> None:
@@ -58,7 +58,7 @@ async def stays(world: World, stack: Running, pod: Any, reason: str, *words: str
     step, why, said = await moved(stack, pod)
     assert (step, why) == ("failed", reason), said
     assert [word for word in words if word not in said] == [], said
-    assert world.where("victim") == ["source"]
+    await world.stands("victim", ["source"])
     assert (pod["metadata"]["uid"], "ending") not in world.at
 
 

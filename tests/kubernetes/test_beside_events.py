@@ -54,7 +54,7 @@ async def test_a_higher_priority_steals_the_hold(world: World, mover: Mover, whe
         assert (move.end, move.stolen) == ("waits", True)
         await world.cordon("source", on=False)
         await world.running("victim")
-        assert world.where("victim") == ["source"]
+        await world.stands("victim", ["source"])
     await world.until(lambda: not world.placeholders(), "nothing is left behind")
     assert world.kubelets.rejected == []
 

@@ -88,7 +88,7 @@ async def test_the_services_move_a_pod_that_its_gang_can_spare(world: World, sta
     first, *_ = await victims(world, stack, "spare", 2)
     over = await ended(stack, await migrate(stack, first, "target"))
     assert over["step"] == "landed", over
-    assert world.where("spare") == ["source", "source", "target"]
+    await world.stands("spare", ["source", "source", "target"])
     assert json.loads(await asyncio.to_thread(stack.restow, "get", "podgroups", "-A", "--output", "json"))["items"]
 
 
@@ -106,7 +106,7 @@ async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupte
     with pytest.raises(HTTPError) as refusal:
         await migrate(stack, first, "target")
     assert reason in refusal.value.msg
-    assert world.where(name) == ["source"] * 3
+    await world.stands(name, ["source"] * 3)
 
 
 async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_again(world: World, stack: Running) -> None:
@@ -129,7 +129,7 @@ async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_a
         raise AssertionError(f"what became of its pods: {seen}") from error
     moves = json.loads(said)["migrations"]
     assert [one["step"] for one in moves] == ["landed"] * 3, moves
-    assert world.where("asone") == ["target", "target-0", "target-1"]
+    await world.stands("asone", ["target", "target-0", "target-1"])
 
 
 def told_of(pod: Any) -> tuple[str, str]:

@@ -65,7 +65,7 @@ async def test_one_that_does_not_fit_is_refused_and_preempts_nobody(world: World
     await world.running("low")
     pod = await held(world, session, victim)
     await world.until(lambda: refused(world.pods[pod.uid]), "the placeholder is refused")
-    assert world.where("low") == ["target"]
+    await world.stands("low", ["target"])
 
 
 async def test_it_is_refused_where_the_pod_itself_may_not_be(world: World, session: Beside) -> None:

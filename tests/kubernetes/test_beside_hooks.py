@@ -136,7 +136,7 @@ async def test_nobody_goes_before_the_coordinator_agrees_and_it_is_told_the_succ
     coordinator.says = YES
     one = await ended(stack, move)
     assert one["step"] == "landed", one
-    assert world.where("trainer") == ["target"]
+    await world.stands("trainer", ["target"])
     (told,) = await until("it is told", lambda: coordinator.events("after-move"))
     await world.gone([pod])
     (successor,) = world.of("trainer")
@@ -228,7 +228,7 @@ async def test_a_workload_that_says_nothing_until_its_deadline_does_as_it_has_de
     one = await ended(stack, move)
     if silence == "evict":
         assert one["step"] == "landed", one
-        assert world.where("worker") == ["target"]
+        await world.stands("worker", ["target"])
         return
     assert (one["step"], one["reason"]) == ("failed", "NoWord"), one
     await world.until(lambda: REQUESTED not in notes(world, pod), "the question goes")

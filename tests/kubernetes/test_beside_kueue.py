@@ -53,7 +53,7 @@ async def test_a_successor_lands_when_kueue_has_let_it_in_and_its_place_is_held_
     await admit(world, successor)
     over = await ended(stack, move)
     assert over["step"] == "landed", over
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def test_a_successor_that_kueue_sends_to_another_flavor_is_let_go_at_once(world: World, stack: Running) -> None:

@@ -52,7 +52,7 @@ async def all_land(world: World, stack: Running, moves: list[str]) -> None:
     over = [one for one in await all_ended(stack, 240) if one["id"] in moves]
     assert Counter((one["step"], one["reason"]) for one in over) == {("landed", ""): COUNT}
     await world.running("victim", COUNT)
-    assert world.where("victim") == sorted(f"target-{i}" for i in range(COUNT))
+    await world.stands("victim", sorted(f"target-{i}" for i in range(COUNT)))
     assert world.where("crowd") == ["waits"] * 50
     assert world.kubelets.rejected == []
 

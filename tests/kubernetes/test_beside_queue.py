@@ -62,7 +62,7 @@ async def test_moves_land_behind_a_queue_of_3000_equal_pods(world: World, stack:
     looked = len([one for one in world.of("crowd") if refused(one)])
     print(f"{dict(Counter((one['step'], one['reason']) for one in over))} after {took:.1f} s; probes took {[f'{one:.1f} s' for one in heard]}, {looked} were looked at")
     assert Counter((one["step"], one["reason"]) for one in over) == {("landed", ""): COUNT}
-    assert world.where("victim") == sorted(f"target-{i}" for i in range(COUNT))
+    await world.stands("victim", sorted(f"target-{i}" for i in range(COUNT)))
     assert world.where("crowd") == ["waits"] * QUEUE
     assert not any(gated(one) for one in world.pods.values())
     assert max(heard) > PATIENCE, "the queue was too short to show anything"

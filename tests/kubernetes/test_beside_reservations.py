@@ -57,7 +57,7 @@ async def test_owners_land_on_what_is_held_while_50_equal_pods_wait_for_it(world
     assert [pod["spec"]["nodeName"] for pod in world.placeholders()] == ["n"] * 3
     await world.replicaset("owner", 3, pod_spec())
     await world.running("owner", 3)
-    assert world.where("owner") == ["n"] * 3
+    await world.stands("owner", ["n"] * 3)
     assert world.where("crowd") == ["waits"] * 50
     status = await phase(world, "Succeeded")
     assert status["succeeded"] == 3
@@ -70,7 +70,7 @@ async def test_more_owners_than_slots_are_let_go_and_scheduled_as_ever(world: Wo
     await world.node("other", gpus=8)
     await world.replicaset("owner", 5, pod_spec())
     await world.running("owner", 5)
-    assert world.where("owner") == ["n", *["other"] * 4]
+    await world.stands("owner", ["n", *["other"] * 4])
 
 
 async def test_a_session_that_is_killed_loses_no_hold_and_lets_owners_land(world: World, stack: Running) -> None:
@@ -81,7 +81,7 @@ async def test_a_session_that_is_killed_loses_no_hold_and_lets_owners_land(world
     kill(stack, SESSION)
     await world.replicaset("owner", 1, pod_spec())
     await world.running("owner")
-    assert world.where("owner") == ["n"]
+    await world.stands("owner", ["n"])
 
 
 async def test_a_placeholder_that_is_preempted_is_a_lost_hold_and_the_status_says_so(world: World, stack: Running) -> None:

@@ -47,7 +47,7 @@ async def test_a_pod_of_a_deployment_lands_on_the_node_that_was_named_while_equa
     await world.budget(1)
     one = await ended(stack, move)
     assert one["step"] == "landed", one
-    assert world.where("victim") == ["target-0"]
+    await world.stands("victim", ["target-0"])
     assert world.where("crowd") == ["waits"] * 50
     assert world.kubelets.rejected == []
     print(f"eviction -> bound {(await from_eviction_to_binding(world, before))[0]:.0f} ms")
@@ -71,7 +71,7 @@ async def test_all_20_moves_of_a_plan_land_while_equal_pods_wait_for_the_same_ro
     await world.budget(20)
     over = [await ended(stack, move) for move in moves]
     assert [one for one in over if one["step"] != "landed"] == []
-    assert world.where("victim") == ["target"] * 20
+    await world.stands("victim", ["target"] * 20)
     assert world.where("crowd") == ["target"] * 4 + ["waits"] * 46
     assert world.kubelets.rejected == []
     times = await from_eviction_to_binding(world, before)
@@ -101,7 +101,7 @@ async def test_a_hold_that_is_stolen_before_the_eviction_leaves_the_pod_where_it
     await world.api.ok("DELETE", path_of(held), {"gracePeriodSeconds": 0})
     one = await ended(stack, move)
     assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
-    assert world.where("victim") == ["source"]
+    await world.stands("victim", ["source"])
     assert (victim["metadata"]["uid"], "ending") not in world.at
 
 
@@ -117,7 +117,7 @@ async def test_nobody_is_evicted_where_the_api_would_not_gate_the_successor(worl
     finally:
         lab.kubectl("apply", "-k", str(DEPLOY / "beside"))
     assert (one["step"], one["reason"]) == ("failed", "NotGated")
-    assert world.where("victim") == ["source"]
+    await world.stands("victim", ["source"])
     assert (victim["metadata"]["uid"], "ending") not in world.at
 
 
@@ -139,4 +139,4 @@ async def test_a_session_that_is_killed_while_a_successor_is_gated_lands_it_when
     one = await ended(stack, move)
     assert killed
     assert one["step"] == "landed", one
-    assert world.where("victim") == ["target-0"]
+    await world.stands("victim", ["target-0"])

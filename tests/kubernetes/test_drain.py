@@ -57,7 +57,7 @@ async def test_a_node_that_somebody_drains_while_its_pods_are_moved_away_loses_e
     assert {(one["step"], one["reason"]) for one in over} <= {("landed", ""), ("failed", "PodGone")}
     await world.running("victim", COUNT)
     if all(one["step"] == "landed" for one in over):
-        assert world.where("victim") == [f"target-{i}" for i in range(COUNT)]
+        await world.stands("victim", [f"target-{i}" for i in range(COUNT)])
     new = {pod["metadata"]["uid"] for pod in world.of("victim")}
     assert {uid for uid, what in world.at if what == "ending" and uid in new} == set(), "who has come is not disrupted again"
     assert {uid for uid, what in world.at if what == "gone"} >= {pod["metadata"]["uid"] for pod in pods}
@@ -78,5 +78,5 @@ async def test_a_node_that_somebody_drains_while_pods_are_moved_to_it_is_nobodys
     assert "node/target-0 drained" in await drain(lab, "target-0")
     await world.budget(1)
     assert [(await ended(stack, move))["step"] for move in moves[1:]] == ["landed"] * (COUNT - 1)
-    assert world.where("victim") == ["source", *(f"target-{i}" for i in range(1, COUNT))]
+    await world.stands("victim", ["source", *(f"target-{i}" for i in range(1, COUNT))])
     assert (pods[0]["metadata"]["uid"], "ending") not in world.at

@@ -76,5 +76,5 @@ async def test_where_it_is_said_to_be_movable_it_lands_and_no_request_is_made(wo
     await known(stack, [pod])
     over = await ended(stack, await migrate(stack, pod, "target"))
     assert over["step"] == "landed", over
-    assert world.where("movable") == ["target"]
+    await world.stands("movable", ["target"])
     assert (await world.api.ok("GET", f"{API}/evictionrequests"))["items"] == []

@@ -153,7 +153,7 @@ async def test_a_pod_of_a_job_that_kueue_let_in_is_moved(world: World, stack: Ru
     victim = await ready(world, stack)
     over = await ended(stack, await migrate(stack, victim, "target"))
     assert over["step"] == "landed", json.dumps(over, default=str)
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def test_a_pod_of_a_stateful_set_takes_its_place_in_its_group(world: World, stack: Running, kueue: Kueue) -> None:
@@ -164,7 +164,7 @@ async def test_a_pod_of_a_stateful_set_takes_its_place_in_its_group(world: World
     assert "kueue.x-k8s.io/pod-group-name" in victim["metadata"]["labels"]
     over = await ended(stack, await migrate(stack, victim, "target"))
     assert over["step"] == "landed", json.dumps(over, default=str)
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def test_a_pod_that_is_a_workload_of_its_own_moves_only_where_its_owner_says_so(world: World, stack: Running, kueue: Kueue) -> None:
@@ -185,7 +185,7 @@ async def test_a_pod_that_is_a_workload_of_its_own_moves_only_where_its_owner_sa
             await asyncio.sleep(0.2)
     over = await ended(stack, move)
     assert over["step"] == "landed", json.dumps(over, default=str)
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def test_kueue_s_topology_keeps_a_successor_in_its_rack_where_it_lands(world: World, stack: Running, kueue: Kueue) -> None:
@@ -199,7 +199,7 @@ async def test_kueue_s_topology_keeps_a_successor_in_its_rack_where_it_lands(wor
     assert victim["spec"]["nodeSelector"][RACK] == "r1"
     over = await ended(stack, await migrate(stack, victim, "target"))
     assert over["step"] == "landed", json.dumps(over, default=str)
-    assert world.where("victim") == ["target"]
+    await world.stands("victim", ["target"])
 
 
 async def test_placeholders_are_left_alone_where_kueue_manages_pods_without_a_queue(world: World, stack: Running, kueue: Kueue) -> None:

@@ -325,4 +325,4 @@ async def moves_its_own(world: World, stack: Running) -> None:
     target = {"theirs-0": "theirs-1", "theirs-1": "theirs-0"}[pod["spec"]["nodeName"]]
     one = await ended(stack, await migrate(stack, pod, target))
     assert one["step"] == "landed", one
-    assert world.where("theirs") == [target]
+    await world.stands("theirs", [target])

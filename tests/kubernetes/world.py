@@ -145,6 +145,10 @@ class World:
         alive = [p for p in self.of(app) if not p["metadata"].get("deletionTimestamp") and p["status"].get("phase") != "Failed"]
         return sorted(p["spec"].get("nodeName") or ("gated" if p["spec"].get("schedulingGates") else "waits") for p in alive)
 
+    async def stands(self, app: str, where: list[str]) -> None:
+        """Soon: what the services have heard this watch may still have to hear."""
+        await self.until(lambda: self.where(app) == where, f"{app} stands on {where}")
+
     async def running(self, app: str, count: int = 1) -> list[Obj]:
         def found() -> list[Obj]:
             run = [p for p in self.of(app) if p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp")]
