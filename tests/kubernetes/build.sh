@@ -7,7 +7,8 @@
 #   HELM=1 tests/kubernetes/build.sh FOLDER               also Helm, for the chart: two minutes more
 #   KUEUE=1 tests/kubernetes/build.sh FOLDER              also Kueue, and its manifests
 #   S3=1 tests/kubernetes/build.sh FOLDER                 also an S3 server, for the archive in a bucket: two minutes more
-#   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster; so with S3
+#   OTEL=1 tests/kubernetes/build.sh FOLDER               also an OpenTelemetry collector, for traces: three minutes more
+#   ONLY=1 HELM=1 tests/kubernetes/build.sh FOLDER        Helm and no cluster; so with S3, OTEL
 #
 # Needs Go 1.26 and eight minutes on two cores the first time. The folder is one for KUBEBUILDER_ASSETS.
 set -euo pipefail
@@ -19,6 +20,7 @@ karpenter=v1.15.0
 helm=v4.3.1
 kueue=v0.17.0
 s3=v1.8.0
+otel=v0.165.0
 parts="kube-apiserver kube-controller-manager kube-scheduler kubectl"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -35,6 +37,7 @@ test -n "${ONLY:-}" || test -x "$folder/kwok" || lacking+=" kwok"
 test -z "${KARPENTER:-}" || test -x "$folder/karpenter" || lacking+=" karpenter"
 test -z "${HELM:-}" || "$folder/helm" version --short 2>/dev/null | grep -q "^$helm" || lacking+=" helm"
 test -z "${S3:-}" || test -x "$folder/versitygw" || lacking+=" versitygw"
+test -z "${OTEL:-}" || test -x "$folder/otelcol" || lacking+=" otelcol"
 test -z "${KUEUE:-}" || test -x "$folder/kueue" || lacking+=" kueue"
 test -n "$lacking" || exit 0
 
@@ -122,4 +125,17 @@ if [[ " $lacking " == *" versitygw "* ]]; then
     fetch github.com/versity/versitygw "$s3" "$work/versitygw"
     (cd "$work/versitygw" && go build -ldflags "-s -w" -o "$folder/versitygw.new" ./cmd/versitygw)
     mv "$folder/versitygw.new" "$folder/versitygw"
+fi
+
+if [[ " $lacking " == *" otelcol "* ]]; then
+    echo "Building an OpenTelemetry collector $otel ..." >&2
+    cp -r "$(dirname "${BASH_SOURCE[0]}")/otelcol" "$work/otelcol"
+    (
+        cd "$work/otelcol"
+        go mod init otelcol 2>/dev/null
+        for module in otelcol receiver/otlpreceiver exporter/debugexporter; do go get "go.opentelemetry.io/collector/$module@$otel"; done
+        go mod tidy
+        go build -ldflags "-s -w" -o "$folder/otelcol.new" .
+    )
+    mv "$folder/otelcol.new" "$folder/otelcol"
 fi
