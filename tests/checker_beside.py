@@ -2,6 +2,7 @@
 
 What is read is what anybody can read: the pod's namespace and annotation, the slot's node, the order of events. Nothing of `restow.domain`."""
 
+import json
 from collections import defaultdict
 
 NAMESPACES = ("restow-holds", "restow-holds-ports")
@@ -24,6 +25,26 @@ class BesideRules:
         super().__init__()
         self.bodies = defaultdict(dict)
         """Slot → uids of the pods that say that they stand in it, the first one first."""
+        self.named, self.named_at = (), 0
+        """Other schedulers that the policy names, and the sequence of the last change."""
+
+    def migration_configured(self, event):
+        """What is held for a scheduler that is named from now on waits for placeholders."""
+        named = tuple(json.loads(event["text"]).get("beside") or ())
+        if named == self.named:
+            return
+        self.named, self.named_at = named, self.seq
+        for key, hold in self.holds.items():
+            if hold.state == "held" and not self.is_moves(key) and self.awaits_body(key, hold.shape) and not self.stands(key, hold.node):
+                self.begins_to_wait(key, hold)
+                hold.moved = 0
+
+    def is_moves(self, key):
+        return ((self.reservations.get(key[0]) or {}).get("fact") or {}).get("migration") in self.migrations
+
+    def lost_its_body(self, key, hold):
+        """Whether its scheduler was named only after it was decided that the slot is ready."""
+        return self.named_at > self.read and not self.is_moves(key) and self.awaits_body(key, hold.shape) and not self.stands(key, hold.node)
 
     def is_our_own(self, uid):
         """Whether it is a placeholder, a guard or a canary: Restow makes them and ends them, and nobody moves them."""
@@ -59,8 +80,8 @@ class BesideRules:
         """Whether the slot is for a pod that another scheduler places: of a move, or of a Reservation that names that scheduler."""
         record = self.reservations.get(key[0]) or {}
         said = ((record.get("fact") or {}).get("spec") or {}).get("scheduler")
-        moves = (record.get("fact") or {}).get("migration") in self.migrations
-        return self.is_theirs(shape) and (moves or bool(said and said not in self.ours))
+        named = self.shapes.get(shape, {}).get("scheduler") in self.named
+        return self.is_theirs(shape) and (self.is_moves(key) or bool(named and said and said not in self.ours))
 
     def judge_body(self, key, hold):
         """Such a slot is ready once its placeholder runs. (Where a move turns back, what guards the old node stands in it, and is never bound.)"""

@@ -179,7 +179,7 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
     def session_hold_ready(self, event):
         key = (event["reservation"], event["slot"])
         hold = self.on_node(key, "is ready", "waiting")
-        if hold is None:
+        if hold is None or self.lost_its_body(key, hold):
             return
         why, since = self.dead(self.reservations[key[0]])
         if why and since <= self.read:

@@ -315,3 +315,14 @@ def test_who_waits_for_a_placeholder_is_ready_without_one_when_its_scheduler_is_
     names(state)
     answers(state)
     assert (slot(state).phase, owes(state)) == (SlotPhase.HELD, [])
+
+
+def test_a_slot_is_not_ready_whose_scheduler_was_named_after_that_was_decided():
+    state = world(schedulers=(STOCK,), kind="stock", scheduler=STOCK)
+    answers(state)
+    names(state)
+    decided = session.decider.decide(state, session.decider.due(state, NOW))
+    assert decided == [e.HoldReady("r", "t-0")]
+    names(state, STOCK)
+    then(state, *decided)
+    assert (slot(state).phase, owes(state)) == (SlotPhase.WAITING, [CreatePlaceholder("r", "t-0")])

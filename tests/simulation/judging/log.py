@@ -92,6 +92,7 @@ class LogJudge(VictimRules, WriterRules, Judge):
         self.configuration = json.loads(event["text"])
 
     def migration_configured(self, event):
+        super().migration_configured(event)
         self.policy = json.loads(event["text"])
 
     def step(self, event, *allowed):

@@ -12,7 +12,13 @@ from restow.contracts.values import ClaimChoice
 from restow.domain import nomination_checks
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
-from restow.domain.beside import LET_GO_AGAIN, LET_GO_AGAIN_LONGEST, PLACEHOLDER, needs_placeholder
+from restow.domain.beside import (
+    LET_GO_AGAIN,
+    LET_GO_AGAIN_LONGEST,
+    PLACEHOLDER,
+    is_embodied,
+    needs_placeholder,
+)
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
@@ -158,7 +164,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
 
 def hold_ready(state: ClusterState, event: e.HoldReady) -> None:
     found = _slot_of(state, event, SlotPhase.WAITING)
-    if found is None or not found[1].capacity.complete or state.lacks_cores(found[1]) or found[0] in state.to_release:
+    if found is None or not found[1].capacity.complete or state.lacks_cores(found[1]) or found[0] in state.to_release or not is_embodied(state, *found):
         return _void(state, event)
     key, slot = found
     state.drop_in(state.waiting_on, slot.node, key)
