@@ -19,7 +19,7 @@ from restow.domain import decider as core
 from restow.domain.effects import Effect
 from restow.domain.state import ClusterState, Touched
 from restow.eventlog.port import LogError, TooLarge
-from restow.kube.decode import NODES, Collection, Undecodable
+from restow.kube.decode import NODES, PODS, Collection, Undecodable
 from restow.kube.facts import Batch
 from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import Bookmark, Change, Delete, Replace, Upsert
@@ -33,6 +33,8 @@ BUFFER = 20_000
 
 QUIET = 60_000
 """How often, in ms, a collection in which nothing happens says in the log how far it was seen."""
+OFTEN = 45.0
+"""The same of pods while some of them are to be gated, in seconds: less than the minute that is between two bookmarks of the API."""
 
 
 _NAMED, _LONGEST = 5, 200
@@ -75,6 +77,8 @@ class Observer(Book):
         """A commit that is not in the log may still arrive."""
         self._budget = AT_ONCE
         self._said_at: dict[str, int] = {}
+        self._said: dict[str, float] = {}
+        """The same by our own seconds: a log in which nothing happens has no time."""
         self.lagged: Callable[[float], None] = lambda seconds: None
         """Told with each commit of changes how long the oldest of them has waited for being in the log."""
 
@@ -165,7 +169,7 @@ class Observer(Book):
             if len(batch) or worth:
                 self._mark, self._size = mark, len(batch)
                 for kind in kinds:
-                    self._said_at[kind] = state.time
+                    self._said_at[kind], self._said[kind] = state.time, machine.steady()
                 return Decision(c.Observe(",".join(sorted(kinds)), how), batch.events())
             self._drop(mark)
         return None
@@ -193,8 +197,14 @@ class Observer(Book):
         return f"objects that cannot be read stay as they were known last: {', '.join(named)}{more}"
 
     def _worth(self, state: ClusterState, seen: Seen) -> bool:
-        """A bookmark alone is logged now and then only."""
-        return isinstance(seen.change, Bookmark) and state.time - self._said_at.get(seen.collection.name, 0) >= QUIET
+        """A bookmark alone is logged now and then only: where otherwise nothing happens, of pods while any are gated, for the session asks for that only while it hears
+        of them (`scheduler_session.landing_leases`)."""
+        name = seen.collection.name
+        if not isinstance(seen.change, Bookmark):
+            return False
+        if state.time - self._said_at.get(name, 0) >= QUIET:
+            return True
+        return name == PODS.name and bool(state.landings or state.owner_gates) and machine.steady() - self._said.get(name, 0.0) >= OFTEN
 
     def _drop(self, mark: int) -> None:
         """All changes up to this one."""

@@ -26,7 +26,7 @@ from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
 
 HEARS = 150.0
-"""Seconds for which the session may have read nothing of the watcher, which says at least every two minutes how far it sees (its `QUIET`, and the API's bookmarks)."""
+"""Seconds for which the session may have read nothing of the watcher, which says each minute how far it sees of pods while any are gated (its `OFTEN`, and the API's bookmarks)."""
 SOON = LEASE // 2
 """Milliseconds before its end from when on that of a pod is put off: most have landed by then, and are never written to for this."""
 

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from domain.build import NOW
+from domain.test_beside import holding, opened
+from domain.test_beside import world as beside_world
 from kube.streams import node as node_object
 from kube.streams import page
 from kube.test_troubles import a_pod, status
@@ -22,7 +24,7 @@ from restow.domain.state import ClusterState
 from restow.eventlog.port import Unknown
 from restow.kube import decode as d
 from restow.kube import facts as kube_facts
-from restow.kube.reflector import Delete, Replace, Upsert
+from restow.kube.reflector import Bookmark, Delete, Replace, Upsert
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
@@ -314,3 +316,26 @@ async def test_a_node_that_the_log_does_not_take_any_more_takes_no_pods():
         assert commander.follower.state.nodes["n1"].unreadable == "too large for the log"
         assert commander.follower.state.nodes["n1"].unschedulable
         assert not commander.follower.state.nodes["n2"].unschedulable
+
+
+def test_a_bookmark_of_pods_is_logged_each_minute_while_any_are_gated_also_in_a_log_in_which_nothing_else_happens(monkeypatch):
+    """The session has pods gated only while it hears of them; and where nothing happens the log's own time stands still."""
+    observer, state, now = Observer(), holding(beside_world()), 1_000.0
+    monkeypatch.setattr(watcher.machine, "steady", lambda: now)
+
+    def logs(collection=d.PODS):
+        observer.add(collection, [Bookmark("7")], "7")
+        found = observer.propose(state, [c.Observe(collection.name, "watch")])
+        observer.committed(1, observer.mark())
+        return bool(found)
+
+    assert logs()
+    assert logs(d.NODES)
+    now += 60.0
+    assert not logs(), "nobody is gated"
+    opened(state)
+    assert logs()
+    assert not logs(), "not more often"
+    now += 60.0
+    assert not logs(d.NODES)
+    assert logs()
