@@ -45,7 +45,8 @@ LOOKS, QUIET = 200, 10
 """So many times at most, `SETTLED` apart, it is looked at a pod that its scheduler looks at, too. For so many in a row its nomination must have stayed: a look of
 the scheduler's that began before would have taken it away by then (with one, 5 of 8 went to each other's nodes on a busy machine)."""
 KEPT, SELDOM = 60.0, 0.5
-"""Seconds for which the nomination of one of a gang is made again after its gate, and between two looks at it at most."""
+"""Seconds for which the nomination of one of a gang is made again after the last gate of the gang, and between two looks at it at most. Where many of it land on one
+node, one after the other, the first of them has waited for long by then."""
 TOGETHER = 5.0
 """Seconds for which one of a gang keeps its gate for others of it that land, too."""
 LANDINGS = "/apis/restow.dev/v1/landings"
@@ -86,6 +87,8 @@ class Beside(Effects):
         """By uid: pods of gangs whose nomination is made again."""
         self._since: dict[str, str] = {}
         """By uid: pods whose scheduler has not been heard of yet, with a version of the pod that had its nomination already."""
+        self._ungated: dict[str, float] = {}
+        """By gang: when (steady seconds) the last one of it lost its gate."""
         self._gangs: dict[str, list[int]] = {}
         """How many of a gang land now, and how many of them have only their gate left."""
 
@@ -231,7 +234,8 @@ class Beside(Effects):
             await arrived()
             went = await self.let_go(pod)
             if gang is not None and isinstance(went, Done):
-                self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, node))
+                self._ungated[gang] = machine.steady()
+                self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, node, gang))
             return went
 
     @contextlib.contextmanager
@@ -257,12 +261,12 @@ class Beside(Effects):
             if gang is not None and not coming[0]:
                 self._gangs.pop(gang, None)
 
-    async def _keep_nominated(self, pod: PodRef, node: str) -> None:
+    async def _keep_nominated(self, pod: PodRef, node: str, gang: str) -> None:
         """Of a gang: kube-scheduler looks at who has no gate any more while others of the gang have theirs, finds that too few are there, and takes the nomination
         away. It is made again until the pod is bound."""
-        end, pause = machine.steady() + KEPT, SETTLED
+        began, pause = machine.steady(), SETTLED
         try:
-            while machine.steady() < end:
+            while machine.steady() < self._ungated.get(gang, began) + KEPT:
                 there = await self._there(pod)
                 if isinstance(there, Gone) or (isinstance(there, wire.Pod) and _node(there)):
                     return
@@ -273,6 +277,8 @@ class Beside(Effects):
         finally:
             if self._kept.get(pod.uid) is asyncio.current_task():
                 del self._kept[pod.uid]
+            if not self._kept:
+                self._ungated.clear()
 
     async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
         """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""

@@ -61,12 +61,14 @@ class LandingLeases:
     async def round(self) -> None:
         async with self._lock:
             state = self._context.state
-            self._listed = {uid for uid in self._listed if state.owner_gates.get(uid) and is_holding(state, uid)}
+            # One that holds nothing for a moment, as between two owners, is no news to whoever lists it.
+            self._listed = {uid for uid in self._listed if state.owner_gates.get(uid)}
+            holding = [uid for uid in self._listed if is_holding(state, uid)]
             moves, waiting = list(gating.listed(state)), waited_for(state)
-            if moves or self._listed or waiting:
+            if moves or holding or waiting:
                 await self._clock.look()
-            if moves or self._listed:
-                self._say(await self._write(self._listed, moves), moves=len(moves), reservations=len(self._listed))
+            if moves or holding:
+                self._say(await self._write(holding, moves), moves=len(moves), reservations=len(holding))
         for uid in waiting:
             if (pod := self._context.state.fact_of(uid)) is not None:
                 await self._keep(pod)

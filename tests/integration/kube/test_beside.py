@@ -364,6 +364,21 @@ async def test_the_nomination_of_one_of_a_gang_is_made_again_until_it_is_bound(a
     assert not await until_nominated(api, pod, "t"), "it was let go"
 
 
+async def test_the_first_of_a_gang_keeps_its_nomination_while_others_of_it_land_on_its_node(api, beside, monkeypatch):
+    """One after the other, each for ten seconds: the gang is complete when the last of them has no gate."""
+    monkeypatch.setattr(subject, "KEPT", 3.0)
+    pods = [await api.pod(f"g-{i}", schedulingGates=GATES, schedulingGroup={"podGroupName": "g"}) for i in range(3)]
+    for i, pod in enumerate(pods):
+        assert await beside.land(pod, "t", await occupied(beside, f"s-{i}"), LOG) == Done()
+        await asyncio.sleep(1.6 * (i < 2))
+    await api.patch_pod(pods[0], {"status": {"nominatedNodeName": None}}, "/status")
+    assert await until_nominated(api, pods[0], "t")
+    for pod in pods:
+        assert await beside.let_go(pod) == Done()
+    await asyncio.sleep(0)
+    assert (beside._kept, beside._ungated) == ({}, {})
+
+
 async def test_a_probe_is_newer_than_the_nomination_and_the_pod_is_touched_before_its_placeholder_goes(api, beside, ears):
     """A scheduler that has listed it, gated, with its nomination counts that only once the pod changes."""
     held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)

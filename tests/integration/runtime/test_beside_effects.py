@@ -406,6 +406,20 @@ async def test_the_owners_of_a_reservation_are_listed_anew_while_it_holds_anythi
     assert gates.owners[2:] == [{"r": None}]
 
 
+async def test_a_reservation_that_holds_nothing_for_a_moment_is_renewed_again_afterwards(monkeypatch):
+    """Its only owner was given its slot, and is not bound there: no effect asks for its entry once more where both are folded before the session decides."""
+    state = reserved.held(reserved.world())
+    gates = Gates(monkeypatch, state)
+    await gates.leases.list_owners("r")
+    then(state, pod("p", "s", labels=reserved.MINE, gated=True, landing=True))
+    then(state, e.HandedOver("r", "t-0", "p", "a"))
+    await gates.leases.round()
+    assert (len(gates.owners), state.owner_gates["r"] > 0) == (1, True), "nothing is held, and it was not decided yet that nobody is gated"
+    then(state, e.PodReleased("p", beside.GONE))
+    await gates.leases.round()
+    assert len(gates.owners) == 2
+
+
 async def test_a_pod_that_waits_long_for_its_turn_says_so_and_whoever_is_let_go_does_not(monkeypatch):
     """Another installation lets go whom nobody wants any more: it has no more to go by than the end that the pod itself names."""
     state = evicted(world())
