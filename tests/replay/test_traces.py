@@ -115,6 +115,15 @@ def test_a_proposed_plan_begins_when_it_is_approved_with_what_is_approved():
     assert [span.name for span in spans if span.name.startswith("move")] == ["move shop/web-2"]
 
 
+def test_a_plan_ends_although_a_pod_of_it_has_gone_while_it_waited_for_a_person():
+    spans = told(migration(approved=("p1-1", "p1-2")))
+    checked(spans)
+    own = {span.name: span for span in spans if span.trace == PLAN}
+    assert not [name for name, span in own.items() if span.open]
+    assert own["move shop/web-other"].error == "its pod was gone when the plan began"
+    assert (own["plan Defragmentation"].error, own["plan Defragmentation"].end) == ("", own["move shop/web-old"].end)
+
+
 def test_a_rejected_plan_is_over_and_says_by_whom():
     spans = proposed(e.PlanRejected("p", "bob", "not now"))
     checked(spans)

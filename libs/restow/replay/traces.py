@@ -65,6 +65,7 @@ _NEXT: dict[type, str] = {
     e.ConsentAsked: "ask", e.Holding: "hold", e.Held: "held", e.Evicting: "evict", e.Evicted: "land", e.TurningBack: "turn back", e.Aborting: "abort",
 }  # fmt: skip
 """What a move does from an event on."""
+LEFT_OUT = "its pod was gone when the plan began"
 _ENDS = (e.Landed, e.Removed, e.MigrationFailed, e.NotRecreated)
 
 
@@ -183,8 +184,10 @@ class Traces:
         match event:
             case e.Planned():
                 yield from self._planned(event, now, record)
+                yield from self._left_out(state, event.plan, now)
             case (e.PlanApproved(plan=id) | e.PlanRejected(plan=id) | e.PlanCancelled(plan=id)) if id in self._proposed:
                 yield from self._answered(event, now)
+                yield from self._left_out(state, id, now)
             case e.PlanCancelled(plan=id, reason=reason):
                 for plan in [self._plans[id]] if id in self._plans else list(self._plans.values()) if not id else []:
                     plan.root.events.append(Happened(now, "cancelled", {"restow.reason": reason}))
@@ -238,6 +241,12 @@ class Traces:
             yield root
         yield waited
 
+    def _left_out(self, state: ClusterState, id: PlanId, now: Millis) -> Iterator[Span]:
+        """Of a plan that begins the moves whose pods are gone, say while it waited for a person: nothing is ever said of these again, and they are no failures."""
+        for move in sorted(self._plans[id].left) if id in self._plans else ():
+            if move not in state.migrations:
+                yield from self._ended(move, now, LEFT_OUT)
+
     def _carry_out(self, root: Span, id: PlanId, moves: Sequence[Move], now: Millis) -> None:
         plan = self._plans[id] = _Plan(root, (move.migration for move in moves))
         for move in moves:
@@ -249,10 +258,10 @@ class Traces:
         story, plan = self._moves.pop(id)
         yield from story.finish(now, error)
         plan.left.discard(id)
-        plan.failed += bool(error)
+        plan.failed += bool(error) and error != LEFT_OUT
         if not plan.left:
             plan.root.end = now
-            plan.root.error = f"{plan.failed} moves failed" if plan.failed else ""
+            plan.root.error = f"{plan.failed} move{'s' * (plan.failed != 1)} failed" if plan.failed else ""
             self._plans.pop(PlanId(str(plan.root.values["restow.plan"])), None)
             yield plan.root
 
