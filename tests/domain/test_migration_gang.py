@@ -114,6 +114,34 @@ def test_nobody_leaves_before_all_hold_and_then_all_leave_in_one_decision():
     assert all(may_be_tried(state, state.migrations[id]) for id in MOVES)
 
 
+@pytest.mark.parametrize("left", [(), (e.PodGone("g3"),)], ids=["one more", "instead of g3"])
+@pytest.mark.parametrize("on", ["c", None], ids=["runs", "waits"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_pod_that_the_gang_has_got_since_the_plan_was_made_keeps_all_of_them(left, on, begun):
+    """Nobody holds a slot for it: a plan may have waited for a person for an hour."""
+    state = gang()
+    moves(state)
+    if begun:
+        advance(state)
+        held(state, "x-1")
+    then(state, *left, pod("g4", node=on, owner=OWNER, labels={"app": "g"}, annotations=IN_GROUP | AGAIN))
+    events = [*advance(state), *advance(state)]
+    assert not evicts(events)
+    assert {one.reason for one in events if isinstance(one, e.MigrationFailed)} <= {"Whole", "PodGone"}
+    assert "its gang has a pod now that the plan does not move: g4" in {one.message for one in events if isinstance(one, e.MigrationFailed)}
+    assert not state.active
+    assert not state.backlog
+
+
+def test_a_pod_that_comes_when_the_gang_leaves_is_no_reason_to_stop():
+    state = gang()
+    moves(state)
+    advance(state)
+    assert evicts(held(state, *MOVES)) == MOVES
+    then(state, pod("g4", owner=OWNER, labels={"app": "g"}, annotations=IN_GROUP | AGAIN))
+    assert not failed(advance(state))
+
+
 def test_a_hold_that_is_lost_before_the_first_eviction_rolls_all_of_them_back():
     state = gang()
     moves(state)

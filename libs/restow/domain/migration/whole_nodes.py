@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
+from restow.domain.groups import named
 from restow.domain.migration import consents, holds, plan_order
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
@@ -75,17 +76,29 @@ class Whole:
         return known
 
     def broken(self, migration: Migration) -> Reason | None:
-        """Why it must not be evicted any more: another pod stays on its node."""
+        """Why it must not be evicted any more: another pod stays on its node, or of its gang."""
         if not self.binds(migration):
             return None
         key = self.key(migration)
         if key not in self._stays:
             found = next((one for one in self.members(migration) if has_stayed(self._state, one)), None)
             whose = "gang" if self.is_gang(migration) else "node"
-            self._stays[key] = None if found is None else (
+            self._stays[key] = self._newcomer(migration) if found is None else (
                 WHOLE, f"another pod of its {whose} stays: migration {found.id} was given up ({found.reason})"
             )  # fmt: skip
         return self._stays[key]
+
+    def _newcomer(self, migration: Migration) -> Reason | None:
+        """A pod that its gang has got since the plan was made, before anybody leaves: it holds no slot, and what starts the gang again ends it, too."""
+        gang = moved_as_one(self._state, migration)
+        if not gang or not self.nobody_left(migration):
+            return None
+        planned = {one.move.pod for one in self.members(migration)}
+        for uid in self._state.groups.get(named(gang), ()):
+            pod = self._state.pods[uid]
+            if uid not in planned and not pod.live.deleting and pod.live.phase not in OVER:
+                return WHOLE, f"its gang has a pod now that the plan does not move: {pod.fact.name}"
+        return None
 
     def all_hold(self, migration: Migration) -> bool:
         """Whether everybody of its node who holds first does, or has gone on from there."""
