@@ -15,7 +15,8 @@ from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.disruption import Spare, not_admitted
 from restow.domain.groups import Group, group_of
 from restow.domain.movable import starts_again, unmovable
-from restow.domain.protection import PREFER_NO_EVICTION, SYSTEM_CRITICAL
+from restow.domain.pod_controllers import known_owner
+from restow.domain.protection import COOLDOWN_TIME, PREFER_NO_EVICTION, SYSTEM_CRITICAL
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
@@ -70,13 +71,40 @@ class Evictable:
         self._selector = asked.selects if asked is not None else None
         self._resource = resource
         self._spare = Spare.planning(state)
+        self._alone = (state.victims, state.successors, state.victims_of, state.refused, state.resized)
         self._shapes: dict[ShapeId, str] = {}
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
         self._gangs: dict[Group, tuple[list[PodUid], str]] = {}
+        self._free: set[tuple] = set()
+        """Of plain pods (`_plain`) those kinds that no rule keeps."""
 
     def verdict(self, uid: PodUid) -> str:
         """The first rule that keeps the pod where it is, if it goes alone; empty where none does. Of a filter plugin with its sentence: `Word: …`."""
-        return self._itself(uid) or self._spare.why_not(uid)
+        kind = self._plain(uid)
+        if kind is not None and kind in self._free:
+            return self._filtered(uid)
+        said = self._itself(uid) or self._spare.why_not(uid)
+        if kind is not None and not said:
+            self._free.add(kind)
+        return said
+
+    def _plain(self, uid: PodUid) -> tuple | None:
+        """Equal for pods of which all rules but filter plugins say the same: nothing is known of such a pod alone. None for any other."""
+        state, seen = self._state, self._state.pods[uid]
+        pod, live = seen.fact, seen.live
+        if pod.annotations or pod.static or pod.claims or pod.owners or pod.pinned_node or COOLDOWN_TIME in pod.labels:
+            return None
+        if live.phase != "Running" or not live.ready or live.deleting or live.node is None:
+            return None
+        node = state.nodes.get(live.node)
+        if node is None or node.do_not_disrupt or any(uid in some for some in self._alone) or state.owes(uid):
+            return None
+        known = known_owner(pod)
+        if pod.owner is None or known is None or known.again != "always":
+            return None
+        if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
+            return None
+        return pod.owner.uid, pod.namespace, pod.shape, tuple(pod.labels.items())
 
     def as_one(self, uid: PodUid) -> tuple[list[PodUid], str]:
         """Of a pod that cannot go alone: all pods of its gang where that starts again (else nobody), and why they cannot go as one, a sentence, empty

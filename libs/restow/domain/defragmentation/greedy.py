@@ -185,6 +185,9 @@ class Fullest:
             usage, total = (int(one[0]) for one in in_use(np.array([shares])))
         return (usage * SCALE // total if total > 0 else 0) * self._count + int(self._names[row])
 
+    def beside(self, row: int) -> int:
+        return 0
+
     def spot(self, uid: PodUid, row: int) -> Spot:
         """With devices as `NodeTable.choose_devices`: the least free share that suffices beside what is kept of it, ties by index."""
         request = self._state.vectors[self._state.pods[uid].fact.shape].devices

@@ -18,6 +18,8 @@ from restow.domain.predicates import static_mask
 PARTS = 1024
 MANY_ROWS = 32
 """Rows from which on the vectorised form is the faster one."""
+MOST_CONTENTS = 1 << 16
+"""Contents of rows of which ranks are kept."""
 RANKED = 1_000
 """Rows that are ranked for a new class of pods in one step of search."""
 
@@ -35,6 +37,10 @@ class Objective(Protocol):
 
     def rank_one(self, v: Vector, free: list[int], shares: list[int], row: int) -> int:
         """The same of one row that the pod fits on, in plain integers; a test holds both equal."""
+        ...
+
+    def beside(self, row: int) -> int:
+        """All that the rank of a row depends on, and that changes, beside what it has free."""
         ...
 
     def spot(self, uid: PodUid, row: int) -> Spot | None:
@@ -55,11 +61,13 @@ class Suits(Protocol):
 class _Class:
     """Pods of equal requests and equal rules about nodes."""
 
-    __slots__ = ("items", "kept", "keys", "mask", "number", "seen", "v")
+    __slots__ = ("items", "kept", "keys", "known", "mask", "number", "seen", "v")
 
     def __init__(self, number: int, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray, seen: int) -> None:
         self.number, self.v, self.items, self.kept, self.mask, self.seen = number, v, items, kept, mask, seen
         self.keys = np.zeros(0, np.int64)
+        self.known: dict[int, int] = {}
+        """Ranks by content of a row (`Placement._content`): what is tried and taken back is ranked once."""
 
 
 class Placement:
@@ -74,6 +82,10 @@ class Placement:
         self._state, self._table, self._board = simulation.state, simulation.state.table, simulation.session.nodes
         self._classes: dict[Hashable, _Class] = {}
         self._of_shape: dict[str, _Class] = {}
+        self._contents: dict[tuple, int] = {}
+        self._now: dict[int, int] = {}
+        """By row: its content, as far as it is known. `_read` of the board's changes are in it."""
+        self._read = 0
 
     def find(self, uid: PodUid, banned: Iterable[int] = (), least: int = 0) -> Spot | None:
         """The best row for a pod that is in the air, one that suits it if there is any of a rank that is good enough; None where it fits on none of this rank at `least`."""
@@ -172,12 +184,34 @@ class Placement:
             one.seen = len(changes)
             if len(rows) < MANY_ROWS:
                 for row in rows:
-                    one.keys[row] = self.rank_one(one, row)
+                    content = self._content(row)
+                    rank = one.known.get(content)
+                    if rank is None:
+                        rank = one.known[content] = self.rank_one(one, row)
+                    one.keys[row] = rank
             else:
                 several = np.array(sorted(rows), np.int64)
                 self.steps += 1
                 one.keys[several] = self.rank(one, several)
         return one.keys
+
+    def _content(self, row: int) -> int:
+        """A number for the row and what it has."""
+        changes, now = self._board.changes, self._now
+        if self._read < len(changes):
+            for changed in changes[self._read :]:
+                now.pop(changed, None)
+            self._read = len(changes)
+        number = now.get(row)
+        if number is None:
+            if len(self._contents) >= MOST_CONTENTS:
+                self._contents.clear()
+                now.clear()
+                for one in self._classes.values():
+                    one.known.clear()
+            free, shares = self._board.row(row)
+            number = now[row] = self._contents.setdefault((row, self.objective.beside(row), *free, *shares), len(self._contents))
+        return number
 
     def _class(self, uid: PodUid) -> _Class:
         shape = self._state.pods[uid].fact.shape

@@ -39,6 +39,10 @@ class LeastLoss:
     def asks(self, v: Vector) -> tuple[tuple[tuple[int, int], ...], int]:
         return v.items, 0
 
+    def beside(self, row: int) -> int:
+        """How many pods keep it from being free."""
+        return int(self._loads[row])
+
     def spot(self, uid: PodUid, row: int) -> Spot | None:
         """What the scheduler would give it there."""
         session, twin = self._simulation.session, self._simulation.twin(uid)
