@@ -133,6 +133,7 @@ def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
         ("koordinator", SEED_000, "spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)"),
         ("volcano", SEED_000 | {"allocateOnce": False}, "spec.allocateOnce: false; allowed with tasks: true (each slot is handed over once)"),
         ("volcano", SEED_000 | {"allocatePolicy": "Default"}, "spec.allocatePolicy: 'Default'; allowed: Aligned, Restricted, Covering"),
+        ("volcano", SEED_000 | {"allocatePolicy": ""}, "spec.allocatePolicy: ''; allowed: Aligned, Restricted, Covering"),
         ("koordinator", {"template": NGINX, "allocatePolicy": "Covering"}, "spec.allocatePolicy: 'Covering'; allowed: Aligned, Restricted"),
         ("volcano", {"template": NGINX | {"metadata": {"namespace": "shop"}}}, "spec.template.metadata.namespace: 'shop'; allowed: 'default', the Reservation's own, or none"),
         ("volcano", SEED_000 | {"minAvailable": 1 << 40}, "spec.minAvailable: 1099511627776; allowed: a whole number of 32 bits"),

@@ -241,7 +241,7 @@ def _allocate_once(said: bool | None, api: ReservationApi, by_tasks: bool) -> bo
 def _allocate_policy(said: str | None, api: ReservationApi, by_tasks: bool) -> v.AllocatePolicy:
     """Koordinator's deprecated default, said as "", is Aligned in effect. In Volcano's template form the hold must cover the
     request (RULES 003-1)."""
-    if not said:
+    if said is None or (said == "" and api == "koordinator"):
         return "Covering" if api == "volcano" and not by_tasks else "Aligned"
     if said not in _POLICIES[api]:
         raise FactError(f"spec.allocatePolicy: {said!r}; allowed: {', '.join(_POLICIES[api])}")
