@@ -15,8 +15,10 @@ from replay.handmade import migration
 
 from restow.cli.failures import Failure
 from restow.cli.trace import export as exporting
+from restow.cli.trace.command import _deliver
 from restow.cli.trace.export import endpoint, headers
 from restow.eventlog.testing import running_server, unique_cluster
+from restow.replay.traces import Span
 
 
 @pytest.fixture
@@ -32,13 +34,14 @@ def collector():
                 got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
             self.send_response(code)
             self.end_headers()
-            self.wfile.write(b"{}" if code == 200 else b"no")
+            self.wfile.write(self.server.said if code == 200 else b"no")
 
         def log_message(self, *_):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.said = b"{}"
     server.got, server.answers, server.address = got, answers, f"http://127.0.0.1:{server.server_port}"
     yield server
     server.shutdown()
@@ -111,6 +114,40 @@ def test_a_collector_that_refuses_or_is_away_is_said(restow, moved, collector, m
         free.bind(("127.0.0.1", 0))
         result = restow("trace", "--log", moved, "--to", f"http://127.0.0.1:{free.getsockname()[1]}")
     assert (result.exit_code, "cannot be reached" in result.said) == (3, True)
+
+
+@pytest.mark.parametrize("rejected", ['"3"', "3"])
+def test_spans_that_a_collector_does_not_take_of_a_request_are_not_counted_as_sent(restow, moved, collector, rejected):
+    collector.said = f'{{"partialSuccess": {{"rejectedSpans": {rejected}, "errorMessage": "too old"}}}}'.encode()
+    result = restow("trace", "--to", collector.address, "--log", moved)
+    assert f"{len(spans_of(collector)) - 3} spans of" in result.output
+    assert (result.exit_code, "has not taken 3 more: too old" in result.said) == (1, True)
+
+
+def test_who_speaks_no_http_is_no_collector(restow, moved, monkeypatch):
+    """The port of gRPC is next to that of HTTP, and answers with HTTP/2."""
+    monkeypatch.setattr(exporting, "AGAIN", ())
+
+    def answer(server):
+        asks, _ = server.accept()
+        with asks:
+            asks.recv(1 << 20)
+            asks.sendall(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        result = restow("trace", "--log", moved, "--to", f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert (result.exit_code, "cannot be reached" in result.said) == (3, True), result.output
+
+
+def test_who_follows_does_not_wait_for_ever_for_a_collector_that_will_never_take_some(collector, capsys):
+    one = Span("a" * 32, "b" * 16, "", "s", "n", 1, 2)
+    spans = [one] * (exporting.BATCH + 1)
+    collector.answers[:] = [400]
+    _deliver(exporting.Collector(endpoint(collector.address), "c", "l"), spans)
+    assert not spans
+    assert len(spans_of(collector)) == 1
+    assert f"answers 400: no; {exporting.BATCH} spans are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

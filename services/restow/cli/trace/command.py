@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, number, output_option, plain
 
@@ -99,6 +99,8 @@ def _send(spans: list[Span], url: str, cluster: str, log_id: str) -> None:
     collector = Collector(url, cluster, log_id)
     collector.send(spans)
     click.echo(f"{number(collector.sent)} spans of {number(traces)} traces are sent to {plain(redacted(url))}")
+    if collector.refused:
+        raise Failure(f"{redacted(url)} has not taken {number(collector.refused)} more: {collector.why or 'it does not say why'}", BROKEN)
 
 
 def _show(spans: list[Span], what: str | None, cluster: str, log_id: str, output: str) -> None:
@@ -144,8 +146,18 @@ def _follow(where: Where, url: str, share: float) -> None:
 
 
 def _deliver(collector: Collector, spans: list[Span]) -> None:
+    """What the collector will never take is left out, for later ones would wait for it for ever."""
+    from restow.cli.trace.export import BATCH, NotTaken
+
     while spans:
+        before = collector.refused
         try:
             collector.send(spans)
+        except NotTaken as error:
+            left = min(len(spans), BATCH)
+            del spans[:left]
+            click.echo(f"restow: {plain(error.message)}; {number(left)} spans are left out", err=True)
         except Failure as error:
             click.echo(f"restow: {plain(error.message)}; it is tried again", err=True)
+        if collector.refused > before:
+            click.echo(f"restow: the collector has not taken {number(collector.refused - before)} spans: {plain(collector.why)}", err=True)
