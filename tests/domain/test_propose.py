@@ -164,6 +164,13 @@ def test_a_plan_that_nobody_answers_ends():
     assert "does not wait for a person (NotApproved" in refused(state, c.Approve(NOW, "x", "ada"))
 
 
+def test_nobody_approves_a_plan_whose_time_is_over_though_nobody_has_cancelled_it_yet():
+    """Say while no descheduler led."""
+    state = proposed()
+    assert "plan x has waited until 2023-11-14T23:13:20" in refused(state, c.Approve(NOW + HOUR, "x", "ada"))
+    assert approve(state, after=HOUR - 1)
+
+
 def test_while_one_waits_no_other_is_made():
     state = filled(interval=60_000, approve_deadline=120_000)
     run(state, decider, c.Defragment(NOW, "interval", "x"))
@@ -257,6 +264,13 @@ def test_what_waits_for_a_person_does_not_outlive_the_mode(mode):
     assert run(state, decider, decider.due(state, NOW)) == [e.PlanCancelled("x", f"ModeChanged: the mode is {mode} (set by ada)")]
     assert decider.due(state, NOW) is None
     assert modes.said(state) == ("" if mode == "automatic" else "the mode is observe (set by ada): plans are recorded and nothing is moved")
+
+
+@pytest.mark.parametrize("mode", ["observe", "automatic"])
+def test_nobody_approves_what_the_mode_is_about_to_end(mode):
+    state = proposed()
+    run(state, decider, c.SetMode(NOW, mode, "ada"))
+    assert f"plan x does not wait for a person any more (the mode is {mode})" in refused(state, c.Approve(NOW, "x", "bob"))
 
 
 def test_a_snapshot_keeps_what_waits_and_what_was_said():

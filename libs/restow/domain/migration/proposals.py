@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PlanId
+from restow.contracts.times import rfc3339
 from restow.contracts.values import Move
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.migration import pause
+from restow.domain.records import PROPOSE
 from restow.domain.state import ClusterState
 
 
@@ -18,6 +20,7 @@ def approve(state: ClusterState, command: c.Approve) -> list[e.Event]:
     """Raises Rejected."""
     planned = _waiting(state, "approve", command.plan)
     pause.heed(state)
+    _in_time(state, command)
     known = {move.migration for move in planned.moves}
     if unknown := [id for id in command.moves if id not in known]:
         raise Rejected(f"approve: plan {command.plan} has no move {unknown[0]!r}; allowed: {_names(planned.moves)}")
@@ -74,6 +77,14 @@ def _needs(planned: e.Planned, move: Move) -> Iterator[tuple[MigrationId, str]]:
             yield other.migration, f"for gang {move.gang} moves as one"
         if planned.whole and other.source == move.source:
             yield other.migration, f"for the plan empties {move.source} wholly or not at all"
+
+
+def _in_time(state: ClusterState, command: c.Approve) -> None:
+    """Raises Rejected where the plan is to be cancelled, and only nobody has come to it yet."""
+    if state.mode.name != PROPOSE:
+        raise Rejected(f"approve: plan {command.plan} does not wait for a person any more (the mode is {state.mode.name}); allowed: a plan made in mode {PROPOSE}")
+    if (until := state.proposals[command.plan]) <= command.time:
+        raise Rejected(f"approve: plan {command.plan} has waited until {rfc3339(until)}; allowed: the next one, which is made from the cluster as it is now")
 
 
 def _names(moves: tuple[Move, ...]) -> str:
