@@ -113,6 +113,21 @@ def test_since_leaves_out_what_was_before_and_knows_who_waited_then():
     assert (found.begin.seq, found.begin.waiting, found.end.seq) == (5, 2, 8)
 
 
+def test_a_pod_whose_bind_was_refused_has_waited_until_it_got_its_node():
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(node("a"), kind="nodes")
+    log.facts(pod("x"))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-x", "a"))
+    log.decide("session", c.RefuseBind(time_at(5), "uid-x", "a", "Conflict"), e.PodReleased("uid-x", "Conflict"))
+    assert period(log.source()).waited == []
+    log.facts(pod("y"))
+    log.decide("session", c.Schedule(time_at(7)), e.PodPlaced("uid-x", "a"))
+    log.facts(e.PodChanged("uid-x", "a"))
+    (waited,) = period(log.source()).waited
+    assert (waited.pods, waited.longest) == (1, 4_000)
+
+
 def test_after_the_end_of_the_log_there_is_nothing(restow, tmp_path):
     file = export(tmp_path / "log.jsonl", migration())
     output = restow("report", file, "--since", "2026-02-01T00:00:00Z").output

@@ -96,7 +96,9 @@ class _Watch:
         self._begin: Ends | None = None
         self._state: ClusterState | None = None
         self._waiting: dict[PodUid, tuple[str, Millis]] = {}
-        self._waited: dict[str, list[int]] = {}
+        self._decided: dict[PodUid, tuple[str, Millis]] = {}
+        """Those that waited, until they are bound: where the API refuses that, they go on waiting."""
+        self._waited: dict[str, dict[PodUid, int]] = {}
         self._disturbed = Counter[tuple[str, str]]()
         self._failed = Counter[str]()
         self._landed = self._preempted = 0
@@ -118,13 +120,20 @@ class _Watch:
                 known = state.pods.get(pod)
                 if known is not None:
                     self._owners[pod] = namespace, _workload(state, known.fact)
-                self._placed(pod, now, counts) if node else self._waiting.setdefault(pod, (namespace, now))
+                if node:
+                    self._bound(pod, now, counts)
+                elif pod not in self._decided:
+                    self._waiting.setdefault(pod, (namespace, now))
             case e.PodPlaced(pod=pod):
                 self._placed(pod, now, counts)
+            case e.PodReleased(pod=pod) if pod in self._decided:
+                waits = self._waiting[pod] = self._decided.pop(pod)
+                self._waited.get(waits[0], {}).pop(pod, None)
             case e.PodChanged(pod=pod, node=node) if node:
-                self._placed(pod, now, counts)
+                self._bound(pod, now, counts)
             case e.PodGone(pod=pod):
                 self._waiting.pop(pod, None)
+                self._decided.pop(pod, None)
                 if pod not in state.victims:
                     self._owners.pop(pod, None)
             case e.MovesPaused(by=by, reason=reason):
@@ -143,12 +152,19 @@ class _Watch:
                 self._preempted += 1
 
     def _placed(self, pod: PodUid, now: Millis, counts: bool) -> None:
-        namespace, seen = self._waiting.pop(pod, ("", now))
-        if counts and namespace:
-            self._waited.setdefault(namespace, []).append(now - seen)
+        known = self._waiting.pop(pod, None)
+        if known is None:
+            return
+        self._decided[pod] = known
+        if counts:
+            self._waited.setdefault(known[0], {})[pod] = now - known[1]
+
+    def _bound(self, pod: PodUid, now: Millis, counts: bool) -> None:
+        self._placed(pod, now, counts)
+        self._decided.pop(pod, None)
 
     def found(self, cluster: str, plans: list[Settled]) -> Period:
-        waited = [_waited(namespace, sorted(times)) for namespace, times in self._waited.items()]
+        waited = [_waited(namespace, sorted(times.values())) for namespace, times in self._waited.items() if times]
         disturbed = [Disturbed(namespace, workload, count) for (namespace, workload), count in self._disturbed.items()]
         return Period(
             cluster,
