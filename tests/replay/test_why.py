@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from replay.handmade import (
+    PACKING,
     SHAPE,
     Handmade,
     fragmented,
@@ -310,6 +311,15 @@ def test_a_move_that_was_only_observed_says_so():
     assert why(observed().source(), "p1-1").verdict == ["only observed: plan p1 was made in mode observe, in which nothing is moved"]
     entry = why(observed().source(), "p1-1").story[0]
     assert "1 move, only observed" in entry.text
+
+
+def test_a_pod_says_which_plan_that_is_to_move_it_waits_for_a_person_though_others_were_made_since():
+    log = proposed()
+    assert any(line.startswith("plan p1 is to move it, and waits for a person since ") for line in why(log.source(), "pod/shop/web-old").verdict)
+    log.decide("migration", c.Defragment(time_at(5), "api", "p2"), e.Planned("p2", "Defragmentation", (), PACKING, PACKING))
+    assert sum("waits for a person" in line for line in why(log.source(), "pod/shop/web-old").verdict) == 1
+    assert not any("waits for a person" in line for line in why(proposed("approved").source(), "pod/shop/web-old").verdict)
+    assert not any("waits for a person" in line for line in why(proposed("rejected").source(), "pod/shop/web-old").verdict)
 
 
 def test_a_move_that_waits_for_a_person_says_since_when_and_what_that_has_said():

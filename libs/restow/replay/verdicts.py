@@ -57,6 +57,10 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     if answer.stays is not None and observed is not None:
         moves = _is_to_move(plan_view(state, PlanId(answer.stays.plan)))
         say(f"plan {answer.stays.plan} ({answer.stays.seq}) {moves if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
+    said_already = answer.stays.plan if answer.stays is not None and answer.stays.moves and observed is not None else ""
+    for plan in _that_wait(state, PodUid(uid)):
+        if plan != said_already:
+            say(f"plan {plan} {_is_to_move(plan_view(state, plan))}")
     if story.subject.earlier:
         say(f"{len(story.subject.earlier)} former pods had this name: {', '.join(story.subject.earlier)}")
 
@@ -284,6 +288,11 @@ def amounts_text(amounts: Amounts) -> str:
 def _pod_name(state: ClusterState, uid: Any) -> str:
     pod = state.fact_of(uid)
     return f"{pod.namespace}/{pod.name}" if pod else uid
+
+
+def _that_wait(state: ClusterState, pod: PodUid) -> list[PlanId]:
+    """Plans that wait for a person and are to move it; others may have been made since."""
+    return [plan for plan in state.proposals if plan in state.plans and any(move.pod == pod for move in state.plans[plan].planned.moves)] if pod in state.pods else []
 
 
 def _is_to_move(view: PlanView | None) -> str:
