@@ -97,6 +97,7 @@ def test_a_move_is_checked_again_when_it_begins():
     [
         ((move("x-1", "p1"), move("x-2", "p2", after=("x-1",))), "x-2", "x-2 needs x-1, which makes its slot free"),
         ((move("x-1", "p1"), move("x-2", "", "b", "c", follows="x-1")), "x-2", "x-2 needs x-1, which brings its pod half of the way"),
+        ((move("x-1", "p1"), move("x-2", "", "b", "c", follows="x-1")), "x-1", "x-1 needs x-2, which brings its pod the rest of the way"),
         ((move("x-1", "p1", gang="default/g"), move("x-2", "p2", gang="default/g")), "x-1", "x-1 needs x-2, for gang default/g moves as one"),
         ((move("x-1", "p1"), move("x-2", "p2")), "x-3", "plan x has no move 'x-3'; allowed: some of x-1, x-2"),
     ],

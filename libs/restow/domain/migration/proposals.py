@@ -73,6 +73,8 @@ def _needs(planned: e.Planned, move: Move) -> Iterator[tuple[MigrationId, str]]:
     for id in (*move.after, *((move.follows,) if move.follows else ())):
         yield id, "which makes its slot free" if id != move.follows else "which brings its pod half of the way"
     for other in planned.moves:
+        if other.follows == move.migration:
+            yield other.migration, "which brings its pod the rest of the way"
         if move.gang and other.gang == move.gang:
             yield other.migration, f"for gang {move.gang} moves as one"
         if planned.whole and other.source == move.source:
