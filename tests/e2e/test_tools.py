@@ -268,7 +268,7 @@ async def test_restow_migrate_moves_one_pod_and_says_why_one_stays(world: World)
     (same,) = await world.replicas("mover", 1)
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     await world.restow("migrate", f"{world.ns}/{pod['metadata']['name']}", "--to", second, code=1)
-    await world.restow("defrag", "--cancel", code=2)
+    await world.restow("defrag", "--cancel", code=1)
 
 
 async def test_an_existing_crd_is_left_as_it_is(world: World) -> None:

@@ -159,6 +159,11 @@ async def test_of_the_volumes_that_fit_the_smallest_is_taken(world: World) -> No
     kind = await storage.kind("kubernetes.io/no-provisioner")
     for name, size in (("large", "9Gi"), ("right", "3Gi"), ("small", "1Gi")):
         await storage.local(name, a, kind, size)
+    # Pods and volumes are watched apart. Who has one that was made after them finds all of them known.
+    await storage.local("last", a, kind, "20Gi")
+    await storage.claim("c0", kind, "10Gi")
+    await storage.pod("p0", "c0")
+    await world.lands("p0", a)
     await storage.claim("c", kind, "2Gi")
     await storage.pod("p", "c")
     await world.lands("p", a)

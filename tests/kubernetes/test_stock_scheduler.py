@@ -258,7 +258,8 @@ async def test_a_failed_attempt_clears_the_nomination_of_a_pod_that_may_preempt(
 
 
 async def test_a_restart_forgets_nominations_of_gated_pods_until_they_are_touched(stock: Stock) -> None:
-    """KS-407. From 1.37 on it forgets none (kubernetes#139057)."""
+    """KS-407"""
+    # From 1.37 on it forgets none (kubernetes#139057).
     await stock.world.node("n0", gpus=1)
     keeper = await stock.pod("keeper", **gated())
     await stock.nominate(keeper, "n0")
