@@ -101,8 +101,12 @@ def _ends(found: Period) -> Part:
 
 def _moves(found: Period) -> Part:
     failed = ", ".join(f"{count} {reason}" for reason, count in found.failed.items())
-    line = f"{found.evicted} pods evicted by moves; {found.landed} landed" + (f"; failed: {failed}" if failed else "; none failed")
-    return "Moves", (), [], line + (f"; {found.preempted} pods preempted" if found.preempted else "")
+    line = f"{_pods(found.evicted)} evicted by moves; {found.landed} landed" + (f"; failed: {failed}" if failed else "; none failed")
+    return "Moves", (), [], line + (f"; {_pods(found.preempted)} preempted" if found.preempted else "")
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _plans(plans: Sequence[Settled]) -> Part:
