@@ -13,6 +13,8 @@ import pytest
 from cli.conftest import RESTOW, export
 from replay.handmade import fragmented
 
+from restow.cli import descheduler_client
+from restow.domain import planview
 from restow.domain.config import DefragmentationArgs
 
 TOKEN = "the-token-of-the-tests"
@@ -471,3 +473,7 @@ def test_plans_are_listed_with_what_became_of_them(restow, as_json, moved):
     header, row = restow("get", "plans", "--log", moved).output.splitlines()
     assert header.split() == ["ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "AT"]
     assert row.split()[0:2] == ["p1", "done"]
+
+
+def test_the_client_knows_which_phases_of_a_plan_are_the_last():
+    assert set(descheduler_client.OVER_PHASES) == set(planview.OVER_PHASES)

@@ -179,16 +179,22 @@ async def not_gated(descheduler: Beside, pod: Any) -> None:
     raise AssertionError("it is still gated")
 
 
-async def all_held(world: World, stack: Running, count: int) -> tuple[list[Any], list[str]]:
-    """So many pods of a Deployment, and their moves: they are to leave `source`, for nodes of their own; their slots are held, and a budget keeps them."""
+async def victims(world: World, stack: Running, count: int = 1, kind: str = "deployments", term: float = 0.2) -> list[Any]:
+    """They run on `source`, which takes no more, and a budget keeps them; then there are as many targets, with room for one each. `term`: seconds that a pod takes to end."""
     await world.node("source", gpus=count)
-    await world.workload("deployments", "victim", count, pod_spec(), 0.3)
-    pods = await world.running("victim", count)
+    await world.workload(kind, "victim", count, pod_spec(), term)
+    found = await world.running("victim", count)
     await world.cordon("source")
     await world.budget(0)
     for i in range(count):
         await world.node(f"target-{i}", gpus=1)
-    await known(stack, pods)
+    await known(stack, found)
+    return found
+
+
+async def all_held(world: World, stack: Running, count: int, term: float = 0.3) -> tuple[list[Any], list[str]]:
+    """So many pods of a Deployment, and their moves: they are to leave `source`, for nodes of their own; their slots are held, and a budget keeps them."""
+    pods = await victims(world, stack, count, term=term)
     moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(pods)]
     await stand(world, count)
     return pods, moves

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.left import listed
-from kubernetes.services import ended, known, migrate, stand
-from kubernetes.world import World, path_of, pod_spec
+from kubernetes.services import all_held, ended
+from kubernetes.world import World, path_of
 
 from restow.contracts.ids import SERVICES
 from restow.domain.landing_gate import LEASE
@@ -49,16 +49,7 @@ def count(world: World, where: str) -> int:
 
 
 async def test_with_all_services_dead_nobody_new_is_gated_after_three_minutes_and_who_was_gated_lands_when_they_are_back(world: World, stack: Running) -> None:
-    await world.node("source", gpus=MOVES)
-    await world.workload("deployments", "victim", MOVES, pod_spec(), 0.2)
-    before = await world.running("victim", MOVES)
-    await world.cordon("source")
-    await world.budget(0)
-    for i in range(MOVES):
-        await world.node(f"target-{i}", gpus=1)
-    await known(stack, before)
-    moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(before)]
-    await stand(world, MOVES)
+    before, moves = await all_held(world, stack, MOVES, term=0.2)
     await world.budget(MOVES)
     await world.until(lambda: any((pod["metadata"]["uid"], "ending") in world.at for pod in before), "the first is evicted", 60)
     parent = dies(stack)

@@ -10,25 +10,12 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import DEPLOY, Lab
-from kubernetes.services import SESSION, ended, kill, known, migrate, not_gated, plan, stand
+from kubernetes.services import SESSION, ended, kill, known, migrate, not_gated, plan, stand, victims
 from kubernetes.world import World, path_of, pod_spec
 
 from restow.kube.beside import Beside
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
-
-
-async def victims(world: World, stack: Running, count: int = 1, kind: str = "deployments") -> list[Any]:
-    """They run on `source`, which takes no more; then there are as many targets, with room for one each."""
-    await world.node("source", gpus=count)
-    await world.workload(kind, "victim", count, pod_spec(), 0.2)
-    found = await world.running("victim", count)
-    await world.cordon("source")
-    await world.budget(0)
-    for i in range(count):
-        await world.node(f"target-{i}", gpus=1)
-    await known(stack, found)
-    return found
 
 
 async def from_eviction_to_binding(world: World, before: list[Any]) -> list[float]:

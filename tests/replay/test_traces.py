@@ -9,13 +9,14 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
 from restow.contracts.envelope import Envelope
+from restow.contracts.sampling import sampled
 from restow.contracts.values import Move
 from restow.domain.fold import evolve_one
 from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 from restow.replay.state_at import state_at
-from restow.replay.traces import Link, Span, Traces, sampled, span_id, trace_id
+from restow.replay.traces import Link, Span, Traces, span_id, trace_id
 
 
 def told(log, share=1.0, seq=None):

@@ -29,6 +29,11 @@ def seconds(time: int) -> str:
     return f"{rfc3339(time)[:19]}Z" if time else ""
 
 
+def day_and_time(time: int) -> str:
+    """`2026-01-01 00:00:00`, in UTC, for people; empty for 0."""
+    return rfc3339(time)[:19].replace("T", " ")
+
+
 def millis(text: str) -> Millis:
     """RFC 3339 to milliseconds. A time without a zone is UTC. Raises ValueError."""
     return of(datetime.fromisoformat(text))

@@ -18,6 +18,7 @@ from restow.eventlog.port import Record
 from restow.replay.settled import Settled, settle
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, no_progress
+from restow.replay.workload import workload_of
 
 KNOWN = {"nodes", "pods"}
 """What has been read of a cluster before there is anything to compare with."""
@@ -119,7 +120,7 @@ class _Watch:
             case e.PodObserved(pod=pod, namespace=namespace, node=node):
                 known = state.pods.get(pod)
                 if known is not None:
-                    self._owners[pod] = namespace, _workload(state, known.fact)
+                    self._owners[pod] = namespace, workload_of(state, known.fact) or f"Pod/{known.fact.name}"
                 if node:
                     self._bound(pod, now, counts)
                 elif pod not in self._decided:
@@ -188,15 +189,6 @@ def _waited(namespace: str, times: Sequence[int]) -> Waited:
 def share(times: Sequence[int], part: float) -> int:
     """The smallest of these, which ascend, that so large a part of them does not exceed."""
     return times[max(0, math.ceil(part * len(times)) - 1)]
-
-
-def _workload(state: ClusterState, fact: e.PodObserved) -> str:
-    """`Kind/name` of the topmost controller that is known; of a bare pod its own."""
-    owner = fact.owner
-    if owner is None:
-        return f"Pod/{fact.name}"
-    top = state.above(owner) or owner
-    return f"{top.kind}/{top.name}"
 
 
 def ends(state: ClusterState) -> Ends:

@@ -14,6 +14,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
+from restow.contracts.sampling import sampled
 from restow.contracts.values import Move
 from restow.domain.migration.modes import OBSERVE
 from restow.domain.record_trust import Examined
@@ -301,8 +302,3 @@ def trace_id(log_id: str, kind: str, id: str) -> str:
 def span_id(trace: str, key: str) -> str:
     """16 hexadecimal digits."""
     return hashlib.sha256(f"{trace}/{key}".encode()).hexdigest()[:16]
-
-
-def sampled(trace: str, share: float) -> bool:
-    """Whether a trace is told, by its id alone: whole ones or nothing."""
-    return int(trace[16:], 16) < round(share * (1 << 64))

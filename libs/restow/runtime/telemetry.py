@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from restow import machine
 from restow.contracts.ids import Family
+from restow.contracts.sampling import sampled
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -128,7 +129,6 @@ TRACE_LIFE = 60
 root of the whole day."""
 
 _NAMED = {"always_on": 1.0, "parentbased_always_on": 1.0, "always_off": 0.0, "parentbased_always_off": 0.0}
-_LOW = (1 << 64) - 1
 
 
 def sampled_share(environment: Mapping[str, str]) -> float:
@@ -176,7 +176,7 @@ class Tracer:
 
     def samples(self, trace: str) -> bool:
         """Whether this trace is exported, wherever it is."""
-        return int(trace, 16) & _LOW < round(self._share * (_LOW + 1))
+        return sampled(trace, self._share)
 
     def new_trace(self) -> int:
         """The second of its birth, and 96 random bits."""

@@ -8,11 +8,12 @@ from urllib.parse import quote
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
-from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option, table
 from restow.cli.person import person
 from restow.cli.plan_tables import counted, said
+
+FILE = "nothing is decided there"
 
 
 @click.command()
@@ -31,7 +32,7 @@ def plans(plan: str, client: DeschedulerClient, where: Where, output: str) -> No
       restow plans
       restow plans pk3x9m2        its moves, with the names that approve --moves takes
     """
-    _running(where)
+    where.not_a_file(FILE)
     if plan:
         answer = client.get(f"/plans/{quote(plan, safe='')}")
         return emit(answer) if output == "json" else _one(answer)
@@ -127,7 +128,7 @@ def mode(mode: str | None, reason: str, client: DeschedulerClient, where: Where,
       restow mode propose "we want to look first"
     """
     if mode is None:
-        _running(where)
+        where.not_a_file(FILE)
         now = client.get("/status")["mode"]
         if output == "json":
             return emit(now)
@@ -138,10 +139,5 @@ def mode(mode: str | None, reason: str, client: DeschedulerClient, where: Where,
 
 
 def _ask(client: DeschedulerClient, where: Where, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    _running(where)
+    where.not_a_file(FILE)
     return client.post(path, {"by": person()} | body)
-
-
-def _running(where: Where) -> None:
-    if where.log:
-        raise Failure(f"{where.log} is a file, so nothing is decided there", UNUSABLE)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 LABELLED = ("nodes", "pods")
 """Kinds whose labels the log knows."""
 _KEY = {"plans": "plan", "migrations": "id"}
-_SINGULAR = {"podgroups": "podgroup", "queues": "queue"}
 
 
 class Chosen:
@@ -25,10 +24,14 @@ class Chosen:
         self._selector = selector
 
     @property
+    def _kind(self) -> str:
+        """One of them."""
+        return self.what.removesuffix("s")
+
+    @property
     def said(self) -> str:
         """As a part of a sentence that says that there are none."""
-        parts = [f" in namespace {self._namespace}"] * bool(self._namespace) + [f" with labels {self._selector}"] * bool(self._selector)
-        return "".join(parts)
+        return (f" in namespace {self._namespace}" if self._namespace else "") + (f" with labels {self._selector}" if self._selector else "")
 
     def of(self, state: ClusterState) -> Any:
         """All of them, in the kind's order. Raises Failure where somebody who is named is not there."""
@@ -56,7 +59,7 @@ class Chosen:
 
     def path(self, value: Mapping[str, Any]) -> str:
         """As `restow why` takes it: `pod/shop/web-1`."""
-        return f"{_SINGULAR.get(self.what) or self.what.removesuffix('s')}/{self._name(value)}"
+        return f"{self._kind}/{self._name(value)}"
 
     def _name(self, value: Mapping[str, Any]) -> str:
         if self.what in _KEY:
@@ -67,7 +70,7 @@ class Chosen:
         return name in (value.get("name") if self.what not in _KEY else None, self._name(value), value.get("uid"), self.path(value))
 
     def _missing(self, name: str, state: ClusterState) -> str:
-        kind = self.what.removesuffix("s")
+        kind = self._kind
         hint = f"; `restow why {kind}/{name}` tells what became of it, if there was one" if kind in ("pod", "node", "reservation", "migration") else ""
         return f"there is no {kind} {name}{self.said} at sequence {state.seq}{hint}"
 

@@ -49,8 +49,8 @@ def defrag(
     chosen = [mode is not None, follow is not None, cancel is not None]
     if sum(chosen) != 1:
         raise click.UsageError("choose one of --dry-run (show the plan), --now (carry it out), --follow PLAN and --cancel [PLAN]")
-    if where.log and mode != "dry":
-        raise Failure(f"{where.log} is a file, so nothing can be moved. Use --dry-run, or name a stack", UNUSABLE)
+    if mode != "dry":
+        where.not_a_file("nothing can be moved. Use --dry-run, or name a stack")
     if cancel is not None:
         _cancel(client, "" if cancel == ALL else cancel, output)
     elif follow is not None:

@@ -19,6 +19,8 @@ import click
 from restow.cli.failures import BROKEN, UNREACHABLE, UNUSABLE, Failure
 from restow.cli.log_location import Where, service_of
 
+OVER_PHASES = ("done", "cancelled", "empty", "rejected", "observed")
+"""Phases of a plan of which nothing more comes (`planview.OVER_PHASES`, whose import would take long here)."""
 _TIMEOUT = 60.0
 """Seconds for one answer: a plan for the largest clusters takes less than ten."""
 _SILENCE = 60.0
@@ -113,7 +115,7 @@ class DeschedulerClient:
                         if line.strip():
                             found = json.loads(line)
                             yield found
-                            if found["plan"]["phase"] in ("done", "cancelled", "empty", "rejected", "observed"):
+                            if found["plan"]["phase"] in OVER_PHASES:
                                 return
             except urllib.error.HTTPError as error:
                 if error.code != 503:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from restow.cli.descheduler_client import OVER_PHASES
 from restow.cli.failures import BROKEN, Failure
 from restow.cli.output import colored, cut, faint, number, width
 from restow.cli.plan_tables import counted, said
@@ -147,7 +148,7 @@ class _Shown:
         return f"{name}: " if name else ""
 
     def _counts(self, outcome: Outcome) -> None:
-        if not self._terminal or all(plan["phase"] in ("done", "cancelled", "empty", "rejected", "observed", "proposed") for plan in outcome.plans.values()):
+        if not self._terminal or all(plan["phase"] in (*OVER_PHASES, "proposed") for plan in outcome.plans.values()):
             return
         steps = outcome.steps
         under_way = sum(count for step, count in steps.items() if step not in OVER and step not in ("planned", "proposed"))

@@ -148,6 +148,11 @@ class Where:
                 UNREACHABLE,
             ) from None
 
+    def not_a_file(self, so: str) -> None:
+        """Raises Failure where a file is named, which nobody acts on. `so`: what follows from that."""
+        if self.log:
+            raise Failure(f"{self.log} is a file, so {so}", UNUSABLE)
+
     @contextmanager
     def source(self) -> Iterator[Source]:
         """The log, open for reading and closed at the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.failures import BROKEN, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option
 
@@ -36,8 +36,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
     from restow.cli import plan_tables as view
     from restow.cli.follow_plan import follow, reason, summary
 
-    if where.log:
-        raise Failure(f"{where.log} is a file, so nothing can be moved", UNUSABLE)
+    where.not_a_file("nothing can be moved")
     kind, name = _name(what, namespace)
     if kind == "podGroup" and target:
         raise click.UsageError("--to names the node of one pod; of a PodGroup each pod goes to the best one")

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
-from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option
 from restow.cli.person import person
@@ -61,6 +60,5 @@ def resume(reason: str, client: DeschedulerClient, where: Where, output: str) ->
 
 
 def _ask(path: str, reason: str, client: DeschedulerClient, where: Where) -> dict[str, Any]:
-    if where.log:
-        raise Failure(f"{where.log} is a file, so nothing moves there", UNUSABLE)
+    where.not_a_file("nothing moves there")
     return client.post(path, {"by": person(), "reason": reason})

@@ -10,6 +10,7 @@ import click
 
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, heading, plain, table
+from restow.contracts.times import day_and_time
 
 if TYPE_CHECKING:
     from restow.contracts.ids import Millis
@@ -77,7 +78,7 @@ def parts(found: Period) -> list[Part]:
         disturbed = [(one.namespace, one.workload, str(one.evicted)) for one in found.disturbed]
         said.append(("Whose pods were moved most often", ("NAMESPACE", "WORKLOAD", "EVICTED"), disturbed, ""))
     if found.paused:
-        paused = [(_time(one.since), _time(one.until) if one.until else "now", one.by or "Restow itself", one.reason) for one in found.paused]
+        paused = [(day_and_time(one.since), day_and_time(one.until) if one.until else "now", one.by or "Restow itself", one.reason) for one in found.paused]
         said.append(("Moves were paused", ("SINCE", "UNTIL", "BY", "WHY"), paused, ""))
     said.append(_plans(found.plans))
     return said
@@ -96,7 +97,7 @@ def _ends(found: Period) -> Part:
     if begin.devices or end.devices:
         rows += [row("devices", lambda one: one.devices), row("devices wholly free", lambda one: one.free_devices)]
     rows += [row("pods running", lambda one: one.running), row("pods without a node", lambda one: one.waiting)]
-    return f"{found.cluster}: {_time(begin.time)} to {_time(end.time)}", ("", "THEN", "NOW", "CHANGE"), rows, ""
+    return f"{found.cluster}: {day_and_time(begin.time)} to {day_and_time(end.time)}", ("", "THEN", "NOW", "CHANGE"), rows, ""
 
 
 def _moves(found: Period) -> Part:
@@ -119,16 +120,10 @@ def _plans(plans: Sequence[Settled]) -> Part:
     for one in plans:
         won = "-" if one.won is None else amount(one.won, sign=True)
         counts = map(str, (one.moves, one.landed, one.failed))
-        rows.append((one.plan, _time(one.at), *counts, amount(one.promised, sign=True), won, str(one.started), amount(one.cost), amount(one.lost)))
+        rows.append((one.plan, day_and_time(one.at), *counts, amount(one.promised, sign=True), won, str(one.started), amount(one.cost), amount(one.lost)))
     titles = ("PLAN", "AT", "MOVES", "LANDED", "FAILED", "PROMISED", "WON", "STARTED", "COST", "LOST")
     units = ", ".join(dict.fromkeys(f"{plain(one.unit)} in {one.hours} h" for one in plans))
     return title, titles, rows, f"promised and won in {units}; cost and lost in the same unit"
-
-
-def _time(at: Millis) -> str:
-    from restow.contracts.times import rfc3339
-
-    return rfc3339(at)[:19].replace("T", " ")
 
 
 def _span(ms: int) -> str:

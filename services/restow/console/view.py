@@ -11,12 +11,12 @@ from restow.contracts.ids import MigrationId, NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.node_table import MAX_DEVICES, NO_DEVICE
 from restow.domain.occupants import held_slot
-from restow.domain.pods import Pod
 from restow.domain.resources import ALIBABA_GPU_MODEL, GPU_MILLI, MEMORY
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 from restow.replay.holds import by_name, reservation_name
 from restow.replay.pod_status import pod_status
+from restow.replay.workload import workload_of
 
 CLASS_LABELS = ("node.kubernetes.io/instance-type", ALIBABA_GPU_MODEL, "nvidia.com/gpu.product", "beta.kubernetes.io/instance-type")
 """The first that a node has names its class."""
@@ -146,17 +146,8 @@ def pod_row(state: ClusterState, uid: PodUid) -> PodRow | None:
     cpu, memory = (shape.requests.get("cpu", 0), shape.requests.get(MEMORY, 0)) if uses else (0, 0)
     return PodRow(
         fact.namespace, fact.name, pod_status(state, uid), live.ready, node, cpu, memory, _shares(devices), unsaid, shape.requests.get(GPU_MILLI, 0),
-        state.queue_of(fact), shape.priority, _workload(state, pod),
+        state.queue_of(fact), shape.priority, workload_of(state, fact),
     )  # fmt: skip
-
-
-def _workload(state: ClusterState, pod: Pod) -> str:
-    """`Kind/name` of the topmost controller that is known; empty for a bare pod."""
-    owner = pod.fact.owner
-    if owner is None:
-        return ""
-    top = state.above(owner) or owner
-    return f"{top.kind}/{top.name}"
 
 
 def _shares(devices: tuple[DeviceShare, ...]) -> Shares:

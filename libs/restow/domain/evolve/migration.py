@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
-from restow.contracts.times import bounded, doubled
+from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promised_slots, thefts
 from restow.domain.beside import STOLEN
@@ -24,12 +24,13 @@ from restow.domain.evolve import (
     searches,
 )
 from restow.domain.evolve.objects import more_may_go
+from restow.domain.evolve.refusals import leave_alone
 from restow.domain.evolve.reservation_slots import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
 from restow.domain.held_capacity import MIGRATION_OVER
 from restow.domain.pod_controllers import job_of
-from restow.domain.records import FINAL, OBSERVE, Emptied, Landing, Migration, Mode, Plan, Refusal, Step
+from restow.domain.records import FINAL, OBSERVE, Emptied, Landing, Migration, Mode, Plan, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import NO_WORD, WORKLOAD_REFUSED
 
@@ -37,8 +38,6 @@ TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
 REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout", "HoldStolen", "NotGated", WORKLOAD_REFUSED, NO_WORD})
 """Why the API, or the workload, did not let a move happen: nothing in the state says that it would the next time."""
-BACK_OFF, LONGEST = proposals.BACK_OFF, proposals.LONGEST
-"""Milliseconds that such a pod is left alone: at first, doubled each time, and at most."""
 MINUTE = 60_000
 SWEEP = 64
 """Old evictions are looked for when so many more are known."""
@@ -295,18 +294,12 @@ def _step(to: Step, after: frozenset[Step]):
 
 
 def _remember(state: ClusterState, record: Migration) -> None:
-    """A pod that stays because it was refused is left alone for a while, longer each time: no plan that fails in the same way
-    each round evicts others for nothing (RULES G-13)."""
-    uid = record.move.pod
-    if record.reason not in REFUSALS or record.armed or uid not in state.pods:
+    """A pod that stays because it was refused is left alone for a while."""
+    if record.reason not in REFUSALS or record.armed:
         return
-    before, consent = state.refused.get(uid), state.consents.get(record.id)
-    times = 1 if before is None else before.times + 1
-    until = bounded(state.time + doubled(BACK_OFF, times, LONGEST))
-    if consent is not None and consent.again:
-        # The workload knows best when it may be asked again.
-        until = consent.again
-    state.put(state.refused, uid, Refusal(times, until, record.reason))
+    consent = state.consents.get(record.id)
+    # The workload knows best when it may be asked again.
+    leave_alone(state, record.move.pod, record.reason, consent.again if consent is not None else Millis(0))
 
 
 def _is_alive(state: ClusterState, successor: PodUid) -> bool:

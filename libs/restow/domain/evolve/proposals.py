@@ -6,16 +6,15 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.contracts.times import bounded, doubled
+from restow.contracts.times import bounded
 from restow.contracts.values import Move
+from restow.domain.evolve.refusals import leave_alone
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import Mode, Plan, Refusal
+from restow.domain.records import Mode, Plan
 from restow.domain.state import ClusterState
 
 REJECTED = "Rejected"
 """Why a pod is left alone whose move a person has not let be made."""
-BACK_OFF, LONGEST = 600_000, 86_400_000
-"""Milliseconds for which that is: at first, doubled each time, and at most."""
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
@@ -43,11 +42,9 @@ def rejected(state: ClusterState, event: e.PlanRejected) -> None:
 
 
 def decline(state: ClusterState, moves: Iterable[Move]) -> None:
-    """Their pods are left alone for a while, longer each time: nobody is asked the same again at once."""
-    for uid in (move.pod for move in moves if move.pod in state.pods):
-        before = state.refused.get(uid)
-        times = 1 if before is None else before.times + 1
-        state.put(state.refused, uid, Refusal(times, bounded(state.time + doubled(BACK_OFF, times, LONGEST)), REJECTED))
+    """Nobody is asked the same again at once."""
+    for move in moves:
+        leave_alone(state, move.pod, REJECTED)
 
 
 def mode_set(state: ClusterState, event: e.ModeSet) -> None:

@@ -3,6 +3,7 @@ nothing."""
 
 from restow.domain.planview.groups import NodeGroup, carried_out, node_groups
 from restow.domain.planview.plans import (
+    OVER_PHASES,
     DemandSlotView,
     MigrationView,
     PlanView,
@@ -14,6 +15,7 @@ from restow.domain.planview.plans import (
 from restow.domain.planview.waves import numbers, waves
 
 __all__ = [
+    "OVER_PHASES",
     "DemandSlotView",
     "MigrationView",
     "NodeGroup",

@@ -16,6 +16,8 @@ from restow.domain.state import ClusterState
 
 Phase = Literal["empty", "observed", "proposed", "rejected", "waiting", "moving", "cancelling", "done", "cancelled"]
 """Of a plan: without moves; never to be carried out; waiting for a person; not allowed by a person; nothing has begun; under way; what was begun comes to its end; over."""
+OVER_PHASES = ("empty", "observed", "rejected", "done", "cancelled")
+"""Those of a plan of which nothing more comes."""
 UNKNOWN = "unknown"
 """Step of a move that was void from the start, or is forgotten: the log has it."""
 OBSERVED, PROPOSED, DECLINED = "observed", "proposed", "declined"
@@ -97,7 +99,7 @@ class PlanView(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def over(self) -> bool:
-        return self.phase in ("empty", "observed", "rejected", "done", "cancelled")
+        return self.phase in OVER_PHASES
 
 
 def plan_view(state: ClusterState, id: PlanId) -> PlanView | None:

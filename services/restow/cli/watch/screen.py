@@ -9,10 +9,11 @@ import msgspec
 
 from restow.cli import plan_tables, plan_worth
 from restow.cli.output import emit_line, faint, number
+from restow.contracts.times import day_and_time
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
-    from restow.contracts.ids import Millis, PlanId
+    from restow.contracts.ids import PlanId
     from restow.domain.records import Plan, Score
     from restow.domain.state import ClusterState
 
@@ -53,8 +54,8 @@ class Screen:
             return emit_line({"what": "plan", "at": plan.at, "plan": msgspec.to_builtins(planned)})
         before, self._shown = self._shown, planned
         if before is not None and _same(before, planned):
-            return click.echo(f"{faint(_time(plan.at))} the same (plan {planned.plan})")
-        click.echo(f"\n{faint(_time(plan.at))}")
+            return click.echo(f"{faint(day_and_time(plan.at))} the same (plan {planned.plan})")
+        click.echo(f"\n{faint(day_and_time(plan.at))}")
         plan_tables.said(plan_tables.headline(planned, {}, dry=True) + f" (plan {planned.plan})")
         if planned.reason:
             plan_tables.said(planned.reason)
@@ -70,7 +71,7 @@ class Screen:
     def _looked(self, before: Score, after: Score) -> None:
         if self._json:
             return emit_line({"what": "score", "at": self._state.time, "score": msgspec.to_builtins(after)})
-        click.echo(f"\n{faint(_time(self._state.time))} {_difference(before, after)}")
+        click.echo(f"\n{faint(day_and_time(self._state.time))} {_difference(before, after)}")
         click.echo(score_text(after))
         return None
 
@@ -102,11 +103,3 @@ def score_text(score: Score) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{part * 100 / whole:.1f} %" if whole else "none"
-
-
-def _time(at: Millis) -> str:
-    from restow.contracts.times import rfc3339
-
-    return rfc3339(at)[:19].replace("T", " ")
-
-
