@@ -45,7 +45,7 @@ class Sizes:
         self.nodes, self.holds, self.pods = {
             Size.FULL: ((100, 5_000), (300, 3_000), (1_000, 10_000)),
             Size.QUICK: ((100, 1_000), (300,), (1_000, 4_000)),
-            Size.SMOKE: ((20, 40), (30,), (30, 60)),
+            Size.SMOKE: ((20,), (30,), (30,)),
         }[size]
         self.unrelated = {Size.FULL: (0, 300, 3_000, 30_000), Size.QUICK: (0, 300, 3_000), Size.SMOKE: (0, 30, 60)}[size]
         self.cluster = {Size.FULL: 5_000, Size.QUICK: 2_000, Size.SMOKE: 40}[size]

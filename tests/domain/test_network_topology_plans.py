@@ -38,7 +38,7 @@ def cluster(seed: int, plugin: bool = True):
     return given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *facts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @drawn(st.integers(0, 100_000))
 @pytest.mark.parametrize("args", [OPTIMIZING, GREEDY], ids=["optimizing", "greedy"])
 def test_members_of_hard_gangs_stay_in_their_rack(args, seed):

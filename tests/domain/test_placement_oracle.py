@@ -73,7 +73,7 @@ def test_the_session_places_as_the_oracle_does(features, data, scorer):
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=150)
 @for_all(worlds(FEATURES), st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does_whatever_comes_together(facts, scorer):
     check(facts, scorer)

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ from restow.domain.decider import decide_all
 decider = session.decider
 TESTS = Path(__file__).parents[1]
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
-SEEDS = ("0", "1", "2")
+SEEDS = ("1", "2")
 RENAMED = re.compile(r"\bx(?=(?:node|queue|volume|claim|runs|group|gang|pod)-|hold|owner)")
 TIERS = [["priority", "gang", "conformance"], ["drf", "predicates", "proportion", "nodeorder", "binpack", "fragmentation", "reservation"]]
 ALL = ["enqueue", "reserve", "allocate", "backfill", "preempt", "reclaim", {"name": "reserve", "arguments": {"starvingJobTimeThreshold": 60}}]
@@ -97,6 +98,7 @@ def decided(facts):
     return bodies
 
 
+@cache
 def digest():
     return hashlib.sha256(b"".join(body for seed in range(6) for body in decided(world(seed)))).hexdigest()
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from restow.descheduler import policy
+from restow.runtime.config_source import BadConfig, parse
+from restow.scheduler_session import conf
+
 NODES, PODS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"
 NODE_LIST = "sn,cpu_milli,memory_mib,gpu,model\nnode-a,64000,262144,2,P100\nnode-b,64000,262144,2,P100\n"
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
@@ -102,11 +106,7 @@ def test_what_is_no_folder_is_refused(tmp_path):
 
 
 CONFIGS = {
-    "policy: no YAML": ("--policy", "profiles: [", "bad.yaml: not YAML:"),
-    "policy: an unknown key": ("--policy", changed(POLICY, "profiles:", "profilez:"), "bad.yaml: $.profilez: unknown; allowed: apiVersion, kind, profiles, nodeSelector, maxNoOfPodsToEvictTotal, "),
     "policy: thresholds that contradict each other": ("--policy", changed(POLICY, "LOW", "60"), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
-    "scheduler: a list": ("--scheduler-config", "[1]", "bad.yaml: $: [1]; allowed: a mapping"),
-    "scheduler: an unknown action": ("--scheduler-config", "actions: alocate", "bad.yaml: $.actions: 'alocate'; allowed: enqueue, reserve, allocate"),
     "scheduler: a key that is there twice": ("--scheduler-config", "tiers: []\ntiers: []", "bad.yaml: line 2: key 'tiers' is there twice"),
     "objects: no YAML": ("--apply", "kind: [", "bad.yaml: not YAML:"),
     "nodes: a list": ("--nodes-from", "[1]", "bad.yaml: every document must be an object with a kind"),
@@ -121,6 +121,22 @@ def test_a_configuration_that_cannot_be_used_is_refused_at_start(case, tmp_path)
     assert done.returncode == 2, done.said
     assert said in done.said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "said"),
+    [
+        (policy.read, "profiles: [", "not YAML:"),
+        (policy.read, changed(POLICY, "profiles:", "profilez:"), "$.profilez: unknown; allowed: apiVersion, kind, profiles, nodeSelector, maxNoOfPodsToEvictTotal, "),
+        (conf.read, "[1]", "$: [1]; allowed: a mapping"),
+        (conf.read, "actions: alocate", "$.actions: 'alocate'; allowed: enqueue, reserve, allocate"),
+    ],
+    ids=["policy: no YAML", "policy: an unknown key", "scheduler: a list", "scheduler: an unknown action"],
+)
+def test_a_configuration_that_cannot_be_used_is_refused_with_the_place(read, text, said):
+    with pytest.raises(BadConfig) as refused:
+        read(parse(text))
+    assert said in str(refused.value)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

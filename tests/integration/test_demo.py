@@ -117,7 +117,7 @@ def kills(report, phase):
     return sum(count for name, count in report["chaos"]["kills"].items() if name.startswith(phase))
 
 
-def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
+def test_a_run_keeps_its_promises_leaves_nothing_behind_and_gives_the_same_table_again(demo):
     run = demo()
     report = kept(run)
     assert report["chaos"] is None
@@ -133,11 +133,8 @@ def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
     assert [p.relative_to(run.folder / "work").as_posix() for p in (run.folder / "work").rglob("*")] == [".restow", ".restow/demo-log.jsonl.zst"]
     assert not list((run.folder / "home").iterdir())
     assert not list((run.folder / "tmp").iterdir())
-
-
-def test_the_same_seed_gives_the_same_table(demo):
-    first, second = kept(demo()), kept(demo())
-    assert {name: first[name] for name in TABLE} == {name: second[name] for name in TABLE}
+    again = kept(demo())
+    assert {name: report[name] for name in TABLE} == {name: again[name] for name in TABLE}
 
 
 def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_it_is_left(demo):
@@ -168,12 +165,12 @@ def test_the_greedy_planner_empties_nodes_on_request(demo):
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
 def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
-    """Every fourth node and pod of it: the whole takes minutes on a busy machine (`make demo TRACE=`)."""
+    """Every eighth node and pod of it: the whole takes minutes on a busy machine (`make demo TRACE=`)."""
     for name in ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"):
         head, *rows = (OPENB / name).read_text().splitlines(keepends=True)
-        (tmp_path / name).write_text(head + "".join(rows[::4]))
+        (tmp_path / name).write_text(head + "".join(rows[::8]))
     report = kept(demo("--trace", str(tmp_path), "--compare"))
-    assert (report["nodes"], report["arrived"]) == (304, 2038)
+    assert (report["nodes"], report["arrived"]) == (152, 1019)
     assert report["landed"] * 100 <= 3 * (report["running"] + report["waiting"])
     before, after, greedy = (report[when]["free_devices"] for when in ("before", "after", "greedy"))
     assert after * 100 >= before * 120, "about a quarter more whole free GPUs"
@@ -182,7 +179,7 @@ def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("service", ["cluster_watcher", "scheduler_session", "descheduler"])
+@pytest.mark.parametrize("service", ["scheduler_session", "descheduler"])
 def test_a_service_that_is_killed_again_and_again_breaks_no_promise(demo, service):
     report = kept(demo("--chaos", str(SERVICES.index(service)), "--chaos-service", service, "--chaos-kills", "3"))
     assert kills(report, "fill") >= 2

@@ -219,7 +219,7 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @for_all(st.integers(0, 2**32))
 def test_runs_that_are_folded_together_are_the_same_as_one_by_one(seed):
     together, singly = ClusterState(), ClusterState()

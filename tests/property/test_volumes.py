@@ -91,7 +91,7 @@ def begin() -> ClusterState:
 EVENTS = st.lists(happening(), min_size=5, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(EVENTS)
 def test_an_index_that_is_kept_up_to_date_is_one_that_is_made_anew(events):
     state = begin()
@@ -252,7 +252,7 @@ def slowly(state: ClusterState, observed: e.PodObserved, where: str) -> set[str]
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @for_all(EVENTS)
 def test_filters_say_what_the_rules_say_of_every_node(events):
     state = then(begin(), *events)
@@ -312,7 +312,7 @@ def charge(zones: list[dict[str, int]], wanted: dict[str, int]) -> None:
                 n -= taken
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @for_all(EVENTS)
 def test_alignment_says_what_the_rules_say_of_every_node(events):
     state = then(begin(), *events)

@@ -10,8 +10,9 @@ from restow.domain.defragmentation.optimizing.search import Chance, Search
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
 
-FUTILE, FEW = 40, 2_000
-"""It ends after so many tries in a row without any use, and `FEW // nodes` more: small clusters are searched through."""
+FUTILE, FEW, EACH = 40, 2_000, 20
+"""It ends after so many tries in a row without any use, and `FEW // nodes` more: small clusters are searched through. With few pods there is less to be
+tried: no more than `EACH` for each pod that may move."""
 CHAINS = 1
 """How deep chains of pods that push each other may be: shallow ones are cheap, and many tries find more than long chains."""
 MOST_BACK = 4
@@ -26,7 +27,7 @@ def improve(search: Search, rows: list[int]) -> None:
     prune(search)
     search.chance = chance
     first, net = dict(search.world.away), search.net()
-    patience = FUTILE + FEW // max(len(rows), 1)
+    patience = FUTILE + min(FEW // max(len(rows), 1), EACH * sum(len(search.world.pods(row)) for row in rows))
     most = search.world.steps + search.limits.improving
     while not search.spent and search.world.steps < most and futile < patience and rows:
         tries += 1
