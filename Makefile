@@ -9,7 +9,7 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench bench-kubernetes vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ $(VENV)/.mutate: requirements-mutate.lock $(VENV)/.dev
 
 mutate: $(VENV)/.mutate  ## Change one thing of the core at a time, and see whether a test minds (ARGS="--count 300 --seed 1")
 	@$(BIN)/python -m tests.mutation $(ARGS)
+
+bench-kubernetes: $(VENV)/.dev  ## Print it for a real API server, beside the stock kube-scheduler (built at the first run, needs Go 1.26)
+	@tests/kubernetes/build.sh .kubernetes
+	@KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench kubernetes $(ARGS)
 
 bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench $(ARGS)

@@ -20,8 +20,9 @@ PATIENCE = 120.0
 """Seconds that a benchmark waits for one thing."""
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
+    resource_version: str = ""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -68,6 +69,18 @@ class Api:
                 raise RuntimeError(f"POST {path}: {answer.status} {await answer.text()}")
             await answer.read()
 
+    async def patch(self, path: str, body: bytes) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        async with self._session.patch(self._url + path, data=body, headers=headers) as answer:
+            if answer.status != 200:
+                raise RuntimeError(f"PATCH {path}: {answer.status} {await answer.text()}")
+            await answer.read()
+
+    async def some(self, path: str) -> bool:
+        """Whether there is any of these."""
+        async with self._session.get(self._url + path, params={"limit": "1"}) as answer:
+            return bool((await answer.json())["items"])
+
     async def delete(self, path: str) -> None:
         async with self._session.delete(self._url + path, params={"propagationPolicy": "Background"}) as answer:
             if answer.status not in (200, 202, 404):
@@ -85,22 +98,32 @@ class Api:
                 await begun.wait()
             yield
         finally:
+            if task.done():
+                task.result()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _watch(self, path: str, reached: Callable[[Seen], bool], begun: asyncio.Event) -> None:
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with self._session.get(self._url + path, params={"watch": "true"}, timeout=timeout) as answer:
-            begun.set()
-            rest = b""
-            async for piece in answer.content.iter_any():
-                now = time.perf_counter()
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    seen = _decode(line).object
-                    if seen.metadata.name not in self.first and reached(seen):
-                        self.first[seen.metadata.name] = now
-                self._changed.set()
+        """For ever. A real API server ends the watch of who does not keep up with it: it is gone on with from there."""
+        timeout, params = aiohttp.ClientTimeout(total=None), {"watch": "true"}
+        while True:
+            async with self._session.get(self._url + path, params=params, timeout=timeout) as answer:
+                if answer.status != 200:
+                    raise RuntimeError(f"GET {path}: {answer.status} {await answer.text()}")
+                begun.set()
+                rest = b""
+                async for piece in answer.content.iter_any():
+                    now = time.perf_counter()
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        event = _decode(line)
+                        if event.type == "ERROR":
+                            raise RuntimeError(f"watch of {path}: {line.decode()}")
+                        seen = event.object
+                        params["resourceVersion"] = seen.metadata.resource_version
+                        if seen.metadata.name not in self.first and reached(seen):
+                            self.first[seen.metadata.name] = now
+                    self._changed.set()
 
     async def reached(self, names: Iterable[str]) -> None:
         """Wait until all of these are in `first`. TimeoutError names one that is not."""

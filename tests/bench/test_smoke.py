@@ -10,15 +10,18 @@ from restow.contracts.codec import Decision
 from restow.contracts.commands import Schedule
 
 from . import session, session_worlds
-from .__main__ import NAMES, parser
+from .__main__ import NAMES, ON_REQUEST, parser
+from .kubernetes import assets
 from .quality import TRACE
 from .session_scan import Scan, in_turn
 from .table import WIDTH, Machine, Result, Row, Size, machine, render
 from .world import START
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *ON_REQUEST])
 async def test_runs(name):
+    if name == "kubernetes" and (why := assets()[1]):
+        pytest.skip(why)
     if name == "quality" and not TRACE.is_dir():
         pytest.skip(f"the openb trace is not at {TRACE}: it is not part of this repository")
     module = importlib.import_module(f"{__package__}.{name}")

@@ -92,7 +92,7 @@ class Lab:
     _key: Path = field(init=False)
     _scheduler: list[str] = field(default_factory=list)
 
-    def start(self) -> None:
+    def start(self, *, controllers: bool = True, scheduler: bool = True) -> None:
         self._key = self.work / "sa.key"
         self._key.write_text(signing_key())
         (self.work / "tokens.csv").write_text(f"{self._token},admin,admin,system:masters\n")
@@ -104,8 +104,10 @@ class Lab:
         )  # fmt: skip
         self.target = self.another_server("api")
         write_kubeconfig(self.target, self.work / "kubeconfig")
-        self.start_controllers(self.work / "kubeconfig")
-        self.start_scheduler()
+        if controllers:
+            self.start_controllers(self.work / "kubeconfig")
+        if scheduler:
+            self.start_scheduler()
 
     def start_controllers(self, kubeconfig: Path) -> None:
         port = free_port()
@@ -179,6 +181,9 @@ class Lab:
 
     def start_kueue(self, config: Path) -> None:
         self._spawn("kueue", "kueue", f"--config={config}", "--zap-log-level=2", KUBECONFIG=str(self.work / "kubeconfig"))
+
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
 
     def stop(self, name: str, *, hard: bool = False) -> None:
         child = self._running.pop(name)

@@ -38,6 +38,8 @@ from restow.scheduler_session.status import StatusEffects
 ONCE = Backoff(attempts=1)
 """The effect loop tries again itself: it asks before every attempt whether the effect is still owed."""
 
+BINDS = 48
+"""Pods that are bound at once, of the client's 64 connections. With a third of it the binds of a burst waited behind the requests of whoever makes the pods."""
 KEPT_PAUSE = 1.0
 """Seconds until it is asked again whether a plugin keeps a victim."""
 BACKGROUND_PAUSE = 5.0
@@ -47,7 +49,7 @@ BACKGROUND_PAUSE = 5.0
 def executors(context: Context, leases: LandingLeases) -> Mapping[type[Effect], Executor]:
     effects, statuses, beside = _SessionEffects(context), StatusEffects(context), BesideEffects(context, leases, context.settings.placeholder_image)
     return {
-        Bind: Executor(effects.bind, limit=16),
+        Bind: Executor(effects.bind, limit=BINDS),
         BindClaim: Executor(effects.bind_claim, limit=16),
         CreatePlaceholder: Executor(beside.occupy, limit=16),
         DeletePlaceholder: Executor(beside.vacate, limit=16),

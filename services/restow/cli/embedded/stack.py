@@ -266,6 +266,10 @@ class Stack:
                         self._fail(error)
                         return
 
+    @property
+    def broker_pid(self) -> int | None:
+        return self._broker.pid
+
     def kill_broker(self) -> None:
         """SIGKILL, as a crash; it comes back."""
         if self._broker.pid is not None:

@@ -1,0 +1,192 @@
+"""Restow and the stock kube-scheduler in turn on one kube-apiserver: the same nodes, the same pods, one user who creates and watches them.
+
+Each runs in its own turns only; what the other has bound is deleted before. `KUBEBUILDER_ASSETS` names the folder with etcd, kube-apiserver and
+kube-scheduler (`make bench-kubernetes` builds it). No controllers and no kubelets run: a pod is at its end once it is bound.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from restow.cli.embedded import configs
+from restow.cli.embedded.stack import Stack
+from restow.kubesim.nodes import NodeShape, build_node
+
+from .api import GIB, NAMESPACE, PODS, Api, bound, pod, together
+from .table import Row, Size, median, percentile, progress
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # The lab is of the tests on a real control plane, which find each other so.
+
+from kubernetes.lab import Lab, assets
+
+TITLE = "on a real kube-apiserver, in turn with the stock kube-scheduler"
+BASELINE = "kube-scheduler, with 5,000 requests a second allowed (by default it may make 50)"
+SIZES = {Size.FULL: (1_000, 5_000, 600, 3), Size.QUICK: (1_000, 1_000, 120, 1), Size.SMOKE: (10, 20, 10, 1)}
+"""Nodes, pods of the burst, pods that come one after another, and turns of each."""
+RATE = 20
+"""Pods a second that come one after another."""
+QPS = 5_000
+THROUGHPUT, WAIT, P50, P99, SPENT = 1.15, 1.5, 5.0, 10.0, 6.0
+"""Goals: at least so many times its pods a second; at most so many times its p50 in the burst; ms from created to bound; CPU seconds of a burst."""
+
+
+class Turn(msgspec.Struct):
+    """One turn of one scheduler. `spent`: CPU seconds of the burst, by process; `burst` and `single`: ms from sent to seen bound, sorted by nothing."""
+
+    rate: float
+    burst: list[float]
+    single: list[float]
+    spent: dict[str, float]
+
+
+class Bench:
+    def __init__(self, lab: Lab, api: Api, size: Size) -> None:
+        self.lab, self.api = lab, api
+        self.nodes, self.pods, self.few, self.turns = SIZES[size]
+
+    async def prepare(self) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await self.api.create("/api/v1/namespaces", msgspec.json.encode(namespace))
+        nodes = [build_node(NodeShape(f"node-{i:05d}", 32_000, 128 * GIB), number=i) for i in range(self.nodes)]
+        await together([partial(self._join, node) for node in nodes])
+
+    async def _join(self, node: dict[str, Any]) -> None:
+        """Admission marks every new node as not ready, until a controller that does not run here looks at its status."""
+        await self.api.create("/api/v1/nodes", msgspec.json.encode(node))
+        await self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", b'{"spec": {"taints": null}}')
+
+    async def turn(self, scheduler: str, processes: Callable[[], dict[str, int]]) -> Turn:
+        await self._burst("warm", scheduler, max(10, self.pods // 50))
+        before = _seconds(processes())
+        rate, burst = await self._burst("burst", scheduler, self.pods)
+        spent = _seconds(processes())
+        single = await self._one_by_one(scheduler)
+        await self._emptied()
+        return Turn(rate, burst, single, {name: spent[name] - before[name] for name in spent})
+
+    async def _burst(self, prefix: str, scheduler: str, count: int) -> tuple[float, list[float]]:
+        """Pods a second, from the first request to the last pod seen bound; and ms of each from its request."""
+        names, sent = [f"{prefix}-{i:05d}" for i in range(count)], dict[str, float]()
+
+        async def create(name: str) -> None:
+            sent[name] = time.perf_counter()
+            await self.api.create(PODS, pod(name, scheduler))
+
+        async with self.api.watching(PODS, bound):
+            began = time.perf_counter()
+            await together([partial(create, name) for name in names])
+            await self.api.reached(names)
+            first = self.api.first
+            return count / (max(first[name] for name in names) - began), [(first[name] - sent[name]) * 1e3 for name in names]
+
+    async def _one_by_one(self, scheduler: str) -> list[float]:
+        names, sent = [f"single-{i:05d}" for i in range(self.few)], dict[str, float]()
+        async with self.api.watching(PODS, bound), asyncio.TaskGroup() as group:
+            began = time.perf_counter()
+            for i, name in enumerate(names):
+                await asyncio.sleep(max(0.0, began + i / RATE - time.perf_counter()))
+                sent[name] = time.perf_counter()
+                group.create_task(self.api.create(PODS, pod(name, scheduler)))
+            await self.api.reached(names)
+        return [(self.api.first[name] - sent[name]) * 1e3 for name in names]
+
+    async def _emptied(self) -> None:
+        """Bound pods of which no kubelet knows go at once with a grace period of none."""
+        await self.api.delete(PODS)
+        while await self.api.some(PODS):
+            await asyncio.sleep(0.1)
+
+
+def _seconds(pids: dict[str, int]) -> dict[str, float]:
+    """CPU seconds of each process so far."""
+    tick, spent = os.sysconf("SC_CLK_TCK"), dict[str, float]()
+    for name, pid in pids.items():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        spent[name] = (int(fields[11]) + int(fields[12])) / tick
+    return spent
+
+
+async def measure(size: Size) -> list[Row]:
+    found, why = assets()
+    if found is None:
+        raise RuntimeError(why)
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(found, Path(folder))
+        try:
+            lab.start(controllers=False, scheduler=False)
+            connector = aiohttp.TCPConnector(limit=64, ssl=lab.target.ssl)
+            async with aiohttp.ClientSession(connector=connector, headers=lab.target.headers) as session:
+                bench = Bench(lab, Api(lab.target.url, session), size)
+                await bench.prepare()
+                theirs: list[Turn] = []
+                ours: list[Turn] = []
+                for i in range(bench.turns):
+                    for who, turns, name in ((_stock, theirs, "default-scheduler"), (_restow, ours, "restow")):
+                        progress(f"{name}, turn {i + 1} of {bench.turns}")
+                        async with who(lab, bench) as processes:
+                            turns.append(await bench.turn(name, processes))
+        finally:
+            lab.close()
+    return _rows(bench, ours, theirs, size)
+
+
+Processes = Callable[[], dict[str, int]]
+
+
+@asynccontextmanager
+async def _stock(lab: Lab, bench: Bench) -> AsyncIterator[Processes]:
+    await asyncio.to_thread(lab.start_scheduler, qps=QPS)
+    try:
+        yield lambda: {"kube-scheduler": lab.pid("scheduler"), "kube-apiserver": lab.pid("api"), "etcd": lab.pid("etcd")}
+    finally:
+        await asyncio.to_thread(lab.stop, "scheduler")
+
+
+@asynccontextmanager
+async def _restow(lab: Lab, bench: Bench) -> AsyncIterator[Processes]:
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(
+            Path(folder) / "stack", policy=configs.policy(), scheduler=configs.scheduler(), log_level="warning", kube=str(lab.work / "kubeconfig")
+        )
+        async with stack:
+            yield lambda: {
+                **{name: child.pid for name, child in stack.children.items() if child.pid is not None},
+                **({"nats-server": stack.broker_pid} if stack.broker_pid else {}), "kube-apiserver": lab.pid("api"), "etcd": lab.pid("etcd"),
+            }  # fmt: skip
+
+
+SHARED = ("kube-apiserver", "etcd")
+"""What both of them use."""
+
+
+def _rows(bench: Bench, ours: list[Turn], theirs: list[Turn], size: Size) -> list[Row]:
+    full, rows = size is Size.FULL, []
+
+    def row(what: str, unit: str, of: Callable[[Turn], float], goal: Callable[[float], float] | None = None) -> None:
+        mine, other = median(of(turn) for turn in ours), median(of(turn) for turn in theirs)
+        rows.append(Row(what, mine, unit, baseline=other, goal=goal(other) if full and goal else None))
+
+    row(f"burst: {bench.pods:,} pods, {bench.nodes:,} nodes", "pods/s", lambda turn: turn.rate, lambda other: other * THROUGHPUT)
+    row("  sent → seen bound, p50", "ms", lambda turn: percentile(turn.burst, 50), lambda other: other * WAIT)
+    row("  sent → seen bound, p99", "ms", lambda turn: percentile(turn.burst, 99))
+    row("  CPU of the scheduler's processes", "s", _own, lambda other: SPENT)
+    row("  CPU of API server and etcd", "s", lambda turn: sum(turn.spent[name] for name in SHARED))
+    for name in sorted({name for turn in ours for name in turn.spent} - set(SHARED)):
+        rows.append(Row(f"    of it {name}", median(turn.spent.get(name, 0.0) for turn in ours), "s"))
+    row(f"{RATE} pods/s: sent → seen bound, p50", "ms", lambda turn: percentile(turn.single, 50), lambda other: P50)
+    row("  p99", "ms", lambda turn: percentile(turn.single, 99), lambda other: P99)
+    return rows
+
+
+def _own(turn: Turn) -> float:
+    return sum(seconds for name, seconds in turn.spent.items() if name not in SHARED)
