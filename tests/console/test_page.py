@@ -1,82 +1,18 @@
 """The page in a real browser."""
 
-import asyncio
-from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 import msgspec
 import pytest
-from console.browser import browser, needs_chromium
+from console.browser import needs_chromium
 from console.logs_large import large
-from replay.handmade import LOG_ID, Handmade, migration, node, observed, pod, proposed, shape
+from replay.handmade import Handmade, migration, node, observed, pod, proposed, shape
 
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
-from restow.replay.source import ListSource
 
 pytestmark = needs_chromium
 PHONE = {"width": 390, "height": 800}
-
-
-OURS = "willReadFrequently"
-"""A word of a warning about what these tests do: they read the map's pixels."""
-
-
-class Opened:
-    """A page, what it complained of, and where it went."""
-
-    def __init__(self, page, client):
-        self.page, self.client, self.url = page, client, client.url
-        self.complaints, self.asked = [], []
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") and OURS not in said.text else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: self.asked.append(request.url))
-
-    async def go(self, fragment="#"):
-        await self.page.goto(f"{self.url}/{fragment}")
-        await self.page.wait_for_selector(".now b:not(:text('–'))")
-
-    async def until(self, truth, seconds=30):
-        """An expression of the page's is true. (Playwright's own way needs `eval`, which the page's policy forbids.)"""
-        async with asyncio.timeout(seconds):
-            while not await self.page.evaluate(truth):
-                await asyncio.sleep(0.03)
-
-    async def at(self, seq):
-        await self.until(f"document.querySelector('.now .seq').textContent === 'sequence {seq}'")
-
-    async def settled(self):
-        await self.until("document.querySelector('[aria-busy=true], .note.busy') === null")
-
-    async def text(self, selector):
-        return " ".join((await self.page.inner_text(selector)).split())
-
-    async def pixels(self):
-        """How many different colours the map shows, and a sum that tells two maps apart."""
-        return await self.page.evaluate(
-            """async () => { for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);  // what is to be drawn is drawn
-            const c = document.querySelector('canvas.boxes'); const p = new Uint32Array(c.getContext('2d', {willReadFrequently: true}).getImageData(0, 0, c.width, c.height).data.buffer);
-            let sum = 0; const seen = new Set(); for (let i = 0; i < p.length; i++) { seen.add(p[i]); sum = (sum * 31 + p[i]) | 0; } return [seen.size, sum]; }"""
-        )
-
-    def is_quiet(self):
-        assert self.complaints == []
-        assert all(one.startswith((self.url + "/", "data:")) for one in self.asked), self.asked
-
-
-@pytest.fixture
-def opened(looking):
-    """`async with opened(log) as it`, with options of the browser's context."""
-
-    @asynccontextmanager
-    async def open_page(log, **options):
-        async with looking(ListSource(log.records, log_id=LOG_ID)) as client, browser(**options) as page:
-            it = Opened(page, client)
-            yield it
-            it.is_quiet()
-
-    return open_page
 
 
 async def test_the_map_shows_the_cluster_and_asks_no_other_host(opened):

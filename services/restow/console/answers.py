@@ -65,8 +65,13 @@ def _thinned(marks: list[Any], most: int) -> list[Any]:
     """At most so many: plans before anything else, then evenly spread."""
     if len(marks) <= most:
         return marks
-    step = -(-len(marks) // most)
-    return marks[::step]
+    first = _spread([mark for mark in marks if mark.what == "plan"], most)
+    rest = _spread([mark for mark in marks if mark.what != "plan"], most - len(first))
+    return sorted([*first, *rest], key=lambda mark: mark.seq)
+
+
+def _spread(marks: list[Any], most: int) -> list[Any]:
+    return marks[:: -(-len(marks) // most)] if marks and most > 0 else []
 
 
 def moment(index: Index, at: int) -> dict[str, Any]:
@@ -85,7 +90,7 @@ def plans(index: Index, at: int) -> list[dict[str, Any]]:
         known = steps.setdefault(index.words[plan], {})
         known[STEPS[step]] = known.get(STEPS[step], 0) + 1
     found = [_plan(note, at, steps.get(id, {})) for id, note in index.plans.items() if note.seq <= at]
-    return sorted(found, key=lambda plan: -plan["seq"])
+    return sorted(found, key=lambda plan: (-plan["seq"], -plan["time"]))
 
 
 def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:

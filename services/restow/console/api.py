@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +15,7 @@ from aiohttp import web
 
 from restow.console import answers
 from restow.console.follow import Follower
-from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at, time_at
+from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.index import KINDS
 from restow.console.stories import Stories
 from restow.replay.find import Ambiguous, NotFound
@@ -26,6 +29,10 @@ BEAT = 0.25
 STILL = 15.0
 """Seconds after which a stream says that it is there although nothing has changed."""
 MOST_STREAMS = 32
+MOST_READERS = 32
+"""Questions that wait for their turn to read the log."""
+RUN = "Restow-Run"
+"""Header: which run of the console has answered. Slots, and what a client keeps by them, are of one run."""
 
 
 class Refused(Exception):
@@ -52,6 +59,10 @@ class Api:
     def __init__(self, follower: Follower, stories: Stories) -> None:
         self._follower, self._index, self._stories = follower, follower.index, stories
         self._streams = 0
+        self.run = secrets.token_hex(8)
+        # Stories take as long as the log, and wait where a broker is away: the map must not wait for them. Nor the latest commits, which are read quickly.
+        self._tellers, self._readers = (ThreadPoolExecutor(1, f"restow-console-{name}") for name in ("stories", "commits"))
+        self._waiting = 0
         self.closing = asyncio.Event()
         frames, get = "application/octet-stream", "GET"
         limits = {"limit": NUMBER}
@@ -83,36 +94,66 @@ class Api:
         async def handled(request: web.Request) -> web.StreamResponse:
             self._follower.start()
             try:
-                return await handler(request)
+                response = await handler(request)
             except Refused as error:
-                return answer({"error": str(error)}, error.status)
+                response = answer({"error": str(error)}, error.status)
+            if not response.prepared:
+                response.headers[RUN] = self.run
+            return response
 
         return handled
 
+    def close(self) -> None:
+        """Ends streams; what waits for its turn is not answered any more."""
+        self.closing.set()
+        for one in (self._tellers, self._readers):
+            one.shutdown(wait=False, cancel_futures=True)
+
     # -- what all of them need -----------------------------------------------------------------------------------------
 
-    def _at(self, request: web.Request) -> int:
+    async def _at(self, request: web.Request) -> int:
         """The sequence that is asked for. Raises Refused."""
         index = self._index
         if "time" in request.query:
-            return seq_at(index, number(request, "time", 0))
+            time = number(request, "time", 0)
+            return await asyncio.to_thread(self._locked(lambda: seq_at(index, time)))
         at = number(request, "at", index.last)
         if at > index.last:
             raise Refused(f"sequence {at} is not folded yet; the last one is {index.last}", 404)
+        # Before the first commit of all there was nothing. Before a snapshot there was something, and it is not known.
+        if at < index.first and index.first > 1:
+            raise Refused(f"sequence {at} is before what is known of this log, which begins at {index.first}", 404)
         return at
 
-    async def _cached(self, request: web.Request, tag: str, make: Callable[[], Any]) -> web.Response:
-        """What `make` says, unless the client has it. `tag` tells answers of this log apart; what follows from an instant alone never changes."""
-        etag = f'"{self._follower.source.log_id[:12]}-{tag}"'
+    async def _cached(self, request: web.Request, tag: str, make: Callable[[], Any], reader: Executor | None = None) -> web.Response:
+        """What `make` says, unless the client has it. `tag` tells answers of this run apart; what follows from an instant alone never changes. (The next run may
+        be of another version, or begin at another sequence.) With `reader` it takes its turn there."""
+        etag = f'"{self.run}-{tag}"'
         headers = {"ETag": etag, "Cache-Control": "no-cache"}
         if etag in [one.strip().removeprefix("W/") for one in request.headers.get("If-None-Match", "").split(",")]:
             return web.Response(status=304, headers=headers)
-        made = await asyncio.to_thread(make)
+        made = await (asyncio.to_thread(make) if reader is None else self._in_turn(request, make, reader))
         if made is None:
             raise Refused("there is none of that name at that instant", 404)
         if isinstance(made, bytes):
             return web.Response(body=made, content_type="application/octet-stream", headers=headers)
         return answer(made, headers=headers)
+
+    async def _in_turn(self, request: web.Request, make: Callable[[], Any], reader: Executor) -> Any:
+        """Raises Refused, and what `make` raises. Nothing is made for somebody who has gone before it was his turn."""
+        if self._waiting >= MOST_READERS:
+            raise Refused(f"{MOST_READERS} questions wait to be answered from the log already; ask again later", 503)
+
+        def made() -> Any:
+            if has_left(request):
+                raise Refused("nobody waits for it any more", 503)
+            return make()
+
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(reader, made)
+        finally:
+            self._waiting -= 1
 
     def _locked(self, make: Callable[[], Any]) -> Callable[[], Any]:
         def made() -> Any:
@@ -134,15 +175,16 @@ class Api:
             "first": index.first,
             "last": index.last,
             "tail": follower.tail,
-            "from": time_at(index, index.first),
-            "to": time_at(index, index.last),
+            "run": self.run,
+            "from": index.began,
+            "to": index.latest,
             "now": int(time.time() * 1000),
             "events": index.events,
             "bytes": index.bytes,
             "void": follower.void,
             "unknown": follower.unknown,
             "broken": follower.broken,
-            "error": follower.error,
+            "error": follower.error or follower.away,
             "done": follower.done,
         }
 
@@ -154,7 +196,7 @@ class Api:
             raise Refused(f"{MOST_STREAMS} pages follow this console already", 503)
         from restow.console.guard import HEADERS
 
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", RUN: self.run, **HEADERS})
         self._streams += 1
         try:
             await response.prepare(request)
@@ -163,10 +205,15 @@ class Api:
                 said = self.said()
                 told = {key: value for key, value in said.items() if key != "now"}
                 if told != last or time.monotonic() - at > STILL:
-                    await response.write(b"event: log\ndata: " + msgspec.json.encode(said) + b"\n\n")
+                    # Who does not read for so long (a laptop that sleeps) asks again.
+                    async with asyncio.timeout(STILL):
+                        await response.write(b"event: log\ndata: " + msgspec.json.encode(said) + b"\n\n")
                     last, at = told, time.monotonic()
-                await asyncio.sleep(BEAT)
-        except ConnectionError:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.closing.wait(), BEAT)
+                if has_left(request):
+                    break
+        except (ConnectionError, TimeoutError):
             pass
         finally:
             self._streams -= 1
@@ -179,7 +226,7 @@ class Api:
         return await self._framed(request, "j", as_values)
 
     async def _framed(self, request: web.Request, form: str, write: Callable[[Frame], Any]) -> web.Response:
-        at = self._at(request)
+        at = await self._at(request)
         since = number(request, "since", 0) if "since" in request.query else None
         if since is not None and since > self._index.last:
             raise Refused(f"since: sequence {since} is not folded yet; the last one is {self._index.last}", 404)
@@ -200,45 +247,45 @@ class Api:
         return await self._cached(request, f"t-{buckets}-{self._index.last}", self._locked(lambda: answers.timeline(self._index, buckets)))
 
     async def _moment(self, request: web.Request) -> web.Response:
-        at = self._at(request)
+        at = await self._at(request)
         return answer(await asyncio.to_thread(self._locked(lambda: answers.moment(self._index, at))))
 
     async def _happened(self, request: web.Request) -> web.Response:
-        at, count = self._at(request), max(1, number(request, "limit", 30, 200))
+        at, count = await self._at(request), max(1, number(request, "limit", 30, 200))
         labels = self._index.labels
-        return await self._cached(request, f"h-{at}-{count}", lambda: answers.happened(self._stories.source, labels, at, count))
+        return await self._cached(request, f"h-{at}-{count}", lambda: answers.happened(self._stories.source, labels, at, count), self._readers)
 
     async def _plans(self, request: web.Request) -> web.Response:
-        at = self._at(request)
+        at = await self._at(request)
         return await self._cached(request, f"p-{at}", self._locked(lambda: answers.plans(self._index, at)))
 
     async def _plan(self, request: web.Request) -> web.Response:
-        at, id = self._at(request), request.match_info["plan"]
+        at, id = await self._at(request), request.match_info["plan"]
         return await self._cached(request, f"p-{at}-{hash_of(id)}", self._locked(lambda: answers.plan(self._index, id, at)))
 
     async def _report(self, request: web.Request) -> web.Response:
-        at = self._at(request)
+        at = await self._at(request)
         return await self._asked(request, f"r-{at}", lambda: self._stories.report(at))
 
     async def _search(self, request: web.Request) -> web.Response:
-        at, text, limit = self._at(request), request.query.get("q", "").strip(), max(1, number(request, "limit", 20, 200))
+        at, text, limit = await self._at(request), request.query.get("q", "").strip(), max(1, number(request, "limit", 20, 200))
         if not 0 < len(text) <= 300:
             raise Refused("q: allowed: 1 to 300 characters")
         return answer(await asyncio.to_thread(self._locked(lambda: answers.search(self._index, text, at, limit))))
 
     async def _find(self, request: web.Request) -> web.Response:
-        at, what = self._at(request), request.query.get("what", "")
+        at, what = await self._at(request), request.query.get("what", "")
         return answer(await asyncio.to_thread(self._locked(lambda: answers.find(self._index, what, at))))
 
     async def _why(self, request: web.Request) -> web.Response:
-        at, what = self._at(request), request.query.get("what", "").strip()
+        at, what = await self._at(request), request.query.get("what", "").strip()
         if not 0 < len(what) <= 600:
             raise Refused("what: allowed: 1 to 600 characters")
         return await self._asked(request, f"w-{at}-{hash_of(what)}", lambda: self._stories.why(what, at))
 
     async def _asked(self, request: web.Request, tag: str, make: Callable[[], Any]) -> web.Response:
         try:
-            return await self._cached(request, tag, make)
+            return await self._cached(request, tag, make, self._tellers)
         except NotFound as error:
             raise Refused(str(error), 404) from None
         except Ambiguous as error:
@@ -248,6 +295,11 @@ class Api:
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         return answer(describe("console", self.routes))
+
+
+def has_left(request: web.Request) -> bool:
+    """Whether the connection of a request has ended."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def hash_of(text: str) -> str:

@@ -49,6 +49,13 @@ class Follower:
         """The last sequence that there is, as far as is known."""
         return max(self.source.last, self.index.last)
 
+    @property
+    def away(self) -> str:
+        """Of a live log whose broker is away: that it is. The reader waits for it without a word."""
+        if isinstance(self.source, LiveSource) and not self.source.log.connected:
+            return "the broker does not answer: this is as of the last event that was read; it is read on as soon as it is there again"
+        return ""
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:

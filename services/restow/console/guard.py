@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import structlog
 from aiohttp import web
 
 from restow.runtime.bearer import is_local
 from restow.runtime.http import answer
+
+log = structlog.get_logger(__name__)
 
 NAMES = ("127.0.0.1", "localhost", "[::1]")
 POLICY = "; ".join(
@@ -64,6 +67,9 @@ def guarded(published: bool):
                 response = await handler(request)
             except web.HTTPException as error:
                 response = answer({"error": f"{request.path}: {error.reason}"}, error.status)
+            except Exception:
+                log.exception("a request failed", path=request.path)
+                response = answer({"error": "this failed, which it should not; the console's output says more"}, 500)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response

@@ -16,7 +16,7 @@ from restow.console.tracks import Grown, Track
 from restow.console.view import Shares, hold_row, move_row, node_row, pod_row
 from restow.contracts import events as e
 from restow.contracts.ids import FAMILIES, NodeName
-from restow.domain.records import SlotPhase, Step
+from restow.domain.records import Plan, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Touched
 from restow.replay.pod_status import STATUSES
@@ -81,6 +81,8 @@ class Index:
     def __init__(self) -> None:
         self.first = self.last = 0
         """Sequences that it knows; 0 and 0 for none."""
+        self.began = self.latest = 0
+        """When `first` and `last` were committed, in ms. These may be read without the lock, as the two above."""
         self.tracks = {kind: Track(np.dtype(DTYPES[kind])) for kind in KINDS}
         self.words: list[str] = [""]
         self.labels: dict[str, str] = {}
@@ -91,7 +93,6 @@ class Index:
         self._commits = Grown([("time", "<i8"), ("family", "u1"), ("events", "<u4")])
         self._shares = Grown([("index", "u1"), ("milli", "<i4")])
         self._numbers: dict[str, int] = {"": 0}
-        self._latest = 0
         self._moved = self._parked = self._rows = 0
         self._shapes: set[str] = set()
 
@@ -110,23 +111,37 @@ class Index:
     def begin(self, state: ClusterState) -> None:
         """Where the log has let its beginning go: all that is there as of a snapshot, which counts as a commit without events."""
         self.first = self.last = state.seq
-        self._latest = int(state.time)
-        self._commits.add((self._latest, 0, 0))
+        self.began = self.latest = int(state.time)
+        self._commits.add((self.latest, 0, 0))
         # Of pods that have been moved only their moves know the names.
         named: list[tuple[str, Any]] = [(one.move.pod, one.move) for one in state.migrations.values()]
         named += [(uid, known.fact) for known_by in (state.pods, state.reservations) for uid, known in known_by.items()]
         self.labels = {uid: f"{one.namespace}/{one.name}".removeprefix("/") for uid, one in named}
         self._shapes = set(state.shapes)
+        for plan in sorted(state.plans.values(), key=lambda one: one.at):
+            self._remember(state, plan)
         self._follow(state)
         found = _Found()
         found.moves |= dict.fromkeys(state.migrations)
         self._all(state, found)
         self._rows_of(state, found)
 
+    def _remember(self, state: ClusterState, plan: Plan) -> None:
+        """A plan that was made before the log begins. What a person has said of it counts from the beginning on; how it looked later, nobody knows any more."""
+        id, said = plan.planned.plan, list[tuple[int, int, e.PlanApproved | e.PlanRejected]]()
+        if plan.answer == "approved":
+            said.append((state.seq, plan.answered, e.PlanApproved(id, plan.by, plan.why, plan.chosen)))
+        elif plan.answer:
+            said.append((state.seq, plan.answered, e.PlanRejected(id, plan.by, plan.why)))
+        why = state.cancelled.get(id)
+        self.plans[id] = PlanNote(state.seq, plan.at, plan.planned, state.seq if why is not None else 0, why or "", answers=said)
+
     def note(self, state: ClusterState, family: str, size: int, told: list[Any]) -> None:
         """A commit of `size` bytes was folded; the events that it `told`, none where it is void."""
-        seq, time = state.seq, max(int(state.time), self._latest)
-        self.first, self.last, self._latest = self.first or seq, seq, time
+        seq, time = state.seq, max(int(state.time), self.latest)
+        if not self.first:
+            self.first, self.began = seq, time
+        self.last, self.latest = seq, time
         self.events, self.bytes = self.events + len(told), self.bytes + size
         self._commits.add((time, FAMILIES.index(family) if family in FAMILIES else 0, min(len(told), _MOST)))
         found = _Found()
@@ -171,7 +186,7 @@ class Index:
                     found.pods |= {uid: None for uid, pod in state.pods.items() if pod.fact.shape == shape}
                 self._shapes.add(shape)
             case e.Planned(plan=plan):
-                self.plans.setdefault(plan, PlanNote(state.seq, self._latest, event))
+                self.plans.setdefault(plan, PlanNote(state.seq, self.latest, event))
                 # Plans of long ago are forgotten with their moves when a new one is made.
                 found.moves |= {id: None for id in self.tracks["moves"].present() if id not in state.migrations}
             case e.PlanCancelled(plan=plan, reason=reason) if (note := self.plans.get(plan)) is not None and not note.cancelled:
@@ -179,7 +194,7 @@ class Index:
             case e.LookedBack(plan=plan) if (note := self.plans.get(plan)) is not None:
                 note.looks.append((state.seq, event))
             case (e.PlanApproved(plan=plan) | e.PlanRejected(plan=plan)) if (note := self.plans.get(plan)) is not None:
-                note.answers.append((state.seq, self._latest, event))
+                note.answers.append((state.seq, self.latest, event))
         if isinstance(pod := getattr(event, "pod", None), str):
             found.pods[pod] = None
         if isinstance(move := getattr(event, "migration", None), str):

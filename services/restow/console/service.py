@@ -43,7 +43,7 @@ class Console:
             self.follower.start()
 
     async def stop(self) -> None:
-        self.api.closing.set()
+        self.api.close()
         await asyncio.to_thread(self.follower.stop)
         if self._runner is not None:
             await self._runner.cleanup()

@@ -11,10 +11,24 @@ export class ApiError extends Error {
   }
 }
 
+const known = { run: "" };
+
+// Slots, and so all names that are kept here, are of one run of the console: of another one everything is asked for anew.
+// False where an answer is of another run.
+export function ofRun(run) {
+  if (known.run && run && run !== known.run) {
+    location.reload();
+    return false;
+  }
+  known.run ||= run;
+  return true;
+}
+
 async function asked(path, query = {}, signal) {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
   const tail = pairs.length ? "?" + new URLSearchParams(pairs) : "";
   const answer = await fetch(path + tail, { signal, credentials: "omit" });
+  if (!ofRun(answer.headers.get("Restow-Run"))) throw new ApiError(0, "the console was started anew");
   if (!answer.ok) {
     let reason = answer.statusText;
     try {

@@ -26,7 +26,7 @@ function Health({ state }) {
   if (log.void) parts.push(`${number(log.void)} void`);
   if (log.error) [level, parts[parts.length]] = ["bad", log.error];
   else if (behind > 0) [level, parts[parts.length]] = ["busy", `reading, ${percent(log.last, log.tail)}`];
-  else if (log.live) parts.push(`last event ${span(log.now - log.to)} ago`);
+  else if (log.live && log.last) parts.push(`last event ${span(log.now - log.to)} ago`);
   return html`<p class=${`health ${level}`} role="status" title=${log.source}><i></i><b>${log.live ? "live" : "recorded"}</b> ${parts.join(" · ")}</p>`;
 }
 

@@ -49,4 +49,7 @@ export function amount(thousandths, sign = false) {
   return (thousandths < 0 ? "−" : sign ? "+" : "") + text;
 }
 
+// Of a log, as /api/v1/log has it: there is nothing in it, as far as is known.
+export const isEmpty = (log) => !!log && !log.last && !log.tail && !log.error;
+
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;

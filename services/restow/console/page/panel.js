@@ -4,10 +4,10 @@ import { h } from "./vendor/preact.js";
 import { useEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { json } from "./api.js";
-import { bytes, clock, cores, date, devices, many, number, percent } from "./format.js";
+import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } from "./format.js";
 import { PlanDetails } from "./plans.js";
 import { Story, useAnswer } from "./story.js";
-import { share } from "./world.js";
+import { share, waits } from "./world.js";
 
 const html = htm.bind(h);
 const SHOWN = 12;
@@ -49,6 +49,7 @@ function Bar({ label, used, held = 0, whole, text }) {
 
 function Overview({ store }) {
   const { world, state } = store;
+  if (isEmpty(state.log)) return html`<p class="note">The log is empty: nothing has happened yet.</p>`;
   if (world.at === null) return html`<p class="note busy">${state.log?.tail ? `Reading the log: ${percent(state.log.last, state.log.tail)}` : "Reading the log …"}</p>`;
   const sum = world.summary();
   const waiting = world.waiting().sort((a, b) => b.priority - a.priority || b.asked - a.asked);
@@ -196,7 +197,7 @@ function Owned({ store, path, name }) {
   const sum = pods.reduce((all, pod) => all + (pod.node >= 0 ? share(pod) : 0), 0);
   return html`<dl class="facts">
       <div><dt>pods</dt><dd>${number(pods.length)}</dd></div>
-      <div><dt>waiting</dt><dd>${number(pods.filter((pod) => pod.node < 0).length)}</dd></div>
+      <div><dt>waiting</dt><dd>${number(pods.filter(waits).length)}</dd></div>
       <div><dt>devices</dt><dd>${devices(sum)}</dd></div>
     </dl>
     <h3>${many(pods.length, "Pod", "Pods")}</h3>

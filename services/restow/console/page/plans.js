@@ -2,7 +2,7 @@
 
 import { h } from "./vendor/preact.js";
 import htm from "./vendor/htm.js";
-import { amount, clock, date, many, number } from "./format.js";
+import { amount, clock, date, isEmpty, many, number } from "./format.js";
 import { useAnswer } from "./story.js";
 
 const html = htm.bind(h);
@@ -41,6 +41,7 @@ export function Plans({ store }) {
   const { said: report } = useAnswer(store, "/api/v1/report", {}, at);
   const won = new Map((report?.plans ?? []).map((one) => [one.plan, one]));
   if (error) return html`<div class="list"><p class="note">${error}</p></div>`;
+  if (isEmpty(store.state.log)) return html`<div class="list"><p class="note">The log is empty: no plan has been made yet.</p></div>`;
   if (!said) return html`<div class="list"><p class="note busy">…</p></div>`;
   return html`<div class="list">
     <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>

@@ -6,6 +6,7 @@ import { World } from "./world.js";
 
 export const SPEEDS = [1, 10, 100, 1000, 10000];
 const BUCKETS = 400;
+const AGAIN = 3000; // ms until a console that has refused the stream is asked again
 const LIVE_TIMELINE = 2000; // ms between two looks at a growing log's timeline
 
 export class Store {
@@ -35,9 +36,9 @@ export class Store {
   }
 
   start() {
-    this.stream = new EventSource("/api/v1/live");
-    this.stream.addEventListener("log", (event) => this.heard(JSON.parse(event.data)));
-    this.stream.addEventListener("error", () => this.set({ error: "the console does not answer; it is asked again" }));
+    this.listen();
+    // A browser has six connections to a host, and every page that is open needs one: those that nobody sees give theirs away.
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.stream.close() : this.listen()));
     addEventListener("hashchange", () => {
       const said = link.read(location.hash);
       if (link.written(said) === link.written(this.linked())) return;
@@ -47,11 +48,29 @@ export class Store {
     });
   }
 
+  listen() {
+    this.stream?.close();
+    clearTimeout(this.listening);
+    if (document.hidden) return;
+    const stream = (this.stream = new EventSource("/api/v1/live"));
+    stream.addEventListener("log", (event) => this.heard(JSON.parse(event.data)));
+    stream.addEventListener("error", () => {
+      this.set({ error: "the console does not answer; it is asked again" });
+      // An answer that is no stream (too many follow it) ends it for good.
+      if (stream.readyState === EventSource.CLOSED && stream === this.stream) this.listening = setTimeout(() => this.listen(), AGAIN);
+    });
+  }
+
   heard(log) {
+    if (!api.ofRun(log.run)) return;
     const grown = log.last !== this.state.log?.last;
     this.set({ log, error: "" });
     if (!log.last) return;
-    if (grown && (!this.state.timeline || performance.now() - (this.timelineAt ?? 0) > LIVE_TIMELINE || log.done)) this.lookAtTime();
+    const soon = LIVE_TIMELINE - (performance.now() - (this.timelineAt ?? -LIVE_TIMELINE));
+    clearTimeout(this.looking);
+    if (grown && (!this.state.timeline || soon <= 0 || log.done)) this.lookAtTime();
+    // The last events before a quiet hour, too.
+    else if (this.state.timeline && this.state.timeline.last < log.last) this.looking = setTimeout(() => this.lookAtTime(), Math.max(0, soon));
     if (this.world.at === null && this.state.at !== null) {
       if (this.state.at <= log.last) this.go({ at: this.state.at });
       else if (log.last === log.tail) this.go({ at: log.last });
@@ -91,6 +110,7 @@ export class Store {
         await this._step(query);
       }
     } catch (error) {
+      this.pause();
       this.set({ error: error.message });
     } finally {
       this.busy = false;
@@ -99,7 +119,9 @@ export class Store {
 
   async _step(query) {
     const began = performance.now();
-    const frame = await api.frame({ ...query, since: this.world.at ?? undefined });
+    // What was before the log begins is not known.
+    const at = query.at === undefined ? undefined : Math.max(query.at, this.state.log?.first ?? 0);
+    const frame = await api.frame({ ...query, at, since: this.world.at ?? undefined });
     if (frame.about.words > this.world.words.length) await this._words(frame.about.words);
     const dirty = this.world.apply(frame);
     const slots = frame.arrays["nodes.slot"];

@@ -112,7 +112,7 @@ export class World {
   }
 
   waiting() {
-    return [...this.pods.values()].filter((pod) => WAITS.has(pod.status));
+    return [...this.pods.values()].filter(waits);
   }
 
   // What `cells` and `usage` say of a node, worked out once.
@@ -203,7 +203,10 @@ export class World {
 }
 
 export const UNDER_WAY = new Set(["holding", "held", "evicting", "evicted", "aborting"]);
-export const WAITS = new Set(["Pending", "Waiting", "Gated", "Nominated"]);
+const WAITS = new Set(["Pending", "Waiting", "Gated", "Nominated"]);
+
+// Whether a pod waits for a node. One that has one is Pending, too, until its containers run.
+export const waits = (pod) => pod.node < 0 && WAITS.has(pod.status);
 
 // Thousandths of devices that a pod or a hold has, in all.
 export function share(row) {
