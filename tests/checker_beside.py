@@ -25,6 +25,8 @@ class BesideRules:
         super().__init__()
         self.bodies = defaultdict(dict)
         """Slot → uids of the pods that say that they stand in it, the first one first."""
+        self.fell = {}
+        """Slot → the sequence at which it became known last that one of its placeholders had gone."""
         self.named, self.named_at = (), 0
         """Other schedulers that the policy names, and the sequence of the last change."""
 
@@ -43,8 +45,9 @@ class BesideRules:
         return ((self.reservations.get(key[0]) or {}).get("fact") or {}).get("migration") in self.migrations
 
     def lost_its_body(self, key, hold):
-        """Whether its scheduler was named only after it was decided that the slot is ready."""
-        return self.named_at > self.read and not self.is_moves(key) and self.awaits_body(key, hold.shape) and not self.stands(key, hold.node)
+        """Whether its scheduler was named, or its placeholder went, only after what was known when it was decided that the slot is ready: that is void."""
+        is_news = (self.named_at > self.read and not self.is_moves(key)) or self.fell.get(key, 0) > self.read
+        return is_news and self.awaits_body(key, hold.shape) and not self.stands(key, hold.node)
 
     def is_our_own(self, uid):
         """Whether it is a placeholder, a guard or a canary: Restow makes them and ends them, and nobody moves them."""
@@ -57,6 +60,7 @@ class BesideRules:
         """`pod` is None where it is gone."""
         for key in [key for key, pods in self.bodies.items() if uid in pods] if pod is None else ():
             del self.bodies[key][uid]
+            self.fell[key] = self.seq
         if pod is not None and (key := said_slot(pod.get("namespace"), pod.get("annotations"))) is not None:
             self.bodies[key][uid] = None
 

@@ -3,6 +3,7 @@
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, run, shape, then, when
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -23,7 +24,7 @@ from restow.domain.effects import (
 )
 from restow.domain.landing_gate import LEASE
 from restow.domain.migration import gating
-from restow.domain.records import SlotPhase, Step
+from restow.domain.records import ON_NODE, SlotPhase, Step
 from restow.kube.placeholder import of_slot
 from restow.replay.moves import beside_lines, stranger_lines
 
@@ -121,6 +122,40 @@ def test_a_slot_waits_for_its_placeholder_and_holds_its_capacity_meanwhile():
     assert slot(state).phase is SlotPhase.HELD
     assert free(state, "b") == 1_000, "the placeholder is the slot's body: nothing is charged twice"
     assert session_owes(state) == []
+
+
+LESS = {"cpu": {"cpu": 1_500}, "memory": {"memory": 1}, "priority": {"priority": -2}}
+"""What somebody's admission makes of a placeholder, and what the move says of it."""
+
+
+@pytest.mark.parametrize(("what", "word"), [("cpu", "requests 1500m of cpu, not 3"), ("memory", "requests 1 of memory, not 1Gi"), ("priority", "has priority -2, not 0")])
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "resized later"])
+def test_a_placeholder_that_somebody_has_made_smaller_holds_nothing(what, word, later):
+    state = holding(world(shape("less", **{"cpu": 3_000, "scheduler": STOCK} | LESS[what])))
+    opened(state)
+    if later:
+        stands(state)
+        assert slot(state).phase is SlotPhase.HELD
+    then(state, replace(placeholder(state), shape="less", node="b" if later else None))
+    then(state, changed("h", node="b", phase="Running", ready=True))
+    assert evicts(advance(state)) == []
+    assert state.migrations["x-1"].reason == "HoldFailed"
+    assert word in state.migrations["x-1"].message
+    session_answers(state)
+    assert slot(state).phase not in ON_NODE
+    assert DeletePlaceholder("h") in session_owes(state)
+    assert not state.thefts
+
+
+def test_a_guard_that_somebody_has_made_smaller_keeps_nothing():
+    state = holding(world(shape("less", cpu=1_500, scheduler=STOCK)))
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    then(state, replace(guard(state), shape="less"))
+    assert Evict("x-1") not in owed(state)
+    then(state, guard(state))
+    assert Evict("x-1") in owed(state)
 
 
 def test_nobody_is_evicted_before_the_placeholder_runs_and_the_api_gates_what_its_controller_makes():

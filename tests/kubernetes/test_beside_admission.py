@@ -115,8 +115,11 @@ MUTATIONS = {
     "init": 'spec: Object.spec{initContainers: [Object.spec.initContainers{name: "theirs-mark", image: "i", restartPolicy: "Always", '
     'resources: Object.spec.initContainers.resources{requests: {"cpu": "50m"}}}]}',
     "scheduler": 'spec: Object.spec{schedulerName: "theirs-mark"}',
+    "less": 'metadata: Object.metadata{annotations: {"theirs": "theirs-mark"}}, '
+    'spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, '
+    'resources: Object.spec.containers.resources{requests: {"cpu": "1m"}}})}',
 }
-"""What somebody else's admission makes of a new pod; `init`: a sidecar, too."""
+"""What somebody else's admission makes of a new pod; `init`: a sidecar, too. `less`: it requests less, as where nodes are oversold."""
 
 
 @contextlib.asynccontextmanager
@@ -239,6 +242,12 @@ async def test_a_placeholder_that_gets_another_scheduler_is_never_bound_and_the_
     pod = await victim(world, stack)
     async with mutated(world, HOLDS, "scheduler"):
         await stays(world, stack, pod, "HoldTimeout", "node target was not held in time")
+
+
+async def test_a_placeholder_that_is_made_smaller_holds_nothing_and_the_pod_stays(world: World, stack: Running) -> None:
+    pod = await victim(world, stack)
+    async with mutated(world, HOLDS, "less"):
+        await stays(world, stack, pod, "HoldFailed", "somebody has changed its placeholder: it requests 1m of cpu, not 100m")
 
 
 @pytest.mark.parametrize(("limit", "word"), [({"max": {"cpu": "50m"}}, "must be less than or equal to cpu limit of 50m"), ({"min": {"cpu": "1"}}, "minimum cpu usage per Container is 1")], ids=["max", "min"])  # fmt: skip

@@ -27,6 +27,7 @@ from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
 from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.other_schedulers import is_beside as is_beside
+from restow.domain.quantity import format_resource
 from restow.domain.records import FINAL, OBSERVE, ON_NODE, Migration, Slot, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state_maps import OVER, Maps, Touched
@@ -104,7 +105,7 @@ def is_embodied(state: Maps, key: SlotKey, slot: Slot) -> bool:
     if (migration := _turned_back(state, key[0])) is not None:
         return guards(state, migration)
     pod = state.stand_ins.get(key)
-    return pod is not None and stands(state.live_of(pod), slot)
+    return pod is not None and stands(state.live_of(pod), slot) and not falls_short(state, key, pod, slot.shape)
 
 
 def _turned_back(state: Maps, reservation: ReservationUid) -> Migration | None:
@@ -123,6 +124,20 @@ def body_of(state: Maps, key: SlotKey) -> PodUid | None:
 def stands(live: PodChanged | None, slot: Slot) -> bool:
     """Whether a placeholder occupies its slot's node: its kubelet has taken it."""
     return live is not None and live.node == slot.node and live.phase == "Running" and not live.deleting
+
+
+def falls_short(state: Maps, key: SlotKey, pod: PodUid, wanted: ShapeId) -> str:
+    """What a placeholder lacks of what it is to hold, as a sentence: somebody's admission may have made it smaller, or less important than a pod that is
+    moved (by one it may be: `nomination_checks`). Its scheduler would give the rest to others, or let them preempt it."""
+    there, asked = state.shapes[state.pods[pod].fact.shape], state.shapes[wanted]
+    for name, amount in asked.requests.items():
+        if (has := there.requests.get(name, 0)) < amount:
+            return f"somebody has changed its placeholder: it requests {format_resource(name, has)} of {name}, not {format_resource(name, amount)}"
+    record = state.reservations.get(key[0])
+    is_moves = key[0] == GUARD or (record is not None and record.fact.migration in state.migrations)
+    if is_moves and there.priority < asked.priority - 1:
+        return f"somebody has changed its placeholder: that has priority {there.priority}, not {asked.priority}"
+    return ""
 
 
 def has_fallen(live: PodChanged | None) -> bool:
@@ -230,7 +245,10 @@ def lacks_guard(state: Maps, migration: Migration | None) -> bool:
 
 def guards(state: Maps, migration: Migration) -> bool:
     """Whether its old node is kept for it: there is a guard, and that is nominated."""
-    pod = state.stand_ins.get(guard_of(migration.id))
+    key = guard_of(migration.id)
+    pod = state.stand_ins.get(key)
+    if pod is not None and falls_short(state, key, pod, migration.shape):
+        return False
     return pod is not None and not has_fallen(state.live_of(pod)) and state.pods[pod].fact.nominated == migration.move.source
 
 

@@ -6,7 +6,16 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import groups, usable_devices
-from restow.domain.beside import GUARD, PLACEHOLDER, STOLEN, has_fallen, named_slot, outlived
+from restow.domain.beside import (
+    GUARD,
+    PLACEHOLDER,
+    REFUSED,
+    STOLEN,
+    falls_short,
+    has_fallen,
+    named_slot,
+    outlived,
+)
 from restow.domain.evolve import bounces, demand_slots, rejections
 from restow.domain.evolve.lost_nodes import lose_node
 from restow.domain.evolve.objects import more_may_go
@@ -18,6 +27,7 @@ from restow.domain.pod_controllers import asks_same, is_last, known_owner
 from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
+from restow.domain.slots import SlotKey
 from restow.domain.state import OVER, ClusterState
 from restow.domain.verdicts import JOB_ENDED, POD_DONE
 
@@ -194,12 +204,19 @@ def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None
         if slot.phase is SlotPhase.HELD:
             state.put_slot(key, replace(slot, phase=SlotPhase.WAITING, reason=PLACEHOLDER))
     elif has_fallen(live) or (live is not None and live.node not in (None, slot.node)):
-        if key not in state.to_release:
-            state.put(state.to_release, key, STOLEN)
-            state.moved.append(key)
-            rephase(state, key[0])
+        _disembody(state, key, STOLEN)
+    elif short := falls_short(state, key, uid, slot.shape):
+        _disembody(state, key, f"{REFUSED}: {short}")
     elif slot.phase is SlotPhase.WAITING:
         state.note_waiting(key, slot)
+
+
+def _disembody(state: ClusterState, key: SlotKey, why: str) -> None:
+    """What is held by name is not held for its scheduler any more: it is to be released."""
+    if key not in state.to_release:
+        state.put(state.to_release, key, why)
+        state.moved.append(key)
+        rephase(state, key[0])
 
 
 def _guard(state: ClusterState, id: MigrationId) -> None:

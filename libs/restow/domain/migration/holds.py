@@ -72,10 +72,11 @@ def failure(state: ClusterState, migration: Migration) -> Reason | None:
 def disembodied(state: ClusterState, migration: Migration) -> Reason | None:
     """Why its slot is lost, where that is for a placeholder: of a pod of another scheduler."""
     for name, slot in slots_of(state, migration):
-        if slot.reason == STOLEN or state.to_release.get((migration.reservation, name)) == STOLEN:
+        reason = state.to_release.get((migration.reservation, name), slot.reason)
+        if STOLEN in (reason, slot.reason):
             return STOLEN, f"its placeholder on {migration.move.target} was preempted, rejected or deleted"
-        if slot.reason.startswith(REFUSED):
-            return "HoldFailed", slot.reason
+        if reason.startswith(REFUSED):
+            return "HoldFailed", reason
     return None
 
 
