@@ -14,7 +14,7 @@ from checker_capacity import ON_NODE, Allocation, HeldCapacityCheck, Hold, cores
 from checker_policy import HandOverRules
 
 FINAL = ("landed", "failed", "not_recreated", "removed")
-OTHER_THINGS = ("led", "configured", "pod_released", "preemption_ended", "nomination_ended", "nominations_checked")
+OTHER_THINGS = ("led", "configured", "pod_released", "preemption_ended", "nomination_ended", "nominations_checked", "owners_unlisted", "let_go_refused")
 """Of a commit with nothing but these in it nobody expects that it releases holds."""
 IGNORED = "scheduling.koordinator.sh/reservation-ignored"
 

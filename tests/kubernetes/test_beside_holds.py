@@ -10,9 +10,10 @@ from kubernetes.lab import Lab
 from kubernetes.moves import LOG, Mover, manifest_of, ref, shape_of, uid_of
 from kubernetes.test_beside_moves import alone
 from kubernetes.world import HIGH, LOW, MID, PRIORITIES, World, controller, pod_spec, refused
+from kubesim.conformance.harness import MERGE
 
 from restow.kube.beside import Beside
-from restow.kube.effects import Done, PodRef, Refused
+from restow.kube.effects import Done, Failed, PodRef, Refused
 from restow.kube.reservation_objects import Created
 
 
@@ -183,3 +184,16 @@ async def test_a_second_placeholder_is_never_made_for_one_slot(world: World, ses
     assert len({pod.uid for pod in both}) == 1
     assert [uid_of(p) for p in world.placeholders()] == [both[0].uid]
     assert ref(world.pods[both[0].uid]) == both[0]
+
+
+async def test_one_that_somebodys_finalizer_keeps_is_not_taken_for_gone(world: World, session: Beside) -> None:
+    pod = await held(world, session, await alone(world))
+    await runs(world, pod)
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    await world.api.ok("PATCH", path, {"metadata": {"finalizers": ["example.com/theirs"]}}, media=MERGE)
+    kept = await session.vacate(pod)
+    assert isinstance(kept, Failed), kept
+    assert "example.com/theirs" in kept.message
+    await world.api.ok("PATCH", path, {"metadata": {"finalizers": None}}, media=MERGE)
+    assert await session.vacate(pod) == Done()
+    await world.until(lambda: (pod.uid, "gone") in world.at, "it has gone")

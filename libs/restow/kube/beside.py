@@ -187,19 +187,23 @@ class Beside(Effects):
         return Created(there.metadata.uid)
 
     async def vacate(self, placeholder: PodRef) -> DeleteOutcome:
-        """At once, with the uid as precondition. One that is gone, or replaced by another, is done."""
+        """At once, with the uid as precondition. One that is gone, or replaced by another, is done. One that a finalizer of somebody else keeps is `Failed`: its
+        scheduler counts it until it has gone."""
         path = path_of(d.PODS, placeholder.namespace, placeholder.name)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": placeholder.uid}}
 
         async def attempt() -> DeleteOutcome:
             try:
-                await self._client.delete(path, options)
+                left = answered(_deleted, await self._client.delete(path, options)).metadata.finalizers
             except ApiStatus as status:
                 if status.code not in (404, 409):
                     raise
                 if status.code == 409 and await self._read(placeholder) is not None:
                     # Another conflict than the uid's: it is there still, and its node is not free.
                     raise ApiStatus(0, status.reason, status.message) from status
+                return Done()
+            if left:
+                raise ApiStatus(0, "Ending", f"{placeholder.name} is still there: it has finalizer {left[0]}")
             return Done()
 
         return await self._bounded(attempt)
@@ -396,6 +400,16 @@ class Beside(Effects):
         return await self._bounded(attempt)
 
 
+class _Deleted(msgspec.Struct):
+    """A pod as the API answers that it deletes it, or a Status."""
+
+    metadata: "_DeletedMeta"
+
+
+class _DeletedMeta(msgspec.Struct):
+    finalizers: list[str] | None = None
+
+
 class _Lease(msgspec.Struct):
     """Its holder is all that is read."""
 
@@ -407,6 +421,7 @@ class _LeaseSpec(msgspec.Struct):
 
 
 _pod = msgspec.json.Decoder(wire.Pod)
+_deleted = msgspec.json.Decoder(_Deleted)
 _lease = msgspec.json.Decoder(_Lease)
 
 

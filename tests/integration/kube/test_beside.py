@@ -118,10 +118,9 @@ async def test_somebody_elses_pod_of_that_name_is_refused(api, beside):
 async def test_one_that_ends_is_no_hold(api, beside):
     held = await occupied(beside)
     await api.patch_pod(held, {"metadata": {"finalizers": ["example.com/wait"]}})
-    assert await beside.vacate(held) == Done()
-    outcome = await occupied(beside)
-    assert isinstance(outcome, Failed)
-    assert outcome.reason == "Ending"
+    for outcome in (await beside.vacate(held), await occupied(beside)):
+        assert isinstance(outcome, Failed)
+        assert outcome.reason == "Ending"
 
 
 async def test_without_its_namespace_nothing_is_held(api):
@@ -191,6 +190,17 @@ async def test_a_pod_lands_with_its_nomination_before_the_placeholder_goes_and_i
     assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
     assert await there(api, held) == []
     assert await beside.land(pod, "t", held, LOG) == Done()
+
+
+async def test_a_placeholder_that_somebodys_finalizer_keeps_is_not_taken_for_gone(api, beside):
+    """Its scheduler counts it until it has gone, and would take the nomination away from who is let go beside it."""
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    await api.patch_pod(held, {"metadata": {"finalizers": ["example.com/wait"]}})
+    assert isinstance(await beside.land(pod, "t", held, LOG), Failed)
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES
+    await api.patch_pod(held, {"metadata": {"finalizers": None}})
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES[:1]
 
 
 async def test_a_pod_that_has_a_node_has_landed_or_not_and_needs_no_placeholder(api, beside):
