@@ -71,8 +71,22 @@ class NotGated(msgspec.Struct, frozen=True):
     """It would be scheduled at once: the policy is away, or has not heard of the controller yet."""
 
 
+class Missing(msgspec.Struct, frozen=True):
+    """These entries are not there to be renewed."""
+
+    keys: frozenset[str]
+
+
+RenewOutcome = Done | Missing | Gone | Refused | Failed
 LandOutcome = Done | Bound | Taken | Gone | Refused | Failed
 GatedOutcome = Gated | NotGated | Refused | Failed
+
+
+def _said(entries: Mapping[str, int | None], owners: Mapping[str, Owned | None]) -> dict[str, dict[str, Any]]:
+    """As the Landing's spec says them."""
+    by_uid = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
+    by_labels = {key: None if one is None else one._asdict() | {"until": timestamp(one.until)} for key, one in owners.items()}
+    return {field: one for field, one in (("open", by_uid), ("owners", by_labels)) if one}
 
 
 class Beside(Effects):
@@ -97,9 +111,7 @@ class Beside(Effects):
     async def landing(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None] = {}) -> PatchOutcome:
         """Makes these entries of the log's Landing so, in one write: controller's uid → until (ms, by the API's clock), and owners by what they belong to.
         None takes one off. Other entries stay. `Refused` with 404 where the CRD is not installed."""
-        by_uid = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
-        by_labels = {key: None if one is None else one._asdict() | {"until": timestamp(one.until)} for key, one in owners.items()}
-        said: dict[str, dict[str, Any]] = {field: one for field, one in (("open", by_uid), ("owners", by_labels)) if one}
+        said = _said(entries, owners)
         listed = {field: there for field, one in said.items() if (there := {key: value for key, value in one.items() if value is not None})}
 
         async def attempt() -> PatchOutcome:
@@ -113,6 +125,30 @@ class Beside(Effects):
             return Done()
 
         return await self._bounded(attempt)
+
+    async def renew(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None]) -> RenewOutcome:
+        """The same, in one write, of entries that are there. What was taken off while this was on its way stays away, and is `Missing`; all others are renewed."""
+        wanted = {
+            key: {"op": "replace", "path": f"/spec/{field}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
+            for field, some in _said(entries, owners).items() for key, value in some.items()
+        }  # fmt: skip
+
+        async def attempt() -> RenewOutcome:
+            if await self._replaced(log, list(wanted.values())):
+                return Done()
+            return Missing(frozenset([key for key, one in wanted.items() if len(wanted) == 1 or not await self._replaced(log, [one])]))
+
+        return await self._bounded(attempt)
+
+    async def _replaced(self, log: str, operations: list[dict[str, Any]]) -> bool:
+        """All, or none: where one of these is not there."""
+        try:
+            await self._client.patch(f"{LANDINGS}/{log}", operations, "json")
+        except ApiStatus as status:
+            if status.code in (404, 422):
+                return False
+            raise
+        return True
 
     async def _make_landing(self, log: str, spec: Mapping[str, Any]) -> None:
         metadata = {"name": log, "labels": {"app.kubernetes.io/managed-by": "restow", LOG: log}}

@@ -1,6 +1,6 @@
 """What the entries of moves say in a Landing: by their pods' controllers, and of one whose controller will be made anew by the successor's name."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from restow.domain.migration import gating
@@ -14,6 +14,12 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 class Entries(NamedTuple):
     open: dict[str, int | None]
     named: dict[str, Owned | None]
+
+    def only(self, keys: Container[str]) -> "Entries":
+        return Entries({key: one for key, one in self.open.items() if key in keys}, {key: one for key, one in self.named.items() if key in keys})
+
+    def without(self, keys: Container[str]) -> "Entries":
+        return Entries({key: one for key, one in self.open.items() if key not in keys}, {key: one for key, one in self.named.items() if key not in keys})
 
 
 def entries(moves: Iterable[tuple[Migration, str]], until: int) -> Entries:

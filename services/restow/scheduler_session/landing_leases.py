@@ -16,9 +16,9 @@ from restow.domain.migration import gating
 from restow.domain.records import Migration
 from restow.domain.reservation.beside import is_holding, labels_of
 from restow.domain.session.beside import waited_for
-from restow.kube.beside import Beside, Owned, PatchOutcome
+from restow.kube.beside import Beside, Missing, Owned, PatchOutcome, RenewOutcome
 from restow.kube.effects import Done, Failed, PodRef, Refused
-from restow.kube.landing_entries import entries
+from restow.kube.landing_entries import Entries, entries
 from restow.kube.retry import Backoff
 from restow.kube.server_clock import ServerClock
 from restow.runtime import logs
@@ -37,10 +37,14 @@ class LandingLeases:
         self._clock, self._lock = ServerClock(context.client, self._now), asyncio.Lock()
         self._listed: set[ReservationUid] = set()
         """Reservations whose owners this process has listed: it found that it may let them go."""
+        self._missing: frozenset[str] = frozenset()
+        """Entries that the last round did not find. Most had been taken off, and their moves were over. One that is wanted in the next round, too, was taken off by
+        somebody else, and is made again."""
 
     async def list_owners(self, uid: ReservationUid) -> PatchOutcome:
         async with self._lock:
-            outcome = await self._write([uid])
+            said = Entries({}, {uid: self._owned(uid, await self._until())})
+            outcome = await self._kube.landing(self._context.state.log, said.open, said.named)
             if isinstance(outcome, Done):
                 self._listed.add(uid)
         return outcome
@@ -67,8 +71,11 @@ class LandingLeases:
             moves, waiting = list(gating.listed(state)), waited_for(state)
             if moves or holding or waiting:
                 await self._clock.look()
-            if moves or holding:
-                self._say(await self._write(holding, moves), moves=len(moves), reservations=len(holding))
+            if not moves and not holding:
+                self._missing = frozenset()
+            else:
+                for outcome in await self._renewed(holding, moves):
+                    self._say(outcome, moves=len(moves), reservations=len(holding))
         for uid in waiting:
             if (pod := self._context.state.fact_of(uid)) is not None:
                 await self._keep(pod)
@@ -80,11 +87,23 @@ class LandingLeases:
             outcome = await self._kube.keep_gated(PodRef(pod.namespace, pod.name, pod.pod), log, until + LEASE)
             self._say(outcome, pod=f"{pod.namespace}/{pod.name}")
 
-    async def _write(self, uids: Iterable[ReservationUid], moves: Iterable[tuple[Migration, str]] = ()) -> PatchOutcome:
+    async def _renewed(self, uids: Iterable[ReservationUid], moves: Iterable[tuple[Migration, str]]) -> list[RenewOutcome]:
         """In one request, whatever their number is."""
-        until = self._now() + LEASE + await self._clock.ahead()
+        log, until, outcomes = self._context.state.log, await self._until(), list[RenewOutcome]()
         said = entries(moves, until)
-        return await self._kube.landing(self._context.state.log, said.open, {**said.named, **{uid: self._owned(uid, until) for uid in uids}})
+        said.named.update({uid: self._owned(uid, until) for uid in uids})
+        there, missing = said.without(self._missing), said.only(self._missing)
+        self._missing = frozenset()
+        if there.open or there.named:
+            outcomes.append(outcome := await self._kube.renew(log, there.open, there.named))
+            if isinstance(outcome, Missing):
+                self._missing = outcome.keys
+        if missing.open or missing.named:
+            outcomes.append(await self._kube.landing(log, missing.open, missing.named))
+        return outcomes
+
+    async def _until(self) -> int:
+        return self._now() + LEASE + await self._clock.ahead()
 
     def _now(self) -> Millis:
         return self._context.clock.now()
@@ -93,7 +112,7 @@ class LandingLeases:
         record = self._context.state.reservations.get(uid)
         return Owned("", [], until) if record is None else Owned(record.fact.namespace, labels_of(record), until)
 
-    def _say(self, outcome: PatchOutcome, **whom: str | int) -> None:
+    def _say(self, outcome: RenewOutcome, **whom: str | int) -> None:
         if isinstance(outcome, Failed | Refused):
             fields: Mapping[str, str | int] = {**whom, "reason": str(outcome)}
             logs.get(family="session").warning("a gate of ours is not renewed", **fields)

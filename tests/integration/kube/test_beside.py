@@ -15,7 +15,7 @@ from restow.domain.leftovers import Remove
 from restow.kube import beside as subject
 from restow.kube import hearing, leftovers
 from restow.kube.annotations import TOUCHED
-from restow.kube.beside import LANDING, Beside, NotGated, timestamp
+from restow.kube.beside import LANDING, Beside, Missing, NotGated, Owned, timestamp
 from restow.kube.canary import CANARY
 from restow.kube.client import ApiStatus
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
@@ -573,6 +573,19 @@ async def test_controllers_are_listed_and_taken_off_one_by_one(api, beside):
     assert (await listed(api))["metadata"]["labels"]["restow.dev/log"] == LOG
     assert await beside.landing(LOG, {"u-2": 2_500, "u-1": None}) == Done()
     assert (await listed(api))["spec"]["open"] == {"u-2": "1970-01-01T00:00:02.500Z"}
+
+
+async def test_what_was_taken_off_meanwhile_is_not_renewed_and_everything_else_is(api, beside):
+    await landings(api)
+    assert await beside.renew(LOG, {"u-1": 2_000}, {}) == Missing(frozenset({"u-1"})), "nor is there a Landing"
+    team = Owned("default", [{"app": "a"}], 1_000)
+    assert await beside.landing(LOG, {"u-1": 1_000, "u-2": 1_000}, {"r/1~a": team}) == Done()
+    assert await beside.renew(LOG, {"u-1": 2_000, "u-2": 2_000}, {"r/1~a": team._replace(until=2_000)}) == Done()
+    await beside.landing(LOG, {"u-1": None})
+    assert await beside.renew(LOG, {"u-1": 3_000, "u-2": 3_000}, {"r/1~a": team._replace(until=3_000)}) == Missing(frozenset({"u-1"}))
+    spec = (await listed(api))["spec"]
+    assert spec["open"] == {"u-2": timestamp(3_000)}
+    assert spec["owners"]["r/1~a"]["until"] == timestamp(3_000)
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut"])

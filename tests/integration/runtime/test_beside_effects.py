@@ -23,7 +23,7 @@ from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, NotGated, Owned
+from restow.kube.beside import Beside, Gated, Missing, NotGated, Owned
 from restow.kube.landing_entries import POD_NAME, entries
 from restow.kube.placeholder import IMAGE
 from restow.kube.reservation_objects import Created
@@ -340,7 +340,7 @@ class Gates:
         async def let_go(*_):
             return k.Done()
 
-        for name, does in (("landing", landing), ("keep_gated", keep_gated), ("let_go", let_go)):
+        for name, does in (("landing", landing), ("renew", landing), ("keep_gated", keep_gated), ("let_go", let_go)):
             monkeypatch.setattr(Beside, name, does)
         monkeypatch.setattr(ServerClock, "ahead", none)
         monkeypatch.setattr(ServerClock, "look", none)
@@ -371,6 +371,33 @@ async def test_entries_are_renewed_for_as_long_as_they_are_needed_all_of_them_in
     for id in ("x-1", "y-1"):
         run(state, decider, (await does.executors(state)[CloseLanding].execute(CloseLanding(id), state)).command)
     assert does.entries == [{OWNER.uid: None}, {"uid-other": None}]
+
+
+async def test_an_entry_that_was_taken_off_is_made_again_only_where_it_is_still_wanted_half_a_minute_later(monkeypatch):
+    """Its move was over before the session had read of it; or somebody who had no reason has taken it off."""
+    state = holding(world(node("c", cpu=4_000)))
+    opened(state)
+    gates, made = Gates(monkeypatch, state), []
+
+    async def renew(_, log, by_uid, owners):
+        return Missing(frozenset(by_uid))
+
+    async def landing(_, log, by_uid, owners):
+        made.append(list(by_uid))
+        return k.Done()
+
+    monkeypatch.setattr(Beside, "renew", renew)
+    monkeypatch.setattr(Beside, "landing", landing)
+    await gates.leases.round()
+    assert made == []
+    await gates.leases.round()
+    assert made == [[OWNER.uid]]
+    await gates.leases.round()
+    assert made == [[OWNER.uid]]
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    await gates.leases.round()
+    assert made == [[OWNER.uid]]
 
 
 def test_nothing_is_renewed_by_a_session_that_does_not_hear_of_what_is_gated(monkeypatch):
