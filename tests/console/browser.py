@@ -26,14 +26,20 @@ WIDE = {"width": 1360, "height": 820}
 
 
 @asynccontextmanager
-async def browser(**options):
-    """A page of a browser of its own, with options of its context."""
+async def opened_browser():
     from playwright.async_api import async_playwright
 
     async with async_playwright() as play:
         started = await play.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         try:
-            context = await started.new_context(**{"viewport": WIDE, **options})
-            yield await context.new_page()
+            yield started
         finally:
             await started.close()
+
+
+@asynccontextmanager
+async def browser(**options):
+    """A page of a browser of its own, with options of its context."""
+    async with opened_browser() as started:
+        context = await started.new_context(**{"viewport": WIDE, **options})
+        yield await context.new_page()

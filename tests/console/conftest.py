@@ -109,8 +109,8 @@ class Opened:
             let sum = 0; const seen = new Set(); for (let i = 0; i < p.length; i++) { seen.add(p[i]); sum = (sum * 31 + p[i]) | 0; } return [seen.size, sum]; }"""
         )
 
-    def is_quiet(self):
-        assert self.complaints == []
+    def is_quiet(self, besides="\n"):
+        assert [said for said in self.complaints if besides not in said] == []
         assert all(one.startswith((self.url + "/", "data:")) for one in self.asked), self.asked
 
 

@@ -3,10 +3,14 @@
 import asyncio
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from console.browser import browser, chromium
+from console.test_access import TOKENS, access_file
+from replay.handmade import proposed
 
-from restow.console.service import Console
+from restow.console.access import Access
+from restow.console.service import Console, Orders
 from restow.replay.source import open_path
 
 FOLDER = Path(__file__).parents[2] / "docs" / "console"
@@ -30,8 +34,28 @@ async def main(file: str) -> None:
         await shot(console, "why", f"#show=pod/{index.labels[waits]}&color=idle", viewport=WIDE, color_scheme="dark")
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")
         await shot(console, "phone", f"#show=pod/{index.labels[waits]}", viewport=PHONE, color_scheme="light")
+        await waiting()
     finally:
         await console.stop()
+
+
+async def waiting() -> None:
+    """A plan that waits for a person, with what an operator can do. The log is one made by hand."""
+    with TemporaryDirectory() as folder:
+        access = Access(access_file(Path(folder), "operator"))
+        console = Console(proposed().source(), access=access, orders=Orders(lambda: ("http://127.0.0.1:1", "")))
+        console.follower.live = True
+        await console.start()
+        try:
+            async with browser(reduced_motion="reduce", viewport=WIDE, color_scheme="light") as page:
+                await page.goto(f"{console.address}/#view=plans&show=plan/p1")
+                await page.get_by_label("Token").fill(TOKENS["operator"])
+                await page.get_by_role("button", name="Log in", exact=True).click()
+                await page.wait_for_selector(".answer .go")
+                await asyncio.sleep(1.0)
+                await page.screenshot(path=FOLDER / "approve.png")
+        finally:
+            await console.stop()
 
 
 async def shot(console: Console, name: str, fragment: str, **options) -> None:

@@ -13,8 +13,9 @@ from typing import Literal
 
 import msgspec
 
-Guard = Literal["", "reads", "changes"]
-"""A route that is open to all, that shows something of the API, or that changes something."""
+Guard = Literal["", "reads", "changes", "answers"]
+"""A route that is open to all, that shows something of the API, that changes something, or that says what a person has decided (of a plan, the mode, a pause), for which a
+token of its own may be given: who has only that one (the console) can ask for no plan and no move."""
 
 SHORTEST, LONGEST = 16, 512
 ALLOWED = f"{SHORTEST} to {LONGEST} of A-Z a-z 0-9 - . _ ~ + / ="
@@ -55,10 +56,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Gate:
     """`token` is given, or `file` has one a line (so that a new one can be introduced before an old one goes). The file is read
-    at every request: it may come later than the service, and change."""
+    at every request: it may come later than the service, and change. `answers`: another such file, for the routes with that guard alone."""
 
-    def __init__(self, token: str = "", file: str = "") -> None:
-        self._token, self._file = token, file
+    def __init__(self, token: str = "", file: str = "", answers: str = "") -> None:
+        self._token, self._file, self._answers = token, file, answers
 
     def __repr__(self) -> str:
         return f"Gate({'token' if self._token else self._file!r})"
@@ -70,7 +71,7 @@ class Gate:
         """`headers` are the values of Authorization; `local`: it comes from this machine (`is_local`). None lets the request in."""
         if not guard:
             return None
-        tokens = self._tokens()
+        tokens = self._tokens() + (self._of(self._answers) if guard == "answers" else [])
         if not tokens:
             # A file that is there was meant to close the API, whatever is in it.
             if guard == "reads" and not (self._file and Path(self._file).exists()):
@@ -89,13 +90,18 @@ class Gate:
     def _tokens(self) -> list[str]:
         if self._token:
             return [self._token]
-        return [line for line in self._lines() if is_token(line)]
+        return self._of(self._file)
 
-    def _lines(self) -> list[str]:
-        if not self._file:
+    @staticmethod
+    def _of(path: str) -> list[str]:
+        return [line for line in Gate._lines(path) if is_token(line)]
+
+    @staticmethod
+    def _lines(path: str) -> list[str]:
+        if not path:
             return []
         try:
-            with Path(self._file).open("rb") as file:
+            with Path(path).open("rb") as file:
                 text = file.read(_LARGEST)
         except OSError:
             return []

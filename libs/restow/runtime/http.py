@@ -149,7 +149,7 @@ def _operation(route: Route) -> dict[str, Any]:
     answers = dict(route.answers)
     if route.guard:
         answers[401] = "no token, or not the service's"
-    if route.guard == "changes":
+    if route.guard in ("changes", "answers"):
         answers[403] = "the service has no token: nothing can be changed"
     elif route.guard == "reads":
         answers[403] = "the service has no token, and this is not its own machine"
@@ -172,5 +172,5 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["requestBody"] = {"required": bool(route.required), "content": {"application/json": {"schema": schema}}}
     if route.guard:
         # Where there is no token, what only reads is open.
-        operation["security"] = [{"token": []}] if route.guard == "changes" else [{"token": []}, {}]
+        operation["security"] = [{"token": []}] if route.guard != "reads" else [{"token": []}, {}]
     return operation

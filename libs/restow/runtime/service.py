@@ -181,7 +181,7 @@ class Process:
         """Why the lease cannot be asked for."""
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
-        self._gate = Gate(given.api_token, given.api_token_file)
+        self._gate = Gate(given.api_token, given.api_token_file, given.answers_token_file)
         self.server = Server(service.name, self.health, self.metrics.registry, self._summary, self._gate)
         self.health.checks.append(lambda: self._phase)
         self.health.checks.append(lambda: self._no_lease)

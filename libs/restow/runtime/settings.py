@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_file: str = ""
     api_token: str = ""
     api_token_file: str = ""
+    answers_token_file: str = ""
     config: str = ""
     data: str = ""
     archive: str = ""
@@ -105,6 +106,7 @@ _HELP = {
     "http": "address for health, metrics and API; port 0 chooses a free one",
     "http_file": "file to write that address to",
     "api_token_file": "file with the token of the API, one a line; may appear later",
+    "answers_token_file": "file with another token, for the console: it may answer plans, set the mode and pause, and nothing else",
     "config": "path of the configuration (YAML)",
     "data": "folder for this service's files (archive)",
     "archive": "bucket for the archive, s3://BUCKET/PREFIX, instead of that folder; its credentials are in AWS_ACCESS_KEY_ID and so on",

@@ -54,7 +54,9 @@ class DeschedulerClient:
         stack = self._where.stack
         return "" if stack is None else service_of(stack, "descheduler") or stack.get("descheduler", "")
 
-    def _token(self) -> str:
+    @property
+    def token(self) -> str:
+        """Empty where there is none. Raises Failure."""
         if self._token_file:
             return _read(self._token_file)
         if token := os.environ.get("RESTOW_API_TOKEN", "").strip():
@@ -92,7 +94,7 @@ class DeschedulerClient:
     def _open(self, address: str, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        if token := self._token():
+        if token := self.token:
             headers["Authorization"] = f"Bearer {token}"
         return urllib.request.urlopen(urllib.request.Request(address + path, data=data, method=method, headers=headers), timeout=timeout)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 
@@ -24,13 +25,17 @@ PORT = 8090
 @click.option("--on-demand", is_flag=True, help="Read the log only once somebody asks.")
 @click.option("--published", is_flag=True, help="In a container: listen on all its addresses, for a port that is published on this machine only.")
 @click.option("--address-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write the address to this file.")
+@click.option("--access", envvar="RESTOW_CONSOLE_ACCESS", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Who may look, approve plans and set the mode (YAML); also RESTOW_CONSOLE_ACCESS. Without it nothing can be changed.")
 @log_options
-def console(file: str | None, port: int, on_demand: bool, published: bool, address_file: Path | None, where: Where) -> None:
+@descheduler_options
+def console(
+    file: str | None, port: int, on_demand: bool, published: bool, address_file: Path | None, access: Path | None, client: DeschedulerClient, where: Where
+) -> None:
     """Look at a cluster in a browser: a map of its nodes at any instant of its log, with the story of each pod, node, move and plan.
 
     FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log, which the page then follows. The log is read
-    and nothing else: nothing can be changed from the page. It answers on 127.0.0.1 only, to everybody who is on this machine, and
-    needs nothing from any other host. Ctrl-C ends it. A running log that has let its beginning go is shown from its oldest snapshot on, or with
+    and nothing else: nothing can be changed from the page, unless --access says who may approve plans; they go to the descheduler. It answers on
+    127.0.0.1 only, without --access to everybody who is on this machine, and needs nothing from any other host. Ctrl-C ends it. A running log that has let its beginning go is shown from its oldest snapshot on, or with
     --archive from its beginning.
 
     \b
@@ -38,6 +43,7 @@ def console(file: str | None, port: int, on_demand: bool, published: bool, addre
       restow console .restow/demo-log.jsonl.zst    what `restow demo` has left
       restow console                               the stack running here, live
       restow console --server nats://broker:4222 --cluster prod
+      restow console --access access.yaml          and let those approve plans that it names
     """
     from restow.replay.state_at import check_whole
 
@@ -45,13 +51,25 @@ def console(file: str | None, port: int, on_demand: bool, published: bool, addre
     with where.source() as source:
         if where.log:
             check_whole(source)
-        asyncio.run(_serve(source, port, address_file, on_demand=on_demand, published=published))
+        asyncio.run(_serve(source, port, address_file, access, client, on_demand=on_demand, published=published))
 
 
-async def _serve(source: Source, port: int, address_file: Path | None, *, on_demand: bool, published: bool) -> None:
-    from restow.console.service import Console
+async def _serve(
+    source: Source, port: int, address_file: Path | None, access: Path | None, client: DeschedulerClient, *, on_demand: bool, published: bool
+) -> None:
+    from restow.console.service import Access, BadAccess, Console, Orders
 
-    console = Console(source, on_demand=on_demand, published=published)
+    def descheduler() -> tuple[str, str]:
+        try:
+            return client.address, client.token
+        except Failure as error:
+            raise LookupError(str(error)) from None
+
+    try:
+        who = Access(access) if access is not None else None
+    except (BadAccess, OSError) as error:
+        raise Failure(f"--access {access}: {error.strerror if isinstance(error, OSError) else error}", UNUSABLE) from None
+    console = Console(source, on_demand=on_demand, published=published, access=who, orders=Orders(descheduler) if who is not None else None)
     try:
         await console.start(port)
     except OSError as error:
@@ -59,6 +77,8 @@ async def _serve(source: Source, port: int, address_file: Path | None, *, on_dem
     if address_file is not None:
         address_file.write_text(console.address)
     click.echo(f"{console.address}  shows {source.name}; Ctrl-C ends it")
+    if who is None and console.follower.live:
+        click.echo("Nothing can be changed from the page; --access FILE lets people approve plans (docs/console.md)")
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):

@@ -110,6 +110,7 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
         "mode": planned.mode or "automatic",
         "looked": _looked(note, at),
         "answer": _answer(note, at),
+        "waitsUntil": note.until if _waits(note, at) else 0,
         "kept": planned.kept,
         "unit": worth.unit if worth else "",
         "hours": worth.hours if worth else 0,
@@ -118,6 +119,11 @@ def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:
         "freeNodes": [planned.before.free_nodes, planned.after.free_nodes],
         "freeDevices": [planned.before.free_devices, planned.after.free_devices],
     }
+
+
+def _waits(note: PlanNote, at: int) -> bool:
+    """Whether it waited for a person then."""
+    return note.planned.mode == "propose" and not (note.cancelled and note.cancelled <= at) and _answer(note, at) is None
 
 
 def _answer(note: PlanNote, at: int) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The console's public API: the page uses nothing else. Everything is read; nothing can be changed."""
+"""The console's public API: the page uses nothing else. What is here only reads; what changes something is in `acts`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ import msgspec
 from aiohttp import web
 
 from restow.console import answers
+from restow.console.access import Access
+from restow.console.acts import Acts
 from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.index import KINDS
+from restow.console.orders import Orders
+from restow.console.refused import Refused
 from restow.console.stories import Stories
 from restow.replay.find import Ambiguous, NotFound
 from restow.replay.state_at import ReplayError
@@ -35,14 +39,6 @@ RUN = "Restow-Run"
 """Header: which run of the console has answered. Slots, and what a client keeps by them, are of one run."""
 
 
-class Refused(Exception):
-    """A request that cannot be served, and why."""
-
-    def __init__(self, reason: str, status: int = 400) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 def number(request: web.Request, name: str, default: int, most: int = 1 << 60) -> int:
     """Raises Refused."""
     said = request.query.get(name)
@@ -56,8 +52,8 @@ def number(request: web.Request, name: str, default: int, most: int = 1 << 60) -
 class Api:
     """Handlers of one log."""
 
-    def __init__(self, follower: Follower, stories: Stories) -> None:
-        self._follower, self._index, self._stories = follower, follower.index, stories
+    def __init__(self, follower: Follower, stories: Stories, access: Access | None = None, orders: Orders | None = None) -> None:
+        self._follower, self._index, self._stories, self._access = follower, follower.index, stories, access
         self._streams = 0
         self.run = secrets.token_hex(8)
         # Stories take as long as the log, and wait where a broker is away: the map must not wait for them. Nor the latest commits, which are read quickly.
@@ -84,6 +80,7 @@ class Api:
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
             Route(get, "/api/v1/why", "The story of a thing and why it is as it is, as `restow why`, at an instant", self._why, said | {409: "several things have that name"}, AT | what),
             Route(get, "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
+            *Acts(follower, access, orders).routes,
         ]
 
     def add_to(self, app: web.Application) -> None:
@@ -211,13 +208,17 @@ class Api:
                     last, at = told, time.monotonic()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), BEAT)
-                if has_left(request):
+                if has_left(request) or not self._may_look(request):
                     break
         except (ConnectionError, TimeoutError):
             pass
         finally:
             self._streams -= 1
         return response
+
+    def _may_look(self, request: web.Request) -> bool:
+        """Whether who has begun a stream may still: sessions end, and tokens are taken back."""
+        return self._access is None or self._access.who(request.headers, request.cookies, request.remote) is not None
 
     async def _frame(self, request: web.Request) -> web.Response:
         return await self._framed(request, "b", as_bytes)

@@ -8,6 +8,7 @@ import time
 import structlog
 
 from restow.console.index import Index
+from restow.domain.records import Mode, Pause
 from restow.domain.state import ClusterState
 from restow.eventlog.port import LogError, Record
 from restow.replay.snapshots import oldest
@@ -55,6 +56,16 @@ class Follower:
         if isinstance(self.source, LiveSource) and not self.source.log.connected:
             return "the broker does not answer: this is as of the last event that was read; it is read on as soon as it is there again"
         return ""
+
+    @property
+    def mode(self) -> Mode:
+        """What becomes of plans, at the end."""
+        return self._state.mode
+
+    @property
+    def pause(self) -> Pause:
+        """Whether moves are paused, at the end."""
+        return self._state.pause
 
     def _run(self) -> None:
         while not self._stopped.is_set():

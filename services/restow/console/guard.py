@@ -1,7 +1,8 @@
 """Who may ask, and what a browser may do with the answer.
 
 The console answers its own machine only, and only under a loopback name: a page of somebody else's whose name was made to lead here (DNS rebinding)
-brings another Host, a request that it makes another Origin or Sec-Fetch-Site. There is nothing to change over this API; what is at stake is the names in the log.
+brings another Host, a request that it makes another Origin or Sec-Fetch-Site. Without an access file there is nothing to change over this API, and what is at stake
+is the names in the log. With one (`access`), whoever asks is known, and what changes something must come from a page of the console itself, or bring a token.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
+from restow.console.access import Access
 from restow.runtime.bearer import is_local
 from restow.runtime.http import answer
 
@@ -32,34 +35,66 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 METHODS = ("GET", "HEAD")
+OPEN = ("/api/v1/me", "/api/v1/login", "/api/v1/logout")
+"""Routes of the API that ask for no login: they say who one is, and make or end one."""
 
 
-def refusal(method: str, host: str, origin: str | None, site: str | None, remote: str | None, published: bool = False) -> tuple[int, str] | None:
-    """Status and reason why a request is not served; None where it is. `site`: its Sec-Fetch-Site. `published`: whoever reaches this port may ask."""
+def refusal(
+    method: str, host: str, origin: str | None, site: str | None, remote: str | None, published: bool = False, hosts: tuple[str, ...] = (), changes: bool = False
+) -> tuple[int, str] | None:
+    """Status and reason why a request is not served; None where it is. `site`: its Sec-Fetch-Site. `published`: whoever reaches this port may ask. `hosts`: names by
+    which a proxy leads here, over HTTPS. `changes`: something can be changed."""
     if not published and not is_local(remote):
         return 403, "the console answers its own machine only"
     # A forwarded or published port has another number; what leads here by another name is refused.
-    if host.lower().rpartition(":")[0] not in NAMES and host.lower() not in NAMES:
-        return 421, f"Host is not one of this console's; allowed: {', '.join(NAMES)}, with any port"
-    if origin is not None and origin.lower() != f"http://{host.lower()}":
+    said = host.lower()
+    proxied = said in hosts or said.rpartition(":")[0] in hosts
+    if not proxied and said.rpartition(":")[0] not in NAMES and said not in NAMES:
+        return 421, f"Host is not one of this console's; allowed: {', '.join((*NAMES, *hosts))}, with any port"
+    if origin is not None and origin.lower() != f"{'https' if proxied else 'http'}://{said}":
         return 403, "the request comes from a page of another origin"
     if site not in (None, "same-origin", "none"):
         return 403, "the request comes from a page of another site"
-    if method not in METHODS:
-        return 405, f"{method}; allowed: {', '.join(METHODS)}. The console changes nothing"
+    allowed = (*METHODS, "POST") if changes else METHODS
+    if method not in allowed:
+        return 405, f"{method}; allowed: {', '.join(allowed)}{'' if changes else f'. The console changes nothing: {TURN_ON}'}"
     return None
 
 
+def forged(headers: CIMultiDictProxy[str]) -> str:
+    """Why a POST may have been sent by a page of somebody else, with what a browser adds by itself; empty where it cannot."""
+    if "Authorization" in headers:
+        return ""
+    if "Origin" not in headers:
+        return "without an Origin, a token is needed (Authorization: Bearer TOKEN)"
+    # A form cannot send that.
+    return "" if headers.get("Content-Type", "").partition(";")[0].strip() == "application/json" else "Content-Type; allowed: application/json"
+
+
+TURN_ON = "start it with --access FILE to approve plans from here (docs/console.md)"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def guarded(published: bool):
+def _known(request: web.Request, access: Access) -> tuple[int, str] | None:
+    person = access.who(request.headers, request.cookies, request.remote)
+    if request.method == "POST" and (why := forged(request.headers)):
+        return 403, why
+    if person is None and request.path.startswith("/api/") and request.path not in OPEN:
+        return 401, "the console's access file cannot be used: its log says why" if access.fault else "log in, or send a token (Authorization: Bearer TOKEN)"
+    return None
+
+
+def guarded(published: bool, access: Access | None = None):
     """The middleware of it. Every answer has the headers, also where it is a refusal. What goes wrong is told as JSON."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         headers = request.headers
-        refused = refusal(request.method, headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.remote, published)
+        hosts = access.hosts if access is not None else ()
+        where = headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")
+        refused = refusal(request.method, *where, request.remote, published, hosts, access is not None)
+        if refused is None and access is not None:
+            refused = _known(request, access)
         if refused is not None:
             response: web.StreamResponse = answer({"error": refused[1]}, refused[0])
         else:

@@ -63,7 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class PlanNote(msgspec.Struct):
-    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `looks`: what was seen later of one that was only observed, with its sequence. `answers`: what a
+    """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `until`: for how long it waits for a person, in ms; 0 where it does not. `looks`: what was seen later of one that was only observed, with its sequence. `answers`: what a
     person has said of one that was proposed, with sequence and time; the first counts."""
 
     seq: int
@@ -71,6 +71,7 @@ class PlanNote(msgspec.Struct):
     planned: e.Planned
     cancelled: int = 0
     why: str = ""
+    until: int = 0
     looks: list[tuple[int, e.LookedBack]] = []
     answers: list[tuple[int, int, e.PlanApproved | e.PlanRejected]] = []
 
@@ -134,7 +135,7 @@ class Index:
         elif plan.answer:
             said.append((state.seq, plan.answered, e.PlanRejected(id, plan.by, plan.why)))
         why = state.cancelled.get(id)
-        self.plans[id] = PlanNote(state.seq, plan.at, plan.planned, state.seq if why is not None else 0, why or "", answers=said)
+        self.plans[id] = PlanNote(state.seq, plan.at, plan.planned, state.seq if why is not None else 0, why or "", state.proposals.get(id, 0), answers=said)
 
     def note(self, state: ClusterState, family: str, size: int, told: list[Any]) -> None:
         """A commit of `size` bytes was folded; the events that it `told`, none where it is void."""
@@ -186,7 +187,7 @@ class Index:
                     found.pods |= {uid: None for uid, pod in state.pods.items() if pod.fact.shape == shape}
                 self._shapes.add(shape)
             case e.Planned(plan=plan):
-                self.plans.setdefault(plan, PlanNote(state.seq, self.latest, event))
+                self.plans.setdefault(plan, PlanNote(state.seq, self.latest, event, until=state.proposals.get(plan, 0)))
                 # Plans of long ago are forgotten with their moves when a new one is made.
                 found.moves |= {id: None for id in self.tracks["moves"].present() if id not in state.migrations}
             case e.PlanCancelled(plan=plan, reason=reason) if (note := self.plans.get(plan)) is not None and not note.cancelled:

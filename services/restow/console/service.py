@@ -9,11 +9,15 @@ from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
+from restow.console.access import Access, BadAccess
 from restow.console.api import Api
 from restow.console.follow import Follower
 from restow.console.guard import guarded
+from restow.console.orders import Orders
 from restow.console.stories import Stories
 from restow.replay.source import Source
+
+__all__ = ["Access", "BadAccess", "Console", "Orders"]
 
 HOST = "127.0.0.1"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
@@ -21,17 +25,18 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".s
 
 class Console:
     """Made in the event loop that serves it. `address` once it has started. `on_demand`: the log is read when somebody asks for the first time.
-    `published`: it is reached through a port of the container that it runs in; who can reach that can read it."""
+    `published`: it is reached through a port of the container that it runs in; who can reach that can read it, unless `access` asks who it is. With that, and
+    `orders` to a descheduler, people may answer plans."""
 
-    def __init__(self, source: Source, *, on_demand: bool = False, published: bool = False) -> None:
-        self.follower, self._on_demand, self._published = Follower(source), on_demand, published
-        self.api = Api(self.follower, Stories(source))
+    def __init__(self, source: Source, *, on_demand: bool = False, published: bool = False, access: Access | None = None, orders: Orders | None = None) -> None:
+        self.follower, self._on_demand, self._published, self._access = Follower(source), on_demand, published, access
+        self.api = Api(self.follower, Stories(source), access, orders)
         self.address = ""
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int = 0) -> None:
         """Listen, and begin to read. port 0: any. Raises OSError."""
-        app = web.Application(middlewares=[guarded(self._published)], client_max_size=1024)
+        app = web.Application(middlewares=[guarded(self._published, self._access)], client_max_size=64 * 1024)
         self.api.add_to(app)
         for path, (body, kind) in page().items():
             app.router.add_get(path, _file(body, kind))

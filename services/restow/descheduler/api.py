@@ -80,21 +80,21 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
         ),
         Route(
             "POST", "/plans/{plan}/approve", "Let a proposed plan be carried out, or some of its moves; the others are declined",
-            _safely(api.approve), {200: "what is carried out"} | act, body=_WHO | _REASON | _CHOSEN, guard="changes",
+            _safely(api.approve), {200: "what is carried out"} | act, body=_WHO | _REASON | _CHOSEN, guard="answers",
         ),
         Route(
             "POST", "/plans/{plan}/reject", "Do not let a proposed plan be carried out; its pods are left alone for a while",
-            _safely(api.reject), {200: "rejected"} | act, body=_WHO | _REASON, guard="changes",
+            _safely(api.reject), {200: "rejected"} | act, body=_WHO | _REASON, guard="answers",
         ),
         Route(
             "POST", "/mode", "What becomes of plans: observe, propose or automatic; a restart does not change that", _safely(api.mode), {200: "set"} | act,
-            body={"mode": {"type": "string", "enum": list(MODES)}} | _WHO | _REASON, guard="changes",
+            body={"mode": {"type": "string", "enum": list(MODES)}} | _WHO | _REASON, guard="answers",
         ),
         Route(
             "POST", "/pause", "Stop all moves that have not evicted their pods yet, and begin none until they are resumed; a restart does not end that",
-            _safely(api.pause), {200: "since when"} | act, body=_WHO | _REASON, guard="changes",
+            _safely(api.pause), {200: "since when"} | act, body=_WHO | _REASON, guard="answers",
         ),
-        Route("POST", "/resume", "End the pause", _safely(api.resume), {200: "resumed"} | act, body=_WHO | _REASON, guard="changes"),
+        Route("POST", "/resume", "End the pause", _safely(api.resume), {200: "resumed"} | act, body=_WHO | _REASON, guard="answers"),
         Route(
             "GET", "/plans", "The latest plans, the newest first", _safely(api.plans), {200: "plans", 400: _BAD}, guard="reads",
             query={"limit": {"type": "integer", "minimum": 1, "maximum": MOST_PLANS, "default": PLANS}},

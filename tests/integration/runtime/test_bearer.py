@@ -109,6 +109,17 @@ def test_a_file_is_read_anew_and_has_the_next_token_beside_the_present_one(tmp_p
     assert [status(gate, f"Bearer {token}") for token in (TOKEN, OTHER)] == [401, 200]
 
 
+def test_another_token_may_answer_and_nothing_else(tmp_path):
+    file = tmp_path / "answers"
+    file.write_text(OTHER)
+    for gate in (Gate(TOKEN, answers=str(file)), Gate(answers=str(file))):
+        own = gate.configured()
+        assert [status(gate, f"Bearer {OTHER}", guard) for guard in ("answers", "changes", "reads")] == ([200, 401, 401] if own else [200, 403, 403])
+        assert status(gate, f"Bearer {TOKEN}", "answers") == (200 if own else 401)
+        assert status(gate, None, "answers") == 401
+    assert status(Gate(answers=str(tmp_path / "none")), f"Bearer {OTHER}", "answers") == 403
+
+
 @pytest.mark.parametrize("text", ["", "short", "with a blank in it, which no token has", "\x00\x01\x02", "é" * 20])
 def test_a_file_without_a_token_closes_everything(tmp_path, text):
     file = tmp_path / "token"

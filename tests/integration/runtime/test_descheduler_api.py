@@ -132,7 +132,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(broker, folder, token=TOKEN, said=POLICY):
+async def world(broker, folder, token=TOKEN, said=POLICY, **more):
     """Two nodes: five pods on `full`, one on `thin`, which a plan empties."""
     cluster = unique_cluster()
     policy = folder / "policy.yaml"
@@ -143,9 +143,10 @@ async def world(broker, folder, token=TOKEN, said=POLICY):
         service(cluster_watcher(), broker, cluster, kube) as watcher,
         service(scheduler_session(), broker, cluster, kube) as session,
         service(reservation_cache(), broker, cluster, kube) as cache,
-        service(descheduler(), broker, cluster, kube, config=str(policy), api_token=token) as server,
+        service(descheduler(), broker, cluster, kube, config=str(policy), api_token=token, **more) as server,
     ):
         made = World(kube, http, server)
+        made.cluster = cluster
         await made.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(CRD.read_text()))
         for one in (watcher, session, cache, server):
             await one.leading()
@@ -298,6 +299,22 @@ async def test_a_plan_waits_for_a_person_and_is_carried_out_when_that_approves_i
             return {"MigrationPlanned", "MigrationDone"} <= (await made.reasons("Node")).keys() and "Migrated" in await made.reasons("Pod")
 
         await made.until(told)
+
+
+async def test_who_has_the_token_for_answers_may_answer_and_nothing_else(broker, tmp_path):
+    answers = tmp_path / "answers"
+    answers.write_text("token-for-answers-alone\n")
+    async with world(broker, tmp_path, said=PROPOSE, answers_token_file=str(answers)) as made:
+        async def ask(path, body):
+            return (await made.ask("POST", path, body, token="token-for-answers-alone"))[0]
+
+        plan = (await made.ask("POST", "/defragment"))[1]["plan"]
+        assert [await ask(path, {}) for path in ("/defragment", "/deschedule", f"/plans/{plan}/cancel", "/plans/cancel")] == [401] * 4
+        assert await ask("/migrations", {"pod": await lone(made)}) == 401
+        assert (await made.ask("GET", "/plans", token="token-for-answers-alone"))[0] == 401
+        assert await ask(f"/plans/{plan}/reject", {"by": "ada", "reason": "no"}) == 200
+        assert [await ask(path, {"by": "ada", "reason": ""}) for path in ("/pause", "/resume")] == [200, 200]
+        assert await ask("/mode", {"by": "ada", "mode": "observe"}) == 200
 
 
 async def test_a_rejected_plan_moves_nobody_and_a_person_sets_the_mode(broker, tmp_path):

@@ -24,19 +24,30 @@ export function ofRun(run) {
   return true;
 }
 
+// Called where the console does not know, or no longer knows, who asks.
+export const unknown = { heard: () => {} };
+
 async function asked(path, query = {}, signal) {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
   const tail = pairs.length ? "?" + new URLSearchParams(pairs) : "";
-  const answer = await fetch(path + tail, { signal, credentials: "omit" });
+  return checked(await fetch(path + tail, { signal, credentials: "same-origin" }));
+}
+
+async function checked(answer) {
   if (!ofRun(answer.headers.get("Restow-Run"))) throw new ApiError(0, "the console was started anew");
   if (!answer.ok) {
     let reason = answer.statusText;
     try {
       reason = (await answer.json()).error ?? reason;
     } catch { /* the status says enough */ }
+    if (answer.status === 401) unknown.heard();
     throw new ApiError(answer.status, reason);
   }
   return answer;
+}
+
+export async function post(path, body) {
+  return (await checked(await fetch(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, credentials: "same-origin" }))).json();
 }
 
 export const json = async (path, query, signal) => (await asked(path, query, signal)).json();

@@ -3,6 +3,7 @@
 import { h, render } from "./vendor/preact.js";
 import { useEffect, useReducer, useRef, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
+import { Login, Who } from "./access.js";
 import { json } from "./api.js";
 import { MODES } from "./colors.js";
 import { bytes, number, percent, span } from "./format.js";
@@ -129,6 +130,10 @@ function App({ store }) {
     return () => removeEventListener("keydown", key);
   }, []);
   const { state } = store;
+  if (state.stranger) {
+    return html`<div class="door"><h1><img src="/icon.svg" alt="" width="22" height="22" /> Restow</h1>
+      <${Login} onDone=${() => location.reload()} why="This console asks who you are." /></div>`;
+  }
   const announce = (text) => { said.current.textContent = text; };
   const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} onClick=${() => store.choose({ view })}>${text}</button>`;
   return html`<div class="page">
@@ -137,6 +142,7 @@ function App({ store }) {
       <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}</nav>
       <${Search} store=${store} />
       <${Health} state=${state} />
+      <${Who} store=${store} />
     </header>
     <main class=${state.selected ? "chosen" : ""}>
       ${state.view === "plans" ? html`<${Plans} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}

@@ -6,6 +6,7 @@ import { Raster } from "./raster.js";
 import { devices, many } from "./format.js";
 
 const KEPT_MEASURES = 2000;
+const WAITING = new Set(["proposed", "planned", "observed"]); // steps of moves that have not begun
 
 export class MapView {
   constructor(store, boxes, above, announce) {
@@ -81,6 +82,7 @@ export class MapView {
       this.groups = grouped(world, state.group, (slot) => names.get("nodes", slot) ?? "");
       this.groupsOf = `${world.structure} ${state.group}`;
     }
+    this.named = null;
     this.layout = fitted(this.groups, this.width, this.height, this.ratio, state.group !== "none", this.steps);
     this.steps = this.layout.steps;
     this.placeOf = new Map(this.layout.places.map((place, i) => [place.node.slot, i]));
@@ -285,6 +287,31 @@ export class MapView {
       pen.fill();
       pen.beginPath();
       pen.arc(x1, y1, 3 * ratio, 0, 7);
+      pen.fill();
+    }
+    this.planned();
+  }
+
+  // The moves of the plan that is chosen, as far as they have not begun.
+  planned() {
+    const { planned, state, names } = this.store;
+    if (!planned || planned.path !== state.selected) return;
+    this.named ??= new Map(this.layout.places.map((place) => [names.get("nodes", place.node.slot), place]));
+    const { pen, ratio, colors } = this;
+    pen.strokeStyle = pen.fillStyle = colors.accentText;
+    pen.lineWidth = 1.25 * ratio;
+    for (const move of planned.moves) {
+      const [from, to] = [this.named.get(move.source), this.named.get(move.target)];
+      if (!from || !to || !WAITING.has(move.step)) continue;
+      const [x1, y1, x2, y2] = [from.x + from.box.width / 2, from.y + from.box.height / 2 - this.scroll, to.x + to.box.width / 2, to.y + to.box.height / 2 - this.scroll];
+      const angle = Math.atan2(y2 - y1, x2 - x1);
+      pen.beginPath();
+      pen.moveTo(x1, y1);
+      pen.lineTo(x2, y2);
+      pen.stroke();
+      pen.beginPath();
+      pen.moveTo(x2, y2);
+      for (const side of [-0.4, 0.4]) pen.lineTo(x2 - 9 * ratio * Math.cos(angle + side), y2 - 9 * ratio * Math.sin(angle + side));
       pen.fill();
     }
   }

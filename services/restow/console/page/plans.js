@@ -1,7 +1,9 @@
 // Plans as a list, and one of them with its moves.
 
 import { h } from "./vendor/preact.js";
+import { useEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
+import { Answer, may, ModeBar } from "./access.js";
 import { amount, clock, date, isEmpty, many, number } from "./format.js";
 import { useAnswer } from "./story.js";
 
@@ -28,7 +30,7 @@ function score(plans) {
 function outcome(plan) {
   if (!plan.moves && !plan.slots) return "nothing to move";
   if (plan.mode === "observe") return `only observed${looked(plan.looked)}`;
-  if (plan.mode === "propose" && !plan.answer && !plan.cancelled) return `waits for a person since ${clock(plan.time)}`;
+  if (plan.mode === "propose" && !plan.answer && !plan.cancelled) return `waits for a person since ${clock(plan.time)}${plan.waitsUntil ? `, until ${clock(plan.waitsUntil)}` : ""}`;
   if (plan.answer?.said === "rejected") return `rejected by ${plan.answer.by}, ${clock(plan.answer.time)}: ${plan.answer.reason}`;
   const by = plan.answer ? `${plan.answer.moves ? many(plan.answer.moves, "move") : "all"} approved by ${plan.answer.by}, ${clock(plan.answer.time)}${plan.answer.reason ? `: ${plan.answer.reason}` : ""}; ` : "";
   const parts = Object.entries(plan.steps).map(([step, count]) => `${number(count)} ${step.replace("_", " ")}`);
@@ -45,6 +47,7 @@ export function Plans({ store }) {
   if (!said) return html`<div class="list"><p class="note busy">…</p></div>`;
   return html`<div class="list">
     <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>
+    <${ModeBar} store=${store} />
     ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
     ${score(said) && html`<p class="note">${score(said)}</p>`}
     ${said.length > 0 && html`<table>
@@ -66,9 +69,22 @@ export function Plans({ store }) {
 
 export function PlanDetails({ store, path, name }) {
   const { said, error } = useAnswer(store, `/api/v1/plans/${encodeURIComponent(name)}`, {}, store.world.at);
+  const [declined, decline] = useState(new Set());
+  useEffect(() => {
+    // The map draws them.
+    store.planned = said ? { path, moves: said.moves } : null;
+    for (const draw of store.drawn) draw(new Set());
+  }, [said]);
   if (error) return html`<p class="note">${error}</p>`;
   if (!said) return html`<p class="note busy">…</p>`;
   const steps = Object.fromEntries(Object.entries(said.steps));
+  const { me, follow } = store.state;
+  const choosable = said.waitsUntil > 0 && said.moves.length > 1 && follow && !me?.off && may(me, "approver");
+  const tick = (one) => {
+    const next = new Set(declined);
+    if (!next.delete(one)) next.add(one);
+    decline(next);
+  };
   return html`<dl class="facts">
       <div><dt>made</dt><dd><button class="seq" onClick=${() => store.seek({ at: said.seq })}>${clock(said.time)}</button> by ${said.planner}, ${said.trigger}</dd></div>
       <div><dt>outcome</dt><dd>${outcome({ ...said, moves: said.moves.length, steps })}</dd></div>
@@ -78,9 +94,12 @@ export function PlanDetails({ store, path, name }) {
       <div><dt>free devices</dt><dd>${said.freeDevices[0]} → ${said.freeDevices[1]}</dd></div>
     </dl>
     ${said.reason && html`<p class="note">${said.reason}</p>`}
+    <${Answer} store=${store} plan=${said} chosen=${said.moves.map((move) => move.migration).filter((one) => !declined.has(one))} />
+    ${store.state.view !== "map" && said.moves.length > 0 && html`<p><button onClick=${() => store.choose({ view: "map" })}>Show its moves on the map</button></p>`}
     <h3>${many(said.moves.length, "Move", "Moves")}</h3>
     <ol class="moves">${said.moves.map((move) => html`<li key=${move.migration}>
+      ${choosable && html`<input type="checkbox" checked=${!declined.has(move.migration)} aria-label=${`Approve ${move.migration}: ${move.pod || "the pod that follows"}`} onChange=${() => tick(move.migration)} /> `}
       <button class="plain" onClick=${() => store.select(`migration/${move.migration}`)}>${move.pod || move.migration}</button> <span class=${`step ${move.step}`}>${move.step.replace("_", " ")}</span>
-      <small>${move.source} → ${move.target || "nowhere"} · wave ${move.wave}${move.cost ? ` · cost ${amount(move.cost)}` : ""}${move.why ? ` · ${move.why}` : ""}${move.reason ? ` · ${move.reason}: ${move.message}` : ""}${move.seen ? ` · ${move.seen}` : ""}</small></li>`)}</ol>
+      <small>${move.source} → ${move.target || "nowhere"} · wave ${move.wave}${move.cost ? ` · cost ${amount(move.cost)}` : ""}${move.after.length ? ` · after ${move.after.join(", ")}` : ""}${move.why ? ` · ${move.why}` : ""}${move.reason ? ` · ${move.reason}: ${move.message}` : ""}${move.seen ? ` · ${move.seen}` : ""}</small></li>`)}</ol>
     ${Object.keys(said.kept).length > 0 && html`<h3>Why others stay</h3><dl class="facts">${Object.entries(said.kept).map(([why, count]) => html`<div><dt>${why}</dt><dd>${number(count)}</dd></div>`)}</dl>`}`;
 }

@@ -12,7 +12,7 @@ const LIVE_TIMELINE = 2000; // ms between two looks at a growing log's timeline
 export class Store {
   constructor() {
     this.state = {
-      log: null, timeline: null, error: "", playing: false, speed: 10, version: 0, names: 0, panel: true,
+      me: null, log: null, timeline: null, error: "", playing: false, speed: 10, version: 0, names: 0, panel: true,
       ...link.read(location.hash),
     };
     this.follow = this.state.follow = this.state.at === null;
@@ -35,7 +35,9 @@ export class Store {
     }
   }
 
-  start() {
+  async start() {
+    api.unknown.heard = () => this.identify();
+    await this.identify();
     this.listen();
     // A browser has six connections to a host, and every page that is open needs one: those that nobody sees give theirs away.
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stream.close() : this.listen()));
@@ -48,16 +50,27 @@ export class Store {
     });
   }
 
+  // Who uses this page. Where nobody says, and somebody must, the page asks.
+  async identify() {
+    try {
+      const me = await api.json("/api/v1/me");
+      this.set({ me, stranger: me.login && !me.person });
+    } catch (error) {
+      this.set({ error: error.message });
+    }
+    if (this.state.stranger) this.stream?.close();
+  }
+
   listen() {
     this.stream?.close();
     clearTimeout(this.listening);
-    if (document.hidden) return;
+    if (document.hidden || this.state.stranger) return;
     const stream = (this.stream = new EventSource("/api/v1/live"));
     stream.addEventListener("log", (event) => this.heard(JSON.parse(event.data)));
     stream.addEventListener("error", () => {
       this.set({ error: "the console does not answer; it is asked again" });
       // An answer that is no stream (too many follow it) ends it for good.
-      if (stream.readyState === EventSource.CLOSED && stream === this.stream) this.listening = setTimeout(() => this.listen(), AGAIN);
+      if (stream.readyState === EventSource.CLOSED && stream === this.stream) this.listening = setTimeout(() => this.identify().then(() => this.listen()), AGAIN);
     });
   }
 

@@ -1,34 +1,49 @@
 // Why something is as it is: what `restow why` says, at the instant that is shown.
 
 import { h } from "./vendor/preact.js";
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { json } from "./api.js";
 import { clock } from "./format.js";
 
 const html = htm.bind(h);
-const CALM = 350; // ms that the instant has to stay before the story is asked for
+const CALM = 350; // ms between two questions
 
 // { said, error, at } of a question of the API at the instant shown; `said` is the last answer while the next one is on its way.
+// One question at a time: a log that grows all the while must not keep each answer away by the next question.
 export function useAnswer(store, path, query, at) {
   const [known, learn] = useState({});
   const key = JSON.stringify([path, query]);
   const { playing } = store.state;
+  const wanted = useRef(null);
+  const ask = useRef(null);
+  wanted.current = playing ? null : at;
   useEffect(() => {
-    if (at === null || playing || !path) return undefined;
     const asking = new AbortController();
-    const timer = setTimeout(async () => {
-      try {
-        learn({ key, at, said: await json(path, { ...query, at }, asking.signal) });
-      } catch (error) {
-        if (error.name !== "AbortError") learn({ key, at, error: error.message });
-      }
-    }, known.key === key ? CALM : 0);
+    let [timer, busy, last] = [0, false, null];
+    const mine = () => {
+      if (busy || timer || !path || wanted.current === null || wanted.current === last) return;
+      timer = setTimeout(async () => {
+        timer = 0;
+        if (wanted.current === null) return;
+        busy = true;
+        const of = (last = wanted.current);
+        try {
+          learn({ key, at: of, said: await json(path, { ...query, at: of }, asking.signal) });
+        } catch (error) {
+          if (error.name !== "AbortError") learn({ key, at: of, error: error.message });
+        }
+        busy = false;
+        if (!asking.signal.aborted) mine();
+      }, last === null ? 0 : CALM);
+    };
+    ask.current = mine;
     return () => {
       clearTimeout(timer);
       asking.abort();
     };
-  }, [key, at, playing]);
+  }, [key]);
+  useEffect(() => ask.current(), [key, at, playing]);
   return known.key === key ? known : {};
 }
 
