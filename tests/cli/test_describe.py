@@ -1,9 +1,11 @@
 """`restow describe reservation/x` and `restow get reservations` on exported logs."""
 
+import json
+
 import pytest
 from cli.conftest import export
 from msgspec.structs import replace
-from replay.handmade import SHAPE, START, Handmade, node, pod, shape, time_at
+from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -19,6 +21,7 @@ from restow.contracts.values import (
     ReservationTask,
     Taint,
 )
+from restow.domain.resources import GPU_MILLI
 
 WEB = OwnerRule(controller=ObjectRef("Deployment", name="web"))
 HOUR = 3_600_000
@@ -377,3 +380,55 @@ def test_why_a_pod_is_where_it_is_names_the_place_that_it_took(restow, tmp_path)
     made.decide("session", c.Schedule(time_at(6)), e.HandedOver("uid-r", "t-0", "uid-web-1", "a"), cause="5/0")
     said = restow("why", "pod/web-1", "--log", export(tmp_path / "w.jsonl", made)).said
     assert "placed on a, not bound yet uses 1 cpu and 1Gi memory of slot t-0 of reservation shop/r" in said
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def words(text):
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_a_node_says_what_is_free_who_is_on_it_what_is_held_and_which_moves_come_and_go(describe):
+    log = migration(lands=False)
+    del log.records[9:]  # Up to the eviction.
+    told = words(describe(log, "node/b").output)
+    assert told[:2] == ["node b", "Ready"]
+    for line in (
+        "cpu 4 0 0 1 3", "memory 8Gi 0 0 1Gi 7Gi", "PODS, 0", "HOLDS, 1", "shop/restow-p1-1 task-0 Available cpu 1, memory 1Gi",
+        "p1-1 to a shop/web-old evicting 1s ago",
+    ):  # fmt: skip
+        assert line in told, told
+    told = words(describe(log, "no/a").output)
+    for line in ("cpu 4 1 1 0 3", "PODS, 1", "shop/web-old Terminating cpu 1, memory 1Gi", "HOLDS, 0", "p1-1 from b shop/web-old evicting 1s ago"):
+        assert line in told, told
+
+
+def test_a_node_says_who_has_which_part_of_its_devices_and_what_keeps_pods_off(describe, restow, tmp_path):
+    found = Handmade()
+    there = replace(
+        node("a"), devices=2, allocatable={"cpu": 4000, "memory": 1 << 33, "pods": 110, GPU_MILLI: 2000}, unschedulable=True,
+        labels={"zone": "z1"}, taints=(Taint("team", "NoSchedule", "ml"),), marks={"restow.dev/cordoned": "l-1"},
+    )  # fmt: skip
+    half = e.ShapeDeclared("half", PodShape(requests={"cpu": 1000, GPU_MILLI: 500, "pods": 1}, devices=DeviceRequest(1, 500), scheduler="restow"))
+    runs = replace(pod("p", shape="half"), node="a", phase="Running", devices=(DeviceShare(0, 500),))
+    found.facts(there, half, runs, kind="nodes")
+    told = words(describe(found, "node/a").output)
+    for line in (
+        "Ready; cordoned: no pod is placed here", "labels zone=z1", "taints team=ml:NoSchedule", "set by Restow restow.dev/cordoned=l-1",
+        "DEVICES, 1 of 2 free", "0 0.5 shop/p 0.5", "1 1", "gpu 2 0.5 0 0 1.5", "shop/p Running cpu 1, gpu 0.5 gpu 0 (500/1000)",
+    ):  # fmt: skip
+        assert line in told, told
+    said = restow("describe", "node/a", "-o", "json", "--log", str(tmp_path / "d.jsonl"))
+    value = json.loads(said.output)
+    assert value["devices"] == [{"index": 0, "free": 500, "used": {"shop/p": 500}, "held": {}}, {"index": 1, "free": 1000, "used": {}, "held": {}}]
+    assert all(one["free"] == one["allocatable"] - one["used"] - one["reserved"] for one in value["resources"])
+
+
+def test_a_node_that_is_gone_says_so_and_one_that_never_was_is_not_found(describe, restow, tmp_path):
+    found = log()
+    found.facts(e.NodeGone("a"), kind="nodes")
+    assert words(describe(found, "node/a").output) == ["node a", "it is gone; its story: restow why node/a"]
+    said = restow("describe", "node/c", "--log", str(tmp_path / "d.jsonl"))
+    assert said.exit_code == 2
+    assert "no node 'c'" in " ".join(said.output.split())

@@ -50,3 +50,11 @@ def span(milliseconds: int) -> str:
 def when(at: int, now: int) -> str:
     """`in 3h`, `5m ago`."""
     return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
+
+
+def concrete(devices: tuple, cores: tuple[int, ...]) -> str:
+    """`gpu 0,1; CPUs 0-3`."""
+    from restow.domain.cores import cpuset
+    from restow.replay.sentences import devices_text
+
+    return "; ".join(part for part in (devices_text(devices), f"CPUs {cpuset(cores)}" if cores else "") if part)

@@ -1,4 +1,4 @@
-"""`restow describe`: a Reservation in full."""
+"""`restow describe`: a Reservation in full, or a node (`describe_node`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _APIS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.s
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True, metavar="[reservation/][NAMESPACE/]NAME")
+@click.argument("what", nargs=-1, required=True, metavar="[KIND/][NAMESPACE/]NAME")
 @log_options
 @output_option
 def describe(what: tuple[str, ...], where: Where, output: str) -> None:
@@ -37,8 +37,9 @@ def describe(what: tuple[str, ...], where: Where, output: str) -> None:
       restow describe reservation/shop/like-web-mta5v
       restow describe like-web-mta5v          if no other namespace has one of that name
       restow describe reservation/gpu-hold    Koordinator's have no namespace
+      restow describe node/n-3                capacity, devices, pods, holds, moves
 
-    Of anything else it prints what `restow why` does.
+    A node in full: what is free of each resource and device, who has the rest, for whom capacity is held there, and which moves lead there or away. Of anything else it prints what `restow why` does.
     """
     import msgspec
 
@@ -46,7 +47,12 @@ def describe(what: tuple[str, ...], where: Where, output: str) -> None:
     from restow.replay.describe import described
     from restow.replay.find import parse
 
-    if parse("/".join(what)).kind not in ("", "reservation"):
+    kind = parse("/".join(what)).kind
+    if kind == "node":
+        from restow.cli.describe_node import show
+
+        return show("/".join(what), where, output)
+    if kind not in ("", "reservation"):
         return why.explain(what, False, where, output)
     with where.source() as source, Progress("reading the log") as progress:
         answer = described(source, "/".join(what), progress)
@@ -80,10 +86,10 @@ def _show(d: Described, now: Millis) -> None:
     for slot in d.slots:
         _missing(slot)
     if d.allocations:
-        from restow.cli.amounts import listed
+        from restow.cli.amounts import concrete, listed
 
         click.echo(f"\n{heading('USED BY')}")
-        rows = [(p.pod, p.slot, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.allocations]
+        rows = [(p.pod, p.slot, p.node, listed(p.amounts), concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.allocations]
         _table(("POD", "SLOT", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
     _latest(d)
 
@@ -150,7 +156,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequ
 
 
 def _row(slot: SlotView) -> tuple[str, ...]:
-    from restow.cli.amounts import listed, pairs
+    from restow.cli.amounts import concrete, listed, pairs
     from restow.domain.verdicts import explained
 
     on_node = slot.phase in ("Available", "Waiting", "Succeeded") or bool(slot.allocated)
@@ -162,7 +168,7 @@ def _row(slot: SlotView) -> tuple[str, ...]:
         "Failed": explained(slot.reason),
     }.get(slot.phase, slot.message)
     amounts = pairs(slot.allocated, slot.total) if on_node else listed(slot.total)
-    return slot.name, slot.phase, slot.node or "-", amounts, _concrete(slot.devices, slot.cores), what
+    return slot.name, slot.phase, slot.node or "-", amounts, concrete(slot.devices, slot.cores), what
 
 
 def _waits(slot: SlotView, has: str) -> str:
@@ -200,14 +206,6 @@ def _latest(d: Described) -> None:
         (t.seq, rfc3339(t.time)[short].replace("T", " "), t.text, t.by + (f" ← {t.cause}" if t.cause else "")) for t in d.transitions
     ]
     table(("SEQ", "TIME", "WHAT", "BY ← CAUSE"), rows, right=("SEQ",), flexible=("WHAT", "BY ← CAUSE"), wrap=("WHAT", "BY ← CAUSE"))
-
-
-def _concrete(devices: tuple, cores: tuple[int, ...]) -> str:
-    """`gpu 0,1; CPUs 0-3`."""
-    from restow.domain.cores import cpuset
-    from restow.replay.sentences import devices_text
-
-    return "; ".join(part for part in (devices_text(devices), f"CPUs {cpuset(cores)}" if cores else "") if part)
 
 
 def _moment(at: Millis, now: Millis) -> str:
