@@ -56,7 +56,7 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 def removable(state: ClusterState, found: Iterable[Leftover], now: Millis) -> list[Remove]:
-    """The state has folded whatever was decided before these were listed."""
+    """The state has folded whatever was decided before these were listed. `now`: by the API server's clock, as all times of these are."""
     there = list(found)
     used = {one.class_name for one in there if one.kind == "Pod"}
     removed = []

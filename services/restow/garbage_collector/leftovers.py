@@ -1,11 +1,16 @@
-"""Looks now and then for what moves beside another scheduler have left in the API, and removes what no move needs (`restow.domain.leftovers`)."""
+"""Looks now and then for what moves beside another scheduler have left in the API, and removes what no move needs (`restow.domain.leftovers`).
+
+How old that is goes by the API server's clock, for it says when a pod was made: where ours is behind, a probe of a session that was killed would stay for as long, and where ours
+is ahead, the canaries of one that runs would go at once."""
 
 from typing import Any
 
+from restow.contracts.ids import Millis
 from restow.domain.leftovers import removable
 from restow.domain.nomination_checks import schedulers
 from restow.kube import leftovers
 from restow.kube.client import ApiStatus
+from restow.kube.server_clock import ServerClock
 from restow.runtime import logs
 from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
@@ -17,6 +22,7 @@ EVERY = 300.0
 class Leftovers:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._clock = ServerClock(context.client, context.clock.now)
 
     async def run(self) -> None:
         """For ever; the leader alone."""
@@ -30,10 +36,12 @@ class Leftovers:
             if not found:
                 return
             await context.commander.to_tail()
+            await self._clock.look()
         except ApiStatus as status:
             log.warning("leftovers of moves beside another scheduler stay for now", reason=str(status))
             return
-        for one in removable(context.state, found, context.clock.now()):
+        now = Millis(context.clock.now() + await self._clock.ahead())
+        for one in removable(context.state, found, now):
             what = one.what
             about: dict[str, Any] = {"kind": what.kind, "namespace": what.namespace, "name": what.name, "of_log": what.log}
             about |= {name: list(said) for name, said in (("entries", one.entries), ("owners", one.owners)) if said}

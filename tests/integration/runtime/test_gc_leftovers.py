@@ -1,5 +1,7 @@
 """The collector's look at what is left in the API: one object that stays keeps no other, and what may not be listed is said."""
 
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import msgspec
@@ -9,24 +11,32 @@ from structlog.testing import capture_logs
 
 from restow.contracts import events as e
 from restow.domain import config
+from restow.domain.leftovers import GRACE
 from restow.garbage_collector import leftovers as subject
 from restow.kube.client import ApiStatus
 
+HOURS = 7_200_000
+"""Milliseconds since the log's last event: that clock does not count here."""
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 class Api:
-    """Three canaries that nobody needs. `refusals`: by the name of what is not to be deleted; `unlisted`: paths."""
+    """Three canaries of another installation, which nobody needs after six GRACE, made `age` ms ago by its clock. `refusals`: by the name of what is not to be deleted; `unlisted`: paths; `ahead`: ms, of its clock."""
 
-    def __init__(self, refusals=(), unlisted=()):
+    def __init__(self, refusals=(), unlisted=(), ahead=0, age=7 * GRACE):
         self.refusals, self.unlisted, self.deleted, self.listed = dict(refusals), unlisted, [], []
+        self.time = NOW + HOURS + ahead
+        self.made = datetime.fromtimestamp((self.time - age) / 1000, UTC)
+
+    async def peek(self, path):
+        return 200, b"", format_datetime(datetime.fromtimestamp(self.time // 1000, UTC), usegmt=True)
 
     async def get(self, path, query=()):
         self.listed.append(path)
         if path in self.unlisted:
             raise ApiStatus(403, "Forbidden", f"cannot list {path}")
         pods = "/restow-holds/" in path
-        meta = {"labels": {"restow.dev/log": "l", "restow.dev/canary": "c"}, "namespace": "restow-holds", "creationTimestamp": "1970-01-01T00:00:01Z"}
+        meta = {"labels": {"restow.dev/log": "l", "restow.dev/canary": "c"}, "namespace": "restow-holds", "creationTimestamp": f"{self.made:%Y-%m-%dT%H:%M:%SZ}"}
         return msgspec.json.encode({"items": [{"metadata": {"name": name, "uid": name} | meta} for name in "abc"] if pods else []})
 
     async def delete(self, path, options):
@@ -41,7 +51,7 @@ async def look(api, beside=("default-scheduler",)):
         pass
 
     state = given(configured("migration", config.MigrationConfig(beside=beside)), e.NamespaceObserved("restow-holds", {}), time=NOW)
-    context = SimpleNamespace(client=api, state=state, clock=SimpleNamespace(now=lambda: NOW), commander=SimpleNamespace(to_tail=to_tail))
+    context = SimpleNamespace(client=api, state=state, clock=SimpleNamespace(now=lambda: NOW + HOURS), commander=SimpleNamespace(to_tail=to_tail))
     with capture_logs() as said:
         await subject.Leftovers(context).look()
     return said
@@ -72,3 +82,11 @@ async def test_a_namespace_that_is_not_there_is_not_asked_for():
     api = Api()
     await look(api)
     assert not any("restow-holds-ports" in path for path in api.listed)
+
+
+@pytest.mark.parametrize("minutes", [-57, 0, 57])
+@pytest.mark.parametrize(("age", "deleted"), [(6 * GRACE + 1_500, ["a", "b", "c"]), (6 * GRACE - 2_500, [])])
+async def test_how_old_something_is_goes_by_the_clock_of_whoever_says_when_it_was_made(minutes, age, deleted):
+    api = Api(ahead=minutes * 60_000, age=age)
+    await look(api)
+    assert api.deleted == deleted
