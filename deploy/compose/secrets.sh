@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the passwords of the broker's users, and the token of the descheduler's API, in a volume: once, at the first start. Each service reads
+# Makes the passwords of the broker's users, and the tokens of the descheduler's API, in a volume: once, at the first start. Each service reads
 # its own file of variables, the broker all of them. `docker compose down --volumes` forgets them, with the log.
 set -eu
 folder=$1
@@ -14,7 +14,9 @@ keep() {
     mv "$folder/.new" "$folder/$1"
 }
 
-[ -s "$folder/api-token" ] || password | keep api-token
+for token in api-token answers-token; do
+    [ -s "$folder/$token" ] || password | keep "$token"
+done
 # `route`: what three brokers know each other by.
 for user in route $(sed -n 's/^ *user: //p' "$permissions"); do
     [ -s "$folder/$user.env" ] || printf 'export RESTOW_NATS_USER=%s RESTOW_NATS_PASSWORD=%s\n' "$user" "$(password)" | keep "$user.env"

@@ -26,7 +26,7 @@ WAYS = ("restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.y
 """deploy/restow.yaml, the chart with its own values, and with those of each file in tests/deploy/values."""
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = (FILES / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf")
-GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "restow-webhook-tls", "my-claim", "my-bucket", "my-authority"}
+GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "my-access", "restow-webhook-tls", "my-claim", "my-bucket", "my-authority"}
 """Secrets and a claim that their owner makes, where the values say so; docs/install.md says how."""
 
 
@@ -186,7 +186,9 @@ class TestEveryWay:
             assert own["podSelector"]["matchLabels"].items() <= pods.items()
             assert not services["podSelector"]["matchLabels"].items() <= pods.items()
             assert (own["policyTypes"], own.get("ingress")) == (["Ingress", "Egress"], None)
-            assert own["egress"] == [rule for rule in services["egress"] if rule in own["egress"]]
+            beyond = [rule for rule in own["egress"] if rule not in services["egress"]]
+            descheduler = [{"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "restow-descheduler"}}}], "ports": [{"protocol": "TCP", "port": "http"}]}]
+            assert beyond == (descheduler if way == "approve" else [])
             assert not any(port["port"] in (443, 6443) for rule in own["egress"] for port in rule["ports"])
 
     def test_the_archive_is_written_by_one_unless_several_can_have_it(self, way):
@@ -329,6 +331,32 @@ def test_a_password_and_a_token_are_made_for_whom_the_values_give_none():
     assert secret != named(second, "Secret", "restow-nats")["data"]
     token = named(first, "Secret", "restow-descheduler-api")["data"]["token"]
     assert len(token) >= 48
+
+
+def test_plans_are_approved_from_the_console_only_with_an_access_file_and_by_a_token_that_may_do_nothing_else():
+    only_shows = rendered()
+    assert not {"restow-console-answers", "restow-descheduler"} & {m["metadata"]["name"] for m in of_kind(only_shows, "Secret", "Service")}
+    assert not {"RESTOW_CONSOLE_ACCESS", "RESTOW_DESCHEDULER"} & set(env(containers(named(only_shows, "Deployment", "restow-console"))[0]))
+    assert "RESTOW_ANSWERS_TOKEN_FILE" not in env(containers(named(only_shows, "Deployment", "restow-descheduler"))[0])
+    approves = rendered("--set", "console.access.existingSecret=mine")
+    assert len(named(approves, "Secret", "restow-console-answers")["data"]["token"]) >= 48
+    console, descheduler = (named(approves, "Deployment", f"restow-{name}") for name in ("console", "descheduler"))
+    given, taken = env(containers(console)[0]), env(containers(descheduler)[0])
+
+    def secret(deployment, file):
+        (mount,) = [m for m in containers(deployment)[0]["volumeMounts"] if m["mountPath"] == str(Path(file).parent)]
+        (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == mount["name"]]
+        return volume["secret"]["secretName"]
+
+    assert secret(console, given["RESTOW_CONSOLE_ACCESS"]) == "mine"
+    assert secret(console, given["RESTOW_API_TOKEN_FILE"]) == secret(descheduler, taken["RESTOW_ANSWERS_TOKEN_FILE"]) == "restow-console-answers"
+    assert secret(descheduler, taken["RESTOW_API_TOKEN_FILE"]) == "restow-descheduler-api"
+    service = named(approves, "Service", "restow-descheduler")["spec"]
+    assert given["RESTOW_DESCHEDULER"] == "http://restow-descheduler:8080"
+    assert (service["clusterIP"], service["ports"][0]["port"]) == ("None", 8080)
+    assert service["selector"].items() <= descheduler["spec"]["template"]["metadata"]["labels"].items()
+    (allowed,) = [m["spec"] for m in of_kind(approves, "NetworkPolicy") if m["metadata"]["name"] == "restow-answers"]
+    assert allowed["ingress"][0]["from"][0]["podSelector"]["matchLabels"].items() <= console["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_the_deschedulers_api_has_its_token_from_a_secret_that_may_come_later():

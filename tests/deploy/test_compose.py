@@ -138,7 +138,9 @@ def test_secrets_are_made_at_the_first_start_one_for_each_user_and_kept(tmp_path
     assert len(set(broker.values())) == len(users()) + 1
     for user in users():
         assert variables(tmp_path, f"{user}.env") == {"RESTOW_NATS_USER": user, "RESTOW_NATS_PASSWORD": broker[f"RESTOW_NATS_{user.upper()}_PASSWORD"]}
-    for word in (*broker.values(), (tmp_path / "api-token").read_text()):
+    tokens = [(tmp_path / f"{name}-token").read_text() for name in ("api", "answers")]
+    assert tokens[0] != tokens[1]
+    for word in (*broker.values(), *tokens):
         assert re.fullmatch(r"p[0-9a-f]{48}", word)
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     make_secrets(tmp_path)
@@ -162,6 +164,8 @@ def test_the_console_is_a_reader_that_is_published_to_this_machine_only():
     assert console["ports"] == ["127.0.0.1:8004:8080"]
     assert all(volume.endswith(":ro") for volume in console["volumes"])
     assert "console" in users()
+    assert "RESTOW_CONSOLE_ACCESS" not in console["environment"], "by default it only shows"
+    assert console["environment"]["RESTOW_API_TOKEN_FILE"] == SERVICES["descheduler"]["environment"]["RESTOW_ANSWERS_TOKEN_FILE"] == "/run/restow/answers-token"
 
 
 def test_the_command_line_is_a_reader_and_writes_into_one_folder():

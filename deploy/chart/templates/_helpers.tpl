@@ -95,6 +95,15 @@ garbageCollector: garbage-collector
 {{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
 {{- end }}
 
+{{/* Whether plans can be approved from the console, by the Secret that says by whom; and the Secret with the token for that. */}}
+{{- define "restow.approves" -}}
+{{- if and .Values.console.enabled .Values.console.access.existingSecret }}{{ .Values.console.access.existingSecret }}{{ end }}
+{{- end }}
+
+{{- define "restow.answersSecret" -}}
+{{ .Values.console.access.answersSecret | default "restow-console-answers" }}
+{{- end }}
+
 {{/* As whom a pod of ours runs. */}}
 {{- define "restow.podSecurity" -}}
 runAsNonRoot: true
