@@ -194,8 +194,7 @@ def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
     assert session_owes(state) == [Land("p2", "b")]
     assert free(state, "b") == 1_000
     advance(state)
-    assert CloseLanding("x-1") in owed(state)
-    run(state, decider, c.ReportLanding(NOW, "x-1"))
+    assert CloseLanding("x-1") not in owed(state), "its kubelet may reject it"
     # The effect: nominated, the placeholder deleted, the gate removed; then its scheduler binds it.
     then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
     assert [effect for effect in session_owes(state) if effect != DeletePlaceholder("g")] == []
@@ -205,6 +204,8 @@ def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
     advance(state)
     assert step(state, "x-1") is Step.LANDED
     assert (free(state, "a"), free(state, "b")) == (4_000, 1_000)
+    assert CloseLanding("x-1") in owed(state)
+    run(state, decider, c.ReportLanding(NOW, "x-1"))
     assert session_owes(state) == [DeletePlaceholder("g")]
     then(state, e.PodGone("g"))
     assert (state.placeholders, state.stand_ins, state.to_land, state.landings) == ({}, {}, {}, {})
@@ -687,7 +688,7 @@ def test_where_the_entry_cannot_be_made_nobody_is_asked_and_the_move_ends_by_its
     assert failed(advance(state, 31_000)) == {"x-1": "NotGated"}, "not that its node was not held"
 
 
-def test_an_entry_is_renewed_from_the_hold_until_a_slot_is_handed_over_and_no_longer():
+def test_an_entry_is_renewed_from_the_hold_until_a_kubelet_has_taken_the_successor_and_no_longer():
     state = holding(world())
     assert list(gating.listed(state)) == []
     opened(state)
@@ -699,7 +700,50 @@ def test_an_entry_is_renewed_from_the_hold_until_a_slot_is_handed_over_and_no_lo
     advance(state)
     assert [controller for _, controller in gating.listed(state)] == [OWNER.uid], "it has gone, and whoever follows is awaited, for as long as it takes"
     successor(state)
+    assert CloseLanding("x-1") not in owed(state)
+    then(state, changed("p2", node="b"))
+    assert [controller for _, controller in gating.listed(state)] == [OWNER.uid], "its kubelet may still reject it"
+    then(state, changed("p2", node="b", phase="Running"))
     assert list(gating.listed(state)) == []
+    assert CloseLanding("x-1") in owed(state)
+
+
+def test_a_successor_that_its_kubelet_rejects_is_followed_by_one_that_has_the_gate_and_gets_the_slot():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("h"), changed("p2", node="b"))
+    then(state, changed("p2", node="b", phase="Failed", reason="OutOfcpu"))
+    assert CloseLanding("x-1") not in owed(state), "the next one is made at once, and may be there already"
+    assert [controller for _, controller in gating.listed(state)] == [OWNER.uid]
+    successor(state, "p3")
+    assert LetGo("p3") not in session_owes(state)
+    assert (slot(state).phase, slot(state).reason) == (SlotPhase.WAITING, beside.PLACEHOLDER)
+    stands(state, uid="h2")
+    assert (state.migrations["x-1"].successor, Land("p3", "b") in session_owes(state)) == ("p3", True)
+
+
+def test_where_the_next_placeholder_is_rejected_too_the_pod_that_was_gated_gets_the_place_on_the_old_node():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("h"), e.PodGone("p"), changed("p2", node="b"))
+    then(state, changed("p2", node="b", phase="Failed", reason="OutOfcpu"))
+    successor(state, "p3")
+    then(state, placeholder(state, uid="h2"), changed("h2", node="b"), changed("h2", node="b", phase="Failed", reason="OutOfcpu"))
+    session_answers(state)
+    advance(state)
+    assert state.migrations["x-1"].back
+    create(state, "x-1")
+    session_answers(state)
+    assert state.migrations["x-1"].successor == "p3"
+    assert Land("p3", "a") in session_owes(state)
+
+
+def test_once_a_slot_is_handed_over_no_entry_is_made_only_for_who_may_come_after_a_rejection():
+    state = evicted(world())
+    run(state, decider, c.ReportLanding(NOW, "x-1", OWNER.uid, 0))
+    assert any(isinstance(effect, OpenLanding) for effect in owed(state))
+    successor(state)
+    assert not any(isinstance(effect, OpenLanding | CloseLanding) for effect in owed(state))
 
 
 def test_a_successor_that_came_while_nobody_renewed_the_entry_gets_the_slot_without_the_gate():

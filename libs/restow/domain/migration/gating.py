@@ -1,4 +1,5 @@
-"""For which moves the API gates what a controller makes: from `holding` on, until a slot is handed over to the successor or the move has ended.
+"""For which moves the API gates what a controller makes: from `holding` on, until a kubelet has taken the successor that a slot was handed over to, or the move has ended.
+(A kubelet may reject it, and the next one is made at once.)
 
 Only for pods of other schedulers (`restow.domain.beside`). Each entry is a lease (`landing_gate.LEASE`): the session renews those that are needed (`listed`), so that
 nothing new is gated for long where Restow is away. That is no fact: whether the API gates a successor now is asked of it before every eviction, and one that comes without
@@ -28,9 +29,15 @@ LAST_WORD = 5_000
 
 def is_wanted(state: ClusterState, migration: Migration) -> bool:
     """Whether its successor is to be gated."""
-    if migration.step in FINAL or migration.step is Step.PLANNED or migration.successor or not migration.move.target:
+    if migration.step in FINAL or migration.step is Step.PLANNED or not migration.move.target or not is_beside(state, migration.shape):
         return False
-    return is_beside(state, migration.shape)
+    return not migration.successor or (migration.id in state.landings and not _is_taken(state, migration))
+
+
+def _is_taken(state: ClusterState, migration: Migration) -> bool:
+    """Whether a kubelet has begun with its successor, so that it rejects it no more; or there is none any more."""
+    live = state.live_of(migration.successor)
+    return live is None or live.phase != "Pending" or live.deleting > 0
 
 
 def needed_at_longest(state: ClusterState, migration: Migration) -> Millis:
