@@ -32,7 +32,7 @@ class Descheduler:
     """Takes whatever is sent, and the first answer to a plan counts."""
 
     def __init__(self):
-        self.asked, self.tokens, self.answered, self.status = [], [], {}, 0
+        self.asked, self.tokens, self.answered, self.status, self.says = [], [], {}, 0, None
 
     async def handle(self, request):
         said = await request.json()
@@ -45,7 +45,7 @@ class Descheduler:
             if by := self.answered.get(parts[2]):
                 return web.json_response({"error": f"{parts[3]}: plan {parts[2]} does not wait for a person (it was {by})"}, status=409)
             self.answered[parts[2]] = f"{'approved' if parts[3] == 'approve' else 'rejected'} by {said['by']}"
-        return web.json_response({"seq": 7, "events": [{"secret": "of no use"}]})
+        return web.json_response(self.says or {"seq": 7, "events": [{"secret": "of no use"}]})
 
 
 @asynccontextmanager
@@ -269,6 +269,31 @@ def test_headers_are_believed_from_listed_addresses_only(tmp_path):
         assert (access.who(headers, {}, remote) is not None) == known, remote
 
 
+async def test_what_a_person_has_shown_to_the_proxy_itself_is_nobodys_token_here_and_proves_no_page(answering):
+    """Some proxies hand it on: Basic, or a token of theirs. A browser sends it by itself."""
+    async with answering(more=PROXY) as (client, descheduler):
+        sre = FROM | {"X-Forwarded-Groups": "sre", "Authorization": "Basic YWRhOnNlY3JldA=="}
+        path = "/api/v1/plans/p1/approve"
+        assert (await post(client, path, {}, sre))[0] == 403
+        assert (await post(client, path, {}, sre | {"Origin": "https://evil.example"}))[0] == 403
+        assert (await post(client, path, {}, sre | {"Origin": "https://console.example.com"}))[0] == 200
+        assert len(descheduler.asked) == 1
+
+
+async def test_a_short_token_is_none_although_its_hash_is_there(answering, tmp_path):
+    async with answering("viewer") as (client, _):
+        (tmp_path / "access.yaml").write_text(f"tokens: [{{name: ada, role: operator, sha256: {sha('hunter2')}}}]")
+        assert (await post(client, "/api/v1/login", {"token": "hunter2"}, {"Origin": client.url}))[0] == 401
+        assert (await client.get("/api/v1/log", {"Authorization": "Bearer hunter2"}))[0] == 401
+
+
+async def test_answers_are_kept_by_nobody_on_the_way(answering):
+    async with answering("viewer") as (client, _):
+        for path in ("/api/v1/log", "/api/v1/frame", "/api/v1/names/pods", "/api/v1/me"):
+            said = (await client.get(path, bearer("viewer")))[1]["Cache-Control"]
+            assert said in ("no-store", "private, no-cache"), path
+
+
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +338,15 @@ async def test_what_the_descheduler_says_is_handed_on_and_its_token_is_not(answe
             assert found == shown
             assert said["error"]
             assert "t" * 20 not in json.dumps(said)
+
+
+@pytest.mark.parametrize("says", [{"status": "ok"}, {"seq": "7", "events": []}, []])
+async def test_who_says_yes_and_is_no_descheduler_has_approved_nothing(answering, says):
+    async with answering("approver") as (client, descheduler):
+        descheduler.says = says or [1]
+        status, said, _ = await post(client, "/api/v1/plans/p1/approve", {}, bearer("approver"))
+        assert status == 502
+        assert "no descheduler" in said["error"]
 
 
 async def test_a_descheduler_that_is_away_is_said(answering):

@@ -107,7 +107,7 @@ async def test_a_plan_is_approved_and_carried_out_with_the_persons_name_in_the_l
         await chooses(ada, plan)
         assert "Waits for a person until" in await ada.text(".answer")
         await ada.page.get_by_label("Reason").fill("go on")
-        await ada.page.get_by_role("button", name="Approve all 1 move").click()
+        await ada.page.get_by_role("button", name="Approve", exact=True).click()
         await ada.page.wait_for_selector("text=All approved.")
         known = made.state.plans[plan]
         assert (known.answer, known.by, known.why) == ("approved", "ada", "go on")
@@ -213,7 +213,7 @@ async def test_a_cookie_from_a_page_of_another_origin_does_nothing(pretended, na
         assert seen == ["refused", "refused", "refused"] or seen == ["opaque0", "refused", "refused"]
         assert descheduler.asked == []
         await chooses(ada, "p1")
-        await ada.page.get_by_role("button", name="Approve all 1 move").click()
+        await ada.page.get_by_role("button", name="Approve", exact=True).click()
         await ada.page.wait_for_selector("text=All approved.")
         assert descheduler.asked == [("/plans/p1/approve", {"by": "ada", "moves": [], "reason": ""})]
 
@@ -242,7 +242,7 @@ async def test_of_an_earlier_instant_nobody_answers(pretended):
         await chooses(ada, "p1")
         assert "as of an earlier instant" in await ada.text(".answer")
         await ada.page.get_by_role("button", name="Go to the end").click()
-        await ada.page.get_by_role("button", name="Approve all 1 move").wait_for()
+        await ada.page.get_by_role("button", name="Approve", exact=True).wait_for()
 
 
 async def test_without_an_access_file_the_page_says_how_it_is_turned_on(looking):

@@ -149,6 +149,30 @@ async def test_a_plan_of_before_a_snapshot_has_its_answer(looking, broker, answe
         await asyncio.to_thread(opened.close)
 
 
+async def test_a_log_that_lets_its_beginning_go_while_it_is_looked_at_is_told_as_far_as_it_is_there(looking, broker):
+    source, cluster = migration().source(), unique_cluster()
+    await asyncio.to_thread(restore, source, [broker.url], cluster)
+    opened = await asyncio.to_thread(open_broker, [broker.url], cluster)
+    try:
+        async with looking(opened) as client:
+            await client.until(15)
+            log = await connect([broker.url], cluster)
+            try:
+                stored = await open_snapshots(log)
+                await stored.put(Snapshot(log.log_id, 9, FOLD_VERSION, snapshot.dump(state_at(source, seq=9))))
+                await log.truncate(9)
+            finally:
+                await log.close()
+            assert [one["seq"] for one in await client.json("/api/v1/happened", at="12", limit="30")] == [12, 11, 10]
+            for path, query in (("/api/v1/why", {"what": "p1-1"}), ("/api/v1/report", {})):
+                status, _, body = await client.get(path, **query)
+                assert status == 400
+                assert b"--archive" in body
+            assert (await client.json("/api/v1/frame.json", at="5"))["at"] == 5, "what was read before is known"
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
 async def test_a_broker_that_is_away_is_said_and_that_it_is_there_again_although_nothing_is_written(looking):
     with running_server(sync=False) as server:
         source, cluster = placements().source(), unique_cluster()
@@ -197,6 +221,31 @@ async def test_a_pod_that_has_a_node_does_not_wait_for_one(opened):
         await it.go()
         assert await it.text(".overview h3 b") == "1"
         assert await it.page.locator(".items button").all_inner_texts() == ["shop/waits"]
+
+
+@needs_chromium
+async def test_what_is_beside_the_map_is_told_although_the_log_grows_all_the_while(opened):
+    """Each new event put the question off, or broke it off."""
+    async with opened(migration()) as it:
+        await it.go("#view=plans")
+        await it.settled()
+        # A stream that tells of another end all the time, as one of a busy log does.
+        said = await it.client.json("/api/v1/log")
+        console, ends = it.client.console, iter(range(10**9))
+        console.api.said = lambda: said | {"live": True, "last": 3 + next(ends) % 12, "events": next(ends)}
+        story = console.api._stories.why
+
+        def slow(what, at):
+            import time
+
+            time.sleep(0.6)
+            return story(what, at)
+
+        console.api._stories.why = slow
+        await it.page.get_by_role("button", name="p1", exact=True).click()
+        await it.page.wait_for_selector(".moves li", timeout=5_000)
+        await it.page.locator(".moves button").first.click()
+        await it.page.wait_for_selector(".verdict", timeout=8_000)
 
 
 @needs_chromium

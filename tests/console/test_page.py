@@ -46,6 +46,18 @@ async def test_the_slider_goes_to_any_instant_and_playing_goes_on_from_there(ope
         await it.at(3)
 
 
+async def test_times_are_utc_wherever_the_browser_is(opened):
+    seen = set()
+    for zone, locale in (("UTC", "en-US"), ("America/Los_Angeles", "de-DE"), ("Asia/Kathmandu", "ar-EG"), ("Pacific/Kiritimati", "hi-IN")):
+        async with opened(migration(), timezone_id=zone, locale=locale) as it:
+            await it.go("#view=plans&at=9")
+            await it.page.wait_for_selector(".list table")
+            await it.settled()
+            seen.add((await it.text(".list"), await it.text(".now"), await it.text(".overview")))
+    assert len(seen) == 1
+    assert "00:00:09.000 2026-01-01 UTC" in seen.pop()[1]
+
+
 async def test_search_opens_a_pod_with_its_story_and_its_link_opens_it_again(opened):
     async with opened(migration()) as it:
         await it.go("#at=5")

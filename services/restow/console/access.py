@@ -22,6 +22,8 @@ import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from restow.runtime.bearer import is_token
+
 log = structlog.get_logger(__name__)
 
 Role = Literal["viewer", "approver", "operator"]
@@ -166,11 +168,14 @@ class Access:
         return proxy.hosts if proxy is not None else ()
 
     def who(self, headers: CIMultiDictProxy[str], cookies: Mapping[str, str], remote: str | None) -> Person | None:
-        """A token that is sent counts before a login, and that before what a proxy says. A wrong one is nobody's."""
+        """A token that is sent counts before a login, and that before what a proxy says. With a wrong one only the proxy can say who it is (some hand
+        on what people have shown to them)."""
         said = self.rules
         if sent := headers.getall("Authorization", []):
             token = self._token(said, sent)
-            return None if token is None else Person(token.name, token.role, "token")
+            if token is not None:
+                return Person(token.name, token.role, "token")
+            return _through(said.proxy, headers, remote) if said.proxy is not None else None
         if (key := cookies.get(COOKIE)) and (token := self._session(said, key)) is not None:
             return Person(token.name, token.role, "session")
         if said.proxy is not None and (person := _through(said.proxy, headers, remote)) is not None:
@@ -181,7 +186,9 @@ class Access:
         """The key of a new session and whose it is; None where nobody has that token."""
         found = _of(self.rules, token)
         if found is None:
+            log.warning("a login with a token that nobody has")
             return None
+        log.info("a person has logged in", name=found.name, role=found.role)
         now, key = time.monotonic(), secrets.token_urlsafe(32)
         self._sessions = {one: kept for one, kept in self._sessions.items() if kept[1] > now}
         while len(self._sessions) >= MOST_SESSIONS:
@@ -202,10 +209,10 @@ class Access:
 
 
 def _of(said: Rules, token: str) -> Token | None:
-    """All of them are compared, whichever fits: how long it takes says nothing."""
+    """All of them are compared, whichever fits: how long it takes says nothing. What is too short to be drawn at random is no token, whoever has its hash."""
     digest = _digest(token)
     found = [one for one in said.tokens if hmac.compare_digest(one.sha256, digest)]
-    return found[0] if found and token else None
+    return found[0] if found and is_token(token) else None
 
 
 def _through(proxy: Proxy, headers: CIMultiDictProxy[str], remote: str | None) -> Person | None:

@@ -21,7 +21,8 @@ from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.index import KINDS
 from restow.console.orders import Orders
 from restow.console.refused import Refused
-from restow.console.stories import Stories
+from restow.console.stories import Stories, reading
+from restow.eventlog.port import LogError
 from restow.replay.find import Ambiguous, NotFound
 from restow.replay.state_at import ReplayError
 from restow.runtime.http import Route, answer, describe
@@ -126,7 +127,7 @@ class Api:
         """What `make` says, unless the client has it. `tag` tells answers of this run apart; what follows from an instant alone never changes. (The next run may
         be of another version, or begin at another sequence.) With `reader` it takes its turn there."""
         etag = f'"{self.run}-{tag}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         if etag in [one.strip().removeprefix("W/") for one in request.headers.get("If-None-Match", "").split(",")]:
             return web.Response(status=304, headers=headers)
         made = await (asyncio.to_thread(make) if reader is None else self._in_turn(request, make, reader))
@@ -149,6 +150,8 @@ class Api:
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(reader, made)
+        except (LogError, TimeoutError) as error:
+            raise Refused(f"the log cannot be read: {error or 'it took too long'}", 503) from None
         finally:
             self._waiting -= 1
 
@@ -193,7 +196,7 @@ class Api:
             raise Refused(f"{MOST_STREAMS} pages follow this console already", 503)
         from restow.console.guard import HEADERS
 
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", RUN: self.run, **HEADERS})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no", RUN: self.run, **HEADERS})
         self._streams += 1
         try:
             await response.prepare(request)
@@ -253,8 +256,8 @@ class Api:
 
     async def _happened(self, request: web.Request) -> web.Response:
         at, count = await self._at(request), max(1, number(request, "limit", 30, 200))
-        labels = self._index.labels
-        return await self._cached(request, f"h-{at}-{count}", lambda: answers.happened(self._stories.source, labels, at, count), self._readers)
+        labels, source = self._index.labels, self._stories.source
+        return await self._cached(request, f"h-{at}-{count}", lambda: reading(source, lambda: answers.happened(source, labels, at, count)), self._readers)
 
     async def _plans(self, request: web.Request) -> web.Response:
         at = await self._at(request)

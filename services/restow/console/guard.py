@@ -63,8 +63,6 @@ def refusal(
 
 def forged(headers: CIMultiDictProxy[str]) -> str:
     """Why a POST may have been sent by a page of somebody else, with what a browser adds by itself; empty where it cannot."""
-    if "Authorization" in headers:
-        return ""
     if "Origin" not in headers:
         return "without an Origin, a token is needed (Authorization: Bearer TOKEN)"
     # A form cannot send that.
@@ -77,7 +75,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def _known(request: web.Request, access: Access) -> tuple[int, str] | None:
     person = access.who(request.headers, request.cookies, request.remote)
-    if request.method == "POST" and (why := forged(request.headers)):
+    if request.method == "POST" and (person is None or person.how != "token") and (why := forged(request.headers)):
         return 403, why
     if person is None and request.path.startswith("/api/") and request.path not in OPEN:
         return 401, "the console's access file cannot be used: its log says why" if access.fault else "log in, or send a token (Authorization: Bearer TOKEN)"
@@ -107,6 +105,8 @@ def guarded(published: bool, access: Access | None = None):
                 response = answer({"error": "this failed, which it should not; the console's output says more"}, 500)
         if not response.prepared:
             response.headers.update(HEADERS)
+            # Not the next person's who comes through the same proxy.
+            response.headers.setdefault("Cache-Control", "no-store")
         return response
 
     return guard

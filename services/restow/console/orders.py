@@ -50,7 +50,9 @@ class Orders:
 
 def _told(status: int, said: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if status == 200:
-        return 200, {"seq": said.get("seq", 0)}
+        if isinstance(said.get("seq"), int) and isinstance(said.get("events"), list):
+            return 200, {"seq": said["seq"]}
+        return 502, {"error": "who has answered is no descheduler of Restow: nothing was changed, as far as is known"}
     reason = str(said.get("error") or f"status {status}")
     if status in (401, 403):
         return 502, {"error": f"the descheduler does not take the console's token: {reason}"}

@@ -5,16 +5,30 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from restow.eventlog.port import Truncated
 from restow.replay.settled import settle
-from restow.replay.source import Source, Until
+from restow.replay.source import LiveSource, Source, Until
 from restow.replay.why import why
+
+T = TypeVar("T")
 
 KEPT = 64
 """Answers that are kept: going back to what was open costs nothing."""
+
+
+def reading(source: Source, make: Callable[[], T]) -> T:
+    """What `make` reads of the log; where that has let its beginning go since it was opened, once more of what is left. Raises what `make` raises."""
+    try:
+        return make()
+    except Truncated as gone:
+        if isinstance(source, LiveSource) and source.first < gone.first_seq:
+            source.first = gone.first_seq
+            return make()
+        raise
 
 
 class Stories:
@@ -40,7 +54,7 @@ class Stories:
     def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = make()
+                self._kept[key] = reading(self.source, make)
                 while len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)

@@ -91,7 +91,7 @@ export function Answer({ store, plan, chosen }) {
     ${!me?.off && follow && offered && html`
       <label>Reason <input value=${reason} maxlength=${LONGEST} placeholder="needed for a no" onInput=${(event) => type(event.target.value)} /></label>
       <div class="buttons">
-        <button class="go" disabled=${busy || (all > 0 && !chosen.length)} onClick=${approve}>${chosen.length === all ? (all ? `Approve all ${many(all, "move")}` : "Approve") : `Approve ${chosen.length} of ${many(all, "move")}`}</button>
+        <button class="go" disabled=${busy || (all > 0 && !chosen.length)} onClick=${approve}>${chosen.length === all ? (all > 1 ? `Approve all ${many(all, "move")}` : "Approve") : `Approve ${chosen.length} of ${many(all, "move")}`}</button>
         <button class="no" disabled=${busy || !reason.trim()} onClick=${reject}>Reject</button>
       </div>
       ${chosen.length < all && chosen.length > 0 && html`<p class="note">The others are declined: their pods stay, and are left alone for a while.</p>`}`}
