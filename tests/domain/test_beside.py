@@ -147,6 +147,17 @@ def test_a_placeholder_that_somebody_has_made_smaller_holds_nothing(what, word, 
     assert not state.thefts
 
 
+def test_nobody_is_gated_before_the_session_has_chosen_a_slot():
+    """With the session away nobody would let them go: it is what lets go."""
+    state = world()
+    then(state, plan("x", move("x-1")))
+    advance(state)
+    create(state, "x-1")
+    assert not [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
+    session_answers(state)
+    assert [effect for effect in owed(state) if isinstance(effect, OpenLanding)]
+
+
 def test_a_guard_that_somebody_has_made_smaller_keeps_nothing():
     state = holding(world(shape("less", cpu=1_500, scheduler=STOCK)))
     opened(state)

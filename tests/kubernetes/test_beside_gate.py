@@ -109,7 +109,7 @@ async def test_each_installation_has_a_list_of_its_own(world: World, descheduler
     await counts(descheduler, second)
     await descheduler.landing(LOG, {first.uid: None, second.uid: None})
     await counts(descheduler, first, NotGated)
-    assert await descheduler.gated(second) == Gated()
+    assert isinstance(await descheduler.gated(second), Gated)
 
 
 async def test_a_pod_that_names_its_node_is_left_alone(world: World, descheduler: Beside) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from restow import machine
+from restow.contracts.times import millis
 from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
@@ -56,7 +57,9 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Gated(msgspec.Struct, frozen=True):
-    """A pod of this controller would get our gate now."""
+    """A pod of this controller would get our gate now. `until`: when its entry ends, as the pod would say (ms, by the API's clock); 0 where it does not."""
+
+    until: int = 0
 
 
 class Owned(NamedTuple):
@@ -174,8 +177,8 @@ class Beside(Effects):
         }
 
         async def attempt() -> GatedOutcome:
-            body = await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod)
-            return Gated() if waits(answered(_pod, body)) else NotGated()
+            made = answered(_pod, await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod))
+            return Gated(_entry_of(made)) if waits(made) else NotGated()
 
         return await self._bounded(attempt)
 
@@ -465,6 +468,14 @@ def waits(pod: wire.Pod) -> bool:
     """Whether our gate holds it back."""
     gates = pod.spec.scheduling_gates if pod.spec else None
     return any(gate.name == LANDING for gate in gates or ())
+
+
+def _entry_of(pod: wire.Pod) -> int:
+    """When the entry ends that it was gated by (ms)."""
+    try:
+        return millis((pod.metadata.annotations or {}).get(LANDING, "").partition(" ")[2])
+    except ValueError:
+        return 0
 
 
 def _node(pod: wire.Pod) -> str:

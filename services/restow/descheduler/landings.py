@@ -1,8 +1,8 @@
 """The saga's effects for pods that another scheduler places: which controllers' new pods the API gates, and whether it does
 (`restow.domain.migration.gating`).
 
-An entry is a lease. Who lets go what is gated renews it, the session (`restow.scheduler_session.landing_leases`), so that nobody new is gated where it is away. Before
-somebody is evicted, the entry of his controller must count for a while longer: whoever has not written it for long, has just taken the lead or was away, renews those of all in one write."""
+An entry is a lease. This makes it; who lets go what is gated renews it, the session (`restow.scheduler_session.landing_leases`), and nobody else, so that nobody new is gated where
+that is away. For the same reason nobody is evicted whose entry was not made or renewed a moment ago: there might be nobody to let the successor go."""
 
 import asyncio
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ HEARD = 1.0
 SOON, AGAIN, LATER = 5_000, 0.25, 1.0
 """Whether a successor would be gated is asked again after so many seconds: for so many milliseconds after the decision to evict, and then."""
 ENOUGH = LEASE - 3 * RENEWED
-"""Milliseconds for which an entry must count still, by what this process has written, where somebody is evicted."""
+"""Milliseconds for which an entry must count still where somebody is evicted: one that counts for less was not renewed three times in a row."""
 LACKING = "the Landing cannot be written (is deploy/beside applied?)"
 
 
@@ -42,14 +42,8 @@ class Landings:
         self._kube = Beside(context.client, Backoff(attempts=1))
         self._lock = asyncio.Lock()
         self._clock = ServerClock(context.client, self._now)
-        self._listed: dict[str, tuple[int, float]] = {}
-        """Controller → until when this process has listed it (ms), and since when that counts (steady seconds). Of what another process has listed it is not
-        known how long ago: it may have been just before it gave up its lead."""
-
-    async def _renew(self) -> PatchOutcome:
-        """All entries that are needed: one write, after a look at the clock by which they end."""
-        await self._clock.look()
-        return await self._list(list(gating.listed(self._context.state)))
+        self._counts: dict[str, tuple[int, float]] = {}
+        """Controller → until when its entry counts (ms), and since when this process knows that it does (steady seconds): it may have been made by another one just before."""
 
     async def _list(self, moves: Iterable[tuple[Migration, str]]) -> PatchOutcome:
         until = Millis(self._now() + LEASE)
@@ -57,10 +51,14 @@ class Landings:
         outcome = await self._kube.landing(self._context.state.log, said.open, said.named)
         if isinstance(outcome, k.Done):
             for controller in said.open:
-                had, since = self._listed.get(controller, (0, 0.0))
-                # Of one that was over, nobody has heard that it counts again.
-                self._listed[controller] = until, since if had > self._now() else machine.steady()
+                self._note(controller, until)
         return outcome
+
+    def _note(self, controller: str, until: int) -> float:
+        """Since when it counts. Of one that was over, nobody has heard that it counts again."""
+        had, since = self._counts.get(controller, (0, 0.0))
+        self._counts[controller] = until, since if had > self._now() else machine.steady()
+        return self._counts[controller][1]
 
     async def open(self, effect: OpenLanding, state: ClusterState) -> Answer:
         migration, controller = state.migrations[effect.migration], effect.controller
@@ -85,45 +83,36 @@ class Landings:
             if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and outcome.code != 404):
                 return later(outcome)
             if not needed:
-                self._listed.pop(controller, None)
+                self._counts.pop(controller, None)
         return Report(c.ReportLanding(self._now(), effect.migration))
 
     async def not_gated(self, migration: Migration, pod: PodObserved) -> Answer | None:
         """None where the API would gate the pod's successor, now. Otherwise nobody may be evicted: what is to be done instead."""
         assert pod.owner is not None, "a bare pod is never moved"
-        if (lacking := await self._lacks_entry(pod.owner.uid)) is not None:
-            if isinstance(lacking, k.Failed):
-                return later(lacking)
-            why = f"its entry in the Landing is not renewed: {lacking}"
-        else:
-            heard = self._listed[pod.owner.uid][1] + HEARD - machine.steady()
-            if heard > 0:
-                return Wait(heard)
-            match outcome := await self._kube.gated(pod.owner):
-                case Gated():
-                    return None
-                case k.Failed():
-                    return later(outcome)
-                case NotGated():
-                    why = ENDED[NOT_GATED]
-                case k.Refused(code=code, reason=reason, message=message):
-                    why = f"whether the API gates its successor cannot be asked: {code} {reason} {message}".strip()
+        match outcome := await self._kube.gated(pod.owner):
+            case Gated(until=said):
+                until = await self._by_our_clock(said)
+                if (left := until - self._now()) >= ENOUGH:
+                    heard = self._note(pod.owner.uid, until) + HEARD - machine.steady()
+                    return Wait(heard) if heard > 0 else None
+                why = f"its entry in the Landing is not renewed (it ends in {max(0, left) // 1000} s): the session, which would let its successor go, may be away"
+            case k.Failed():
+                return later(outcome)
+            case NotGated():
+                why = ENDED[NOT_GATED]
+            case k.Refused(code=code, reason=reason, message=message):
+                why = f"whether the API gates its successor cannot be asked: {code} {reason} {message}".strip()
         if (now := self._now()) < gating.waits_until(migration):
             return Retry(why, AGAIN if now < migration.evicting + SOON else LATER)
         return Report(c.ReportEviction(self._now(), migration.id, NOT_GATED, why))
 
-    async def _lacks_entry(self, controller: str) -> PatchOutcome | None:
-        """None where its entry counts for long enough; otherwise what came of renewing those of all, who have waited for the same."""
-        if self._counts(controller):
-            return None
-        async with self._lock:
-            if self._counts(controller):
-                return None
-            outcome = await self._renew()
-        return None if self._counts(controller) else outcome
-
-    def _counts(self, controller: str) -> bool:
-        return self._listed.get(controller, (0, 0.0))[0] >= self._now() + ENOUGH
+    async def _by_our_clock(self, said: int) -> Millis:
+        """An instant of the API's clock. It is asked for anew where nobody could have made an entry until then."""
+        until = Millis(said - await self._clock.ahead())
+        if not ENOUGH <= until - self._now() <= LEASE:
+            await self._clock.look()
+            until = Millis(said - await self._clock.ahead())
+        return until
 
     def _now(self) -> Millis:
         return self._context.clock.now()

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from domain import test_beside_reservations as reserved
 from domain.build import NOW, configured, node, pod, replica_of, run, shape, then
-from domain.saga import OWNER, advance, decider, evicts, move, plan, step
-from domain.test_beside import STOCK, evicted, holding, opened, stands, world
+from domain.saga import OWNER, advance, create, decider, evicts, move, plan, step
+from domain.test_beside import STOCK, evicted, holding, opened, session_answers, stands, world
 
 from restow import machine
 from restow.contracts import commands as c
@@ -39,6 +39,8 @@ class Api:
     def __init__(self, monkeypatch, said=k.Done()):
         self.entries, self.evicted, self.said, self.now, self.steady = [], [], said, NOW, 1_000.0
         self.ahead = self.looks = 0
+        self.ends = NOW + LEASE
+        """Of the entry in the Landing, as a dry run says: by its own clock."""
 
         async def landing(_, log, entries, owners=None):
             self.entries.append({**entries, **(owners or {})})
@@ -89,7 +91,7 @@ def evicting_gated(monkeypatch):
     state, api = evicting(monkeypatch)
 
     async def gated(_, controller):
-        return Gated()
+        return Gated(api.ends)
 
     monkeypatch.setattr(Beside, "gated", gated)
     return state, api
@@ -98,8 +100,6 @@ def evicting_gated(monkeypatch):
 async def test_where_the_successor_would_not_be_gated_nobody_is_evicted(monkeypatch):
     state, api = evicting(monkeypatch)
     execute = api.executors(state)[Evict].execute
-    assert isinstance(await execute(Evict("x-1"), state), Wait), "every API server has heard of the entry"
-    api.steady += subject.HEARD
     said = await execute(Evict("x-1"), state)
     assert isinstance(said, Retry)
     assert said.after == subject.AGAIN
@@ -128,46 +128,50 @@ async def test_an_entry_ends_by_the_clock_of_the_api_server(monkeypatch, ahead):
     assert said == Report(c.ReportLanding(NOW, "x-1", OWNER.uid, NOW + LEASE)), "what is said in the log is by the log's"
 
 
-async def test_nobody_is_evicted_while_the_entry_cannot_be_renewed(monkeypatch):
-    """Its successor might come without the gate by the time that the pod has gone."""
+@pytest.mark.parametrize("ahead", [0, 600_000, -600_000])
+async def test_nobody_is_evicted_whose_entry_the_session_does_not_renew(monkeypatch, ahead):
+    """It lets the successor go: with the session away nobody would. And nobody else renews the entries, for new pods of all of their controllers would wait with it."""
     state, api = evicting_gated(monkeypatch)
-    does = api.executors(state)
-    await does[Evict].execute(Evict("x-1"), state)
-    api.steady += subject.HEARD
-    api.now, api.said = NOW + LEASE - subject.ENOUGH + 1, k.Refused(403, "Forbidden", "no")
-    said = await does[Evict].execute(Evict("x-1"), state)
-    assert (isinstance(said, Report), said.command.reason, "not renewed: " in said.command.message) == (True, "NotGated", True), "its time to be evicted is up"
-    api.said = k.Failed(0, "Unreachable", "")
-    assert isinstance(await does[Evict].execute(Evict("x-1"), state), Retry), "an API that is away says nothing"
-    assert api.evicted == []
+    api.ahead = ahead
+    execute = api.executors(state)[Evict].execute
+    api.ends = api.now + subject.ENOUGH - 1 + ahead
+    said = await execute(Evict("x-1"), state)
+    assert isinstance(said, Retry)
+    assert "is not renewed (it ends in 89 s)" in said.reason
+    api.ends += 1
+    assert await execute(Evict("x-1"), state) == Wait(subject.HEARD), "it is back"
+    api.steady, api.now = api.steady + subject.HEARD, gating.waits_until(state.migrations["x-1"])
+    said = await execute(Evict("x-1"), state)
+    assert (isinstance(said, Report), said.command.reason, "is not renewed" in said.command.message) == (True, "NotGated", True), "its time to be evicted is up"
+    assert (api.evicted, api.entries) == ([], [])
 
 
-async def test_who_takes_the_lead_or_was_away_renews_the_entries_of_all_before_anybody_is_evicted_and_waits_until_they_are_heard_of(monkeypatch):
+async def test_who_takes_the_lead_or_was_away_waits_until_an_entry_is_heard_of(monkeypatch):
     state, api = evicting_gated(monkeypatch)
     does = api.executors(state)
-    assert (await does[Evict].execute(Evict("x-1"), state), api.entries) == (Wait(subject.HEARD), [{OWNER.uid: NOW + LEASE}])
     assert await does[Evict].execute(Evict("x-1"), state) == Wait(subject.HEARD)
-    assert len(api.entries) == 1, "it counts for long enough"
+    assert (await does[Evict].execute(Evict("x-1"), state), api.looks) == (Wait(subject.HEARD), 0)
     api.steady += subject.HEARD
     with suppress(AttributeError):  # it tells nobody
         await does[Evict].execute(Evict("x-1"), state)
     assert len(api.evicted) == 1
-    # A leader that was paused for longer than the lease.
-    api.now, api.steady = NOW + LEASE, api.steady + LEASE / 1000
+    # A leader that was paused for longer than the lease: the session has made the entry anew a moment ago.
+    api.now, api.steady, api.ends = NOW + LEASE, api.steady + LEASE / 1000, NOW + 2 * LEASE
     assert await does[Evict].execute(Evict("x-1"), state) == Wait(subject.HEARD)
-    assert api.entries[1:] == [{OWNER.uid: NOW + 2 * LEASE}]
     assert len(api.evicted) == 1
 
 
-async def test_one_that_still_counts_is_renewed_without_a_pause(monkeypatch):
+async def test_an_end_that_nobody_could_have_written_has_the_clock_of_the_api_server_asked_for_anew(monkeypatch):
+    """Somebody has set it while an eviction waited."""
     state, api = evicting_gated(monkeypatch)
-    does = api.executors(state)
-    await does[Evict].execute(Evict("x-1"), state)
-    api.steady += subject.HEARD
-    api.now = NOW + LEASE - 1
-    with suppress(AttributeError):  # it tells nobody
-        await does[Evict].execute(Evict("x-1"), state)
-    assert (len(api.entries), len(api.evicted)) == (2, 1)
+
+    async def look(_):
+        api.ahead, api.looks = 300_000, api.looks + 1
+
+    monkeypatch.setattr(ServerClock, "look", look)
+    api.ends = NOW + 300_000 + subject.ENOUGH - 1
+    said = await api.executors(state)[Evict].execute(Evict("x-1"), state)
+    assert (isinstance(said, Retry), api.looks) == (True, 1)
 
 
 async def test_an_entry_that_another_leader_has_made_a_moment_ago_is_waited_for_by_a_standby_that_is_up_for_hours(monkeypatch):
@@ -355,6 +359,8 @@ async def test_entries_are_renewed_for_as_long_as_they_are_needed_all_of_them_in
     state = holding(world(node("c", cpu=4_000), pod("q", node="a", owner=replica_of("other"))))
     then(state, plan("y", move("y-1", "q", target="c")))
     advance(state)
+    create(state, "y-1")
+    session_answers(state)
     opened(state)
     assert len(state.landings) == 2
     gates = Gates(monkeypatch, state)

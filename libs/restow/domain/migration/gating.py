@@ -1,4 +1,4 @@
-"""For which moves the API gates what a controller makes: from `holding` on, until a kubelet has taken the successor that a slot was handed over to, or the move has ended.
+"""For which moves the API gates what a controller makes: from when their slot is chosen on, until a kubelet has taken the successor that a slot was handed over to, or the move has ended.
 (A kubelet may reject it, and the next one is made at once.)
 
 Only for pods of other schedulers (`restow.domain.beside`). Each entry is a lease (`landing_gate.LEASE`): the session renews those that are needed (`listed`), so that
@@ -15,7 +15,7 @@ from restow.contracts.times import bounded
 from restow.domain.beside import is_beside
 from restow.domain.effects import CloseLanding, Effect, OpenLanding
 from restow.domain.hooks import LONGEST
-from restow.domain.migration import consents
+from restow.domain.migration import consents, holds
 from restow.domain.migration.deadlines import deadline, pauses_for
 from restow.domain.migration.plan_order import STUCK
 from restow.domain.migration.whole_nodes import Whole
@@ -109,7 +109,8 @@ def pending(state: ClusterState, migration: Migration) -> Iterator[Effect]:
     if not is_wanted(state, migration):
         if migration.id in state.landings:
             yield CloseLanding(migration.id)
-    elif not is_gated(state, migration) and (controller := controller_of(state, migration)):
+    elif not is_gated(state, migration) and holds.placed(state, migration) and (controller := controller_of(state, migration)):
+        # A slot that is chosen says that there is a session, which lets go what is gated.
         yield OpenLanding(migration.id, controller)
 
 
