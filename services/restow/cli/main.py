@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log repair": ("", "Go on with a log that has lost records."),
         "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
         "report": ("restow.cli.report:report", "What happened: what is free, who waited, who was moved, what plans won."),
+        "whatif": ("restow.cli.whatif:whatif", "Decide a recorded log anew on virtual time, beside what really happened."),
     },
     "Act": {
         "reserve": ("restow.cli.reserve:reserve", "Hold capacity for the next pods of a workload, before they exist."),

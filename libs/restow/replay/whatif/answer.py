@@ -1,0 +1,158 @@
+"""The question and its answer: what happened, the same by the model, and what would have happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, NodeName
+from restow.contracts.times import rfc3339
+from restow.domain.config import digest_of
+from restow.replay.source import Source
+from restow.replay.state_at import Progress, ReplayError, no_progress
+from restow.replay.whatif.meter import Measured
+from restow.replay.whatif.model import Model, Ran
+from restow.replay.whatif.recorded import Arrive, Item, Recorded, Step, read
+
+UNKNOWN = (
+    "how long services, API and kubelets take under another load: decisions take no time, and everything else as long as it was recorded of the pod, or the median",
+    "what other schedulers would have done: their pods come, stay and go as recorded",
+    "controllers: a pod that was deleted is deleted at the same time, whenever it started; one that ended by itself runs as long as it was seen to run, and begins anew if it is evicted",
+    "pods that had not ended at the log's end, and those that never got a node: they do not end",
+    "disruption budgets and quotas: as recorded, and no eviction is refused by the API",
+    "users: whoever would have acted otherwise; a workload that is asked whether its pod may go agrees at once; marks on nodes, cordons of emptied nodes and metrics are not made again",
+)
+"""What the model does not know."""
+
+
+class Change(msgspec.Struct, frozen=True, rename="camel"):
+    """What is to be different. `policy`, `scheduler`: canonical JSON of a MigrationConfig, a SessionConfig; empty for as recorded. `nodes`: (how many more, class); fewer where negative.
+    `without`: workloads, as `namespace/name` or `namespace/Kind/name`."""
+
+    policy: str = ""
+    scheduler: str = ""
+    nodes: tuple[tuple[int, str], ...] = ()
+    without: tuple[str, ...] = ()
+
+
+class Error(msgspec.Struct, frozen=True, rename="camel"):
+    """How far the model under the recorded configuration is from the record: of all `placements` (moves included) so many are the `same`. `others` decisions were made by
+    other versions of the deciders."""
+
+    placements: int
+    same: int
+    others: int
+
+    @property
+    def percent(self) -> float:
+        """Rounded down to a tenth, so that 100 means all."""
+        return self.same * 1000 // self.placements / 10 if self.placements else 100.0
+
+
+class Answer(msgspec.Struct, rename="camel"):
+    """`changed` is None where nothing is to be different."""
+
+    name: str
+    first: Millis
+    last: Millis
+    error: Error
+    recorded: Measured
+    model: Measured
+    changed: Measured | None
+    refused: list[str]
+    unanswered: dict[str, int]
+    unknown: tuple[str, ...]
+
+
+def answer(source: Source, change: Change = Change(), progress: Progress = no_progress) -> Answer:
+    """Read the log, run the model as recorded, and once more with the change. Raises ReplayError."""
+    recorded = read(source)
+    changed = changed_world(recorded, change) if change != Change() else None
+    parts = 1 if changed is None else 2
+    same = Model(recorded).run(lambda done, total: progress(done, total * parts))
+    other = None if changed is None else Model(changed, lambda workload: _is_one_of(workload, change.without)).run(lambda done, total: progress(total + done, total * parts))
+    said = same if other is None else other
+    return Answer(
+        recorded.name, recorded.first, recorded.last, error_of(recorded, same), recorded.happened, same.measured, None if other is None else other.measured,
+        said.refused, said.unanswered, UNKNOWN,
+    )  # fmt: skip
+
+
+def error_of(recorded: Recorded, ran: Ran) -> Error:
+    """Placement by placement of each pod and what came in its place."""
+    pairs = [(life.nodes, nodes) for life, nodes in zip(recorded.lives, ran.nodes, strict=True)]
+    same = sum(sum(a == b for a, b in zip(one, other, strict=False)) for one, other in pairs)
+    return Error(sum(max(len(one), len(other)) for one, other in pairs), same, recorded.others)
+
+
+def changed_world(recorded: Recorded, change: Change) -> Recorded:
+    """The same record with other configurations and nodes. Raises ReplayError where a node class or a workload is not in it."""
+    for name in change.without:
+        if not any(_is_one_of(life.workload, (name,)) for life in recorded.lives):
+            known = sorted({life.workload for life in recorded.lives})
+            raise ReplayError(f"no pod of {name} came in this log; allowed: namespace/name of one of its {len(known)} workloads, such as {', '.join(known[:3])}")
+    steps = _configured(recorded.steps, e.MigrationConfigured, change.policy)
+    steps = _configured(steps, e.SessionConfigured, change.scheduler)
+    for more, kind in change.nodes:
+        steps = _with_nodes(recorded, steps, more, kind)
+    return msgspec.structs.replace(recorded, steps=steps)
+
+
+def _configured(steps: list[Step], kind: type[e.Configured], text: str) -> list[Step]:
+    """With this instead of every such configuration in the log; from the first of them on, or from the start."""
+    if not text:
+        return steps
+    event, done, found = kind(text, digest_of(text)), False, []
+    for step in steps:
+        items: list[Item] = []
+        for item in step.items:
+            if not isinstance(item, kind):
+                items.append(item)
+            elif not done:
+                items.append(event)
+                done = True
+        found.append(Step(step.time, items))
+    return found if done else [Step(steps[0].time, [event]), *steps]
+
+
+def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str) -> list[Step]:
+    alike = sorted(name for name, node in recorded.nodes.items() if name == kind or kind in node.labels.values())
+    if not alike:
+        raise ReplayError(f"no node is {kind}; allowed: the name of a node of this log, or the value of one of its labels, such as {', '.join(sorted(recorded.nodes)[:3])}")
+    if more < 0:
+        if -more > len(alike):
+            raise ReplayError(f"{-more} nodes of {kind} are to be taken away, and there are {len(alike)}")
+        gone = set(alike[more:])
+        return [Step(step.time, [item for item in step.items if not _is_on(item, gone, recorded)]) for step in steps]
+    model = recorded.nodes[NodeName(alike[0])]
+    at = next(number for number, step in enumerate(steps) if any(isinstance(item, e.NodeObserved) and item.name == model.name for item in step.items))
+    new = [_copy(model, f"whatif-{kind}-{number}") for number in range(1, more + 1)]
+    return [*steps[: at + 1], Step(steps[at].time, list(new)), *steps[at + 1 :]]
+
+
+def _copy(node: e.NodeObserved, name: str) -> e.NodeObserved:
+    """Another one of its kind, ready and empty."""
+    labels = {key: name if text == node.name else text for key, text in node.labels.items()}
+    return msgspec.structs.replace(node, name=NodeName(name), uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, marks={}, taints=())
+
+
+def _is_on(item: Item, gone: set[NodeName], recorded: Recorded) -> bool:
+    """Whether it is of one of these nodes, or of a pod that was there from the start or by somebody else's hand."""
+    match item:
+        case e.NodeObserved(name=name) | e.NodeGone(name=name):
+            return name in gone
+        case Arrive(life=life):
+            return recorded.lives[life].facts[0].node in gone
+    return getattr(item, "node", None) in gone
+
+
+def _is_one_of(workload: str, names: Iterable[str]) -> bool:
+    namespace, _, name = workload.split("/", 2)
+    return any(said in (workload, f"{namespace}/{name}") for said in names)
+
+
+def between(answer: Answer) -> str:
+    """From when to when."""
+    return f"{rfc3339(answer.first)} to {rfc3339(answer.last)}"

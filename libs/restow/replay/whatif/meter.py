@@ -1,0 +1,147 @@
+"""What is measured, of the recorded log and of a model alike: one meter hears both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.fragmentation.packing import packing
+from restow.domain.hooks import work_since
+from restow.domain.state import ClusterState
+from restow.replay.period import share
+
+HOUR = 3_600_000
+SAMPLES = 48
+"""Instants at which the cluster's free capacity is looked at, evenly from the first commit to the last."""
+
+
+class Waits(msgspec.Struct, rename="camel"):
+    """How long pods of a queue waited from when they were first seen until a node was decided, in ms; of the `waiting` that had none in the end, until then.
+    Successors of evicted pods count with the move, not here."""
+
+    queue: str
+    pods: int
+    waiting: int
+    p50: int
+    p90: int
+    longest: int
+
+
+class Sample(msgspec.Struct, rename="camel"):
+    """Wholly free devices at one time, and by size (`1 device`, `0.500 of a device`, `2 devices`, `no device`) how many more pods would fit, each size alone."""
+
+    time: Millis
+    free_devices: int
+    slots: dict[str, int]
+
+
+class Measured(msgspec.Struct, rename="camel"):
+    """`moves` were planned and evicted, of which `landed` and `failed` came to an end; `preempted` pods were evicted for others. `lost_gpu_hours`: devices of evicted pods times
+    the hours since their creation or last checkpoint (`restow.dev/checkpointed-at`)."""
+
+    waits: list[Waits]
+    samples: list[Sample]
+    placements: int
+    moves: int
+    landed: int
+    failed: int
+    preempted: int
+    lost_gpu_hours: float
+
+
+class Stay(msgspec.Struct):
+    """One pod: since when it was seen, when and where it was placed first."""
+
+    queue: str
+    seen: Millis
+    placed: Millis = Millis(0)
+    node: NodeName = NodeName("")
+    gone: Millis = Millis(0)
+
+
+class Meter:
+    """Hears every event once it is folded."""
+
+    def __init__(self, first: Millis, last: Millis) -> None:
+        step = max(1, (last - first) // SAMPLES)
+        self._times = [Millis(first + step * i) for i in range(1, SAMPLES)] + [last]
+        self._last = last
+        self.stays: dict[PodUid, Stay] = {}
+        self._samples: list[Sample] = []
+        self._moves = self._landed = self._failed = self._preempted = 0
+        self._evicting: set[PodUid] = set()
+        self._lost = 0
+
+    def before(self, state: ClusterState, time: Millis) -> None:
+        """The next thing happens at `time`: what was to be looked at before that is looked at now."""
+        while self._times and self._times[0] < time:
+            self._sample(state, self._times.pop(0))
+
+    def hear(self, state: ClusterState, events: Iterable[object], now: Millis) -> None:
+        for event in events:
+            self._hear(state, event, now)
+
+    def _hear(self, state: ClusterState, event: object, now: Millis) -> None:
+        match event:
+            case e.PodObserved(pod=pod, node=node):
+                known = state.pods.get(pod)
+                if known is not None and pod not in self.stays and node is None and (queue := state.queue_of(known.fact)):
+                    self.stays[pod] = Stay(queue, now)
+            case e.PodPlaced(pod=pod, node=node) | e.HandedOver(pod=pod, node=node):
+                stay = self.stays.get(pod)
+                if stay is not None and not stay.placed:
+                    stay.placed, stay.node = now, node
+            case e.PodGone(pod=pod):
+                if pod in self.stays:
+                    self.stays[pod].gone = now
+            case e.Evicting(migration=id) if id in state.migrations:
+                self._evicting.add(state.migrations[id].move.pod)
+            case e.Evicted(migration=id) if id in state.migrations:
+                self._moves += 1
+                self._lose(state, state.migrations[id].move.pod, now)
+            case e.Preempted(pod=pod):
+                self._preempted += 1
+                self._lose(state, pod, now)
+            case e.Landed():
+                self._landed += 1
+            case e.MigrationFailed() | e.NotRecreated():
+                self._failed += 1
+
+    def _lose(self, state: ClusterState, pod: PodUid, now: Millis) -> None:
+        known = state.pods.get(pod)
+        request = state.vectors[known.fact.shape].devices if known is not None else None
+        if known is not None and request is not None:
+            self._lost += max(0, now - work_since(known.fact, now)) * request.count * request.milli
+
+    def _sample(self, state: ClusterState, time: Millis) -> None:
+        packed = packing(state)
+        slots = {size(fit.devices, fit.milli): fit.pods for fit in packed.fits}
+        self._samples.append(Sample(time, packed.free_devices, slots))
+
+    def measured(self, state: ClusterState, successors: set[PodUid]) -> Measured:
+        """Of all that was heard; `state` is that at the end."""
+        while self._times:
+            self._sample(state, self._times.pop(0))
+        by_queue: dict[str, list[Stay]] = {}
+        for pod, stay in self.stays.items():
+            if pod not in successors:
+                by_queue.setdefault(stay.queue, []).append(stay)
+        waits = [self._waits(queue, stays) for queue, stays in sorted(by_queue.items())]
+        placed = sum(stay.placed > 0 for stay in self.stays.values())
+        return Measured(waits, self._samples, placed, self._moves, self._landed, self._failed, self._preempted, round(self._lost / 1_000 / HOUR, 3))
+
+    def _waits(self, queue: str, stays: Sequence[Stay]) -> Waits:
+        times = sorted((stay.placed or stay.gone or self._last) - stay.seen for stay in stays)
+        return Waits(queue, len(times), sum(not stay.placed for stay in stays), share(times, 0.5), share(times, 0.9), times[-1])
+
+
+def size(devices: int, milli: int) -> str:
+    """What a pod asks for, in words."""
+    if not devices:
+        return "no device"
+    if milli == 1_000:
+        return f"{devices} device{'s' * (devices > 1)}"
+    return f"{devices if devices > 1 else ''} x {milli / 1000:g} device".removeprefix(" x ")

@@ -1,0 +1,389 @@
+"""A cluster on virtual time: recorded facts come, the real deciders decide, and what they owe to the world is answered as API, controllers and kubelets did.
+
+Nothing here decides: it folds, asks `due`, and answers effects. Time jumps to whatever comes next.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+
+import msgspec
+from msgspec.structs import replace
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
+from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
+from restow.contracts.times import rfc3339
+from restow.domain import effects as owed
+from restow.domain import fold
+from restow.domain.decider import Decider, Rejected, decide_all
+from restow.domain.deciders import DECIDERS
+from restow.domain.state import OVER, ClusterState, Touched
+from restow.kube import wire
+from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
+from restow.kube.reservations import reservation_fact
+from restow.replay.state_at import Progress, ReplayError, no_progress
+from restow.replay.whatif.meter import Measured, Meter
+from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Life, Recorded
+
+AGAIN = 1_000
+"""Milliseconds after which a deadline that has passed and led to nothing is asked about again, as in a service (`runtime.commander`)."""
+MOST = 1_000
+"""Commits at one instant: more, and two deciders answer each other for ever."""
+LATER = {"StatefulSet"}
+"""Kinds of controllers that make a pod again only when the one before is gone."""
+
+
+class Ran(msgspec.Struct, rename="camel"):
+    """What a run of the model comes to. `nodes`: of each life (as in `Recorded.lives`) where its pods were placed, in order. `refused`: what users asked for that made no sense in the model."""
+
+    measured: Measured
+    nodes: list[list[NodeName]]
+    commits: int
+    refused: list[str]
+    unanswered: dict[str, int]
+
+
+class _Alive(msgspec.Struct):
+    """A life in the model. `uid` is empty before it comes, and between two of its pods."""
+
+    life: Life
+    uid: PodUid = PodUid("")
+    pods: int = 0
+    deleted: bool = False
+    nodes: list[NodeName] = []
+
+
+class Model:
+    """One run. `without` says which workloads (`namespace/Kind/name`) never came."""
+
+    def __init__(self, recorded: Recorded, without: Callable[[str], bool] = lambda workload: False) -> None:
+        self.state = ClusterState()
+        self._recorded, self._without = recorded, without
+        self._now = recorded.first
+        self._meter = Meter(recorded.first, recorded.last)
+        self._later: list[tuple[Millis, int, Callable[[], None]]] = []
+        self._order = count()
+        self._under_way: set[owed.Effect] = set()
+        self._fruitless: dict[str, int] = {}
+        self._not_before: dict[str, Millis] = {}
+        self._alive = [_Alive(life) for life in recorded.lives]
+        self._of: dict[PodUid, _Alive] = {}
+        self._successors: set[PodUid] = set()
+        self._made = count(1)
+        self._refused: list[str] = []
+        self._unanswered: dict[str, int] = {}
+
+    def run(self, progress: Progress = no_progress) -> Ran:
+        """Until the recorded log's end. Raises ReplayError where deciders come to no rest."""
+        steps = self._recorded.steps
+        for done, step in enumerate(steps):
+            self._until(step.time)
+            self._answers()
+            self._take(step.items)
+            self._settle()
+            progress(done + 1, len(steps))
+        self._until(Millis(self._recorded.last + 1))
+        measured = self._meter.measured(self.state, self._successors)
+        return Ran(measured, [alive.nodes for alive in self._alive], self.state.seq, self._refused, dict(sorted(self._unanswered.items())))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _until(self, time: Millis) -> None:
+        """Whatever comes before `time`, in its order."""
+        while (coming := self._next()) is not None and coming < time:
+            self._now = max(self._now, coming)
+            self._answers()
+            self._settle()
+        self._now = max(self._now, time)
+
+    def _answers(self) -> None:
+        """What comes now."""
+        while self._later and self._later[0][0] <= self._now:
+            heapq.heappop(self._later)[2]()
+
+    def _next(self) -> Millis | None:
+        times = [self._wakes(decider) for decider in DECIDERS.values()]
+        known = [time for time in times if time is not None]
+        if self._later:
+            known.append(self._later[0][0])
+        return min(known, default=None)
+
+    def _wakes(self, decider: Decider) -> Millis | None:
+        deadline = decider.deadline(self.state)
+        if deadline is None or deadline > self._now:
+            return deadline
+        if self._fruitless.get(decider.family) == self.state.seq:
+            return max(self._not_before[decider.family], Millis(self._now + 1))
+        return self._now
+
+    def _after(self, milliseconds: int, what: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (Millis(self._now + max(0, milliseconds)), next(self._order), what))
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Everything that is due now."""
+        for _ in range(MOST):
+            decided = [self._decide_due(decider) for decider in DECIDERS.values()]
+            if not any(decided):
+                return
+        raise ReplayError(f"the deciders come to no rest at {rfc3339(self._now)}: {MOST} commits at one instant")
+
+    def _decide_due(self, decider: Decider) -> bool:
+        family = decider.family
+        if self._fruitless.get(family) == self.state.seq and self._now < self._not_before[family]:
+            return False
+        command = decider.due(self.state, self._now)
+        if command is None:
+            return False
+        if self._commit(family, decide_all(self.state, decider, [command])):
+            return True
+        deadline = decider.deadline(self.state)
+        self._fruitless[family] = self.state.seq
+        self._not_before[family] = deadline if deadline is not None and deadline > self._now else Millis(self._now + AGAIN)
+        return False
+
+    def _commit(self, family: str, decisions: Sequence[Decision]) -> bool:
+        if not decisions:
+            return False
+        state = self.state
+        self._meter.before(state, self._now)
+        fold.fold(state, state.seq + 1, family, self._now, decisions)
+        for decision in decisions:
+            self._meter.hear(state, decision.events, self._now)
+            for event in decision.events:
+                self._note(event)
+        touched, state.touched = state.touched, Touched()
+        for decider in DECIDERS.values():
+            for effect in decider.pending(state, touched):
+                if effect not in self._under_way:
+                    self._carry_out(decider, effect)
+        return True
+
+    def _note(self, event: object) -> None:
+        """Where a life is, pod by pod; of a pod that is placed twice (its bind was refused) the last counts."""
+        if isinstance(event, e.PodPlaced | e.HandedOver) and (alive := self._of.get(event.pod)) is not None:
+            alive.nodes = [*alive.nodes[: alive.pods - 1], event.node]
+
+    def _facts(self, *events: e.Event) -> None:
+        self._commit("cluster", [Decision(c.Observe("model", "watch"), events, "model", "")])
+
+    def _report(self, family: str, command: c.Command) -> None:
+        try:
+            decisions = decide_all(self.state, DECIDERS[family], [command])
+        except Rejected as error:
+            self._refused.append(f"{rfc3339(self._now)}: {error}")
+        else:
+            self._commit(family, decisions)
+
+    # -- what is recorded ----------------------------------------------------------------------------------------------
+
+    def _take(self, items: Iterable[Item]) -> None:
+        facts: list[e.Event] = []
+        for item in items:
+            match item:
+                case Arrive(life=number):
+                    facts += self._arrive(self._alive[number])
+                case Describe(fact=fact):
+                    facts += self._described(fact)
+                case Delete(life=number):
+                    facts += self._delete(self._alive[number])
+                case Ask(command=command):
+                    self._flush(facts)
+                    self._ask(command)
+                case e.Led() | e.Configured():
+                    self._flush(facts)
+                    self._commit(type(item).__struct_config__.tag.partition(".")[0], [Decision(c.Lead("model"), (item,), "model", "")])  # type: ignore[union-attr]
+                case _:
+                    facts.append(item)
+        self._flush(facts)
+
+    def _flush(self, facts: list[e.Event]) -> None:
+        if facts:
+            self._facts(*facts)
+            facts.clear()
+
+    def _arrive(self, alive: _Alive) -> Iterable[e.Event]:
+        life = alive.life
+        if self._without(life.workload) or alive.deleted:
+            return ()
+        fact = life.facts[0]
+        if fact.node is None:
+            fact = _fresh(fact)
+        elif life.running:
+            self._after(life.running, lambda uid=fact.pod: self._end(uid))  # type: ignore[misc]
+        self._begin(alive, fact.pod)
+        if fact.node is not None:
+            alive.nodes = [fact.node]
+        return (fact,)
+
+    def _begin(self, alive: _Alive, uid: PodUid) -> None:
+        alive.uid = uid
+        alive.pods += 1
+        self._of[uid] = alive
+
+    def _described(self, fact: e.PodObserved) -> Iterable[e.Event]:
+        known = self.state.pods.get(fact.pod)
+        if known is None:
+            return ()
+        live = known.live
+        moving = {name: getattr(live, name) for name in e.PodChanged.__struct_fields__ if name != "pod"}
+        return (replace(fact, **moving),)
+
+    def _delete(self, alive: _Alive) -> Iterable[e.Event]:
+        """Somebody deletes it: its owner was scaled down or is gone, or a person did."""
+        alive.deleted = True
+        known = self.state.pods.get(alive.uid)
+        if known is None or known.live.deleting:
+            return ()
+        uid = alive.uid
+        if not known.live.node:
+            return (e.PodGone(uid),)
+        if alive.life.tidied >= 0:
+            self._after(alive.life.tidied, lambda: self._gone(uid))
+        return (replace(known.live, deleting=self._now),)
+
+    def _ask(self, command: c.Command) -> None:
+        match command:
+            case c.MovePod(pod=uid):
+                alive = next((alive for alive in self._alive if uid in alive.life.pods), None)
+                command = replace(command, time=self._now, pod=alive.uid if alive is not None and alive.uid else uid)
+            case c.Approve() | c.Reject() if command.plan not in self.state.plans and len(self.state.proposals) == 1:
+                # Plans of the model have other names: it is the one that waits.
+                command = replace(command, time=self._now, plan=next(iter(self.state.proposals)), **({"moves": ()} if isinstance(command, c.Approve) else {}))
+            case _:
+                command = replace(command, time=self._now)  # type: ignore[type-var]
+        self._report("migration", command)
+
+    # -- what is owed --------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, decider: Decider, effect: owed.Effect) -> None:
+        delays = self._recorded.delays
+        match effect:
+            case owed.Bind(pod=pod):
+                took = self._recorded.own_delays.get(pod, (delays.bind, delays.ready))[0]
+                self._answer(decider, effect, took, lambda: self._bound(effect))
+            case owed.CreateHold(migration=id):
+                self._answer(decider, effect, delays.hold, lambda: self._reservation(hold_manifest(self.state, self.state.migrations[id])))
+            case owed.CreateDemandSlot(name=name):
+                self._answer(decider, effect, delays.hold, lambda: self._reservation(demand_slot_manifest(self.state, self.state.demand_slots[name])))
+            case owed.DeleteReservation(reservation=uid):
+                self._answer(decider, effect, 0, lambda: self._facts(e.ReservationGone(uid)))
+            case owed.Evict(migration=id):
+                self._answer(decider, effect, delays.evict, lambda: self._evict(self.state.migrations[id].move.pod))
+            case owed.EvictVictim(pod=pod):
+                self._answer(decider, effect, delays.evict, lambda: self._evict(pod))
+            case owed.AbortEviction(migration=id):
+                self._answer(decider, effect, 0, lambda: self._report("migration", c.ReportEviction(self._now, id, "Aborted")))
+            case owed.AskConsent(migration=id):
+                self._answer(decider, effect, 0, lambda: self._report("migration", c.ReportConsent(self._now, id, "agreed")))
+            case owed.TellWorkload(migration=id):
+                self._answer(decider, effect, 0, lambda: self._report("migration", c.ReportTold(self._now, id)))
+            case owed.BindClaim(claim=claim, volume=volume, node=node):
+                self._answer(decider, effect, delays.bind, lambda: self._bind_claim(claim, volume, node))
+            case owed.MarkNode() | owed.OpenLanding() | owed.CreatePlaceholder() | owed.Land() | owed.LetGo() | owed.ListOwners() | owed.WithdrawRequest():
+                name = type(effect).__name__
+                self._unanswered[name] = self._unanswered.get(name, 0) + 1
+
+    def _answer(self, decider: Decider, effect: owed.Effect, milliseconds: int, answer: Callable[[], None]) -> None:
+        """After so long, if it is still owed then."""
+        self._under_way.add(effect)
+
+        def carried_out() -> None:
+            self._under_way.discard(effect)
+            if decider.owed(self.state, effect):
+                answer()
+
+        self._after(milliseconds, carried_out)
+
+    def _bound(self, effect: owed.Bind) -> None:
+        known = self.state.pods.get(effect.pod)
+        if known is None or known.live.deleting:
+            return
+        self._facts(e.PodChanged(effect.pod, effect.node, devices=effect.devices, cores=effect.cores))
+        took = self._recorded.own_delays.get(effect.pod, (0, self._recorded.delays.ready))[1]
+        self._after(took, lambda: self._ready(effect.pod))
+        alive = self._of.get(effect.pod)
+        if alive is not None and alive.life.running:
+            self._after(alive.life.running, lambda: self._end(effect.pod))
+
+    def _ready(self, uid: PodUid) -> None:
+        known = self.state.pods.get(uid)
+        if known is not None and not known.live.deleting and known.live.phase not in OVER:
+            self._facts(replace(known.live, phase="Running", ready=True, started=self._now))
+
+    def _end(self, uid: PodUid) -> None:
+        """It has run as long as it had to."""
+        known = self.state.pods.get(uid)
+        if known is None or known.live.deleting:
+            return
+        life = self._of[uid].life
+        self._facts(replace(known.live, phase=life.phase, ready=False))  # type: ignore[arg-type]
+        if life.tidied >= 0:
+            self._after(life.tidied, lambda: self._gone(uid))
+
+    def _gone(self, uid: PodUid) -> None:
+        if uid in self.state.pods:
+            self._facts(e.PodGone(uid))
+
+    def _evict(self, uid: PodUid) -> None:
+        """The pod terminates, and its controller makes another one: at once, or as soon as it is gone."""
+        known = self.state.pods.get(uid)
+        if known is None or known.live.deleting:
+            return
+        fact, alive, delays = known.fact, self._of.get(uid), self._recorded.delays
+        self._facts(replace(known.live, deleting=self._now))
+        self._after(delays.gone if known.live.node else 0, lambda: self._gone(uid))
+        if alive is None or fact.owner is None:
+            return
+        wait = delays.gone if fact.owner.kind in LATER else 0
+        self._after(wait + delays.successor, lambda: self._succeed(alive, fact))
+
+    def _succeed(self, alive: _Alive, before: e.PodObserved) -> None:
+        if alive.deleted:
+            return
+        facts = alive.life.facts
+        if alive.pods < len(facts):
+            fact = facts[alive.pods]
+        else:
+            number = next(self._made)
+            name = before.name if before.owner is not None and before.owner.kind in LATER else f"{before.name}-{number}"
+            kept = {key: text for key, text in before.annotations.items() if not key.startswith("restow.dev/migration")}
+            fact = replace(before, pod=PodUid(f"{alive.life.pods[0]}-{number}"), name=name, annotations=kept)
+        fact = replace(_fresh(fact), created=self._now)
+        self._successors.add(fact.pod)
+        self._begin(alive, fact.pod)
+        self._facts(fact)
+
+    def _reservation(self, manifest: Manifest | None) -> None:
+        """The API has made it, and the watcher sees it."""
+        if manifest is None:
+            return
+        one = msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Reservation)
+        uid = ReservationUid(f"model-{next(self._made)}")
+        shapes, fact = reservation_fact(replace(one, metadata=replace(one.metadata, uid=uid)), "volcano")
+        news = [e.ShapeDeclared(id, shape) for id, shape in shapes.items() if id not in self.state.shapes]
+        self._facts(*news, replace(fact, created=self._now))
+
+    def _bind_claim(self, claim: str, volume: str, node: NodeName) -> None:
+        known = self.state.claims.get(claim)
+        if known is None:
+            return
+        facts: list[e.Event] = []
+        if not volume:
+            volume = f"model-{claim.replace('/', '-')}"
+            facts.append(e.VolumeObserved(volume, f"uid-{volume}", "Bound", known.request, known.storage_class, known.modes, known.block, claim, known.uid))
+        facts.append(replace(known, phase="Bound", volume=volume, bound=True, selected_node=node))
+        self._facts(*facts)
+
+
+def _fresh(fact: e.PodObserved) -> e.PodObserved:
+    """As its controller makes it: nobody has bound it, and no kubelet has seen it."""
+    return replace(
+        fact, node=None, phase="Pending", ready=False, deleting=Millis(0), reason="", devices=(), started=Millis(0), cores=(), unready=Millis(0),
+        initialized=Millis(0), sandboxless=Millis(0), waiting="", well=(),
+    )  # fmt: skip

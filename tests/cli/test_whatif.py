@@ -1,0 +1,54 @@
+"""`restow whatif` on exported logs."""
+
+import json
+
+import pytest
+from cli.conftest import export
+from click.testing import CliRunner
+from replay.test_whatif import queue
+
+from restow.cli.main import cli
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("whatif") / "log.jsonl.zst", queue().log)
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["whatif", *arguments])
+
+
+def test_the_error_comes_first_and_what_is_not_known_last(log):
+    found = run(log)
+    assert found.exit_code == 0
+    assert "3 of 3 placements as recorded (100 %)" in found.output.splitlines()[2]
+    assert "what if" not in found.output
+    rows = [line.split() for line in found.output.splitlines() if line.startswith("default")]
+    assert [row[:4] for row in rows] == [["default", "recorded", "3", "0"], ["default", "model", "3", "0"]]
+    assert found.output.index("GPU-hours lost") < found.output.index("What the model does not know") < found.output.index("* users")
+
+
+def test_what_is_changed_stands_beside_it_in_table_and_json(log):
+    found = run(log, "--nodes", "-1:small", "--without", "lab/job-c", "-o", "json")
+    said = json.loads(found.output)
+    assert said["percentTheSame"] == 100.0
+    assert [said[name]["waits"][0]["pods"] for name in ("recorded", "model", "changed")] == [3, 3, 2]
+    assert [said[name]["waits"][0]["longest"] > 1_000 for name in ("recorded", "model", "changed")] == [True, True, True]
+    assert run(log, "--nodes", "-1:small", "--without", "lab/job-c", "-o", "json").output == found.output
+    assert "what if" in run(log, "--nodes", "+1:n0").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--nodes", "8:small"), "'8:small'; allowed: +8:CLASS or -8:CLASS"),
+        (("--nodes", "+0:small"), "allowed: +8:CLASS"),
+        (("--nodes", "+8:h100"), "no node is h100"),
+        (("--without", "lab/x"), "no pod of lab/x came in this log"),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_can(log, arguments, said):
+    found = run(log, *arguments)
+    assert found.exit_code == 2
+    assert said in found.output.replace("\n", " ")

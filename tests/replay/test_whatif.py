@@ -1,0 +1,194 @@
+"""A recorded log is decided anew on virtual time: the same world comes out as long as nothing is changed, and what is changed shows."""
+
+from collections import defaultdict
+
+import pytest
+from msgspec import to_builtins
+from replay.handmade import LOG_ID, Handmade, time_at
+from replay.world import World
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import DeviceRequest, OwnerRef, PodShape
+from restow.domain.decider import decide_all
+from restow.domain.deciders import DECIDERS
+from restow.domain.state import ClusterState
+from restow.replay.source import ListSource
+from restow.replay.state_at import ReplayError, fold_record
+from restow.replay.whatif.answer import Change, answer, changed_world, error_of
+from restow.replay.whatif.model import Model
+from restow.replay.whatif.recorded import read
+
+GPU = "restow.dev/gpu-milli"
+
+
+class Simple:
+    """Nodes of one device each, Jobs of one pod that asks for it; sessions as the real decider runs them. Times as in `Handmade`: a second a commit."""
+
+    def __init__(self, nodes=2):
+        self.log, self.state = Handmade(), ClusterState()
+        self.decide("session", c.Lead("a"))
+        names = [f"n{i}" for i in range(nodes)]
+        shape = PodShape({"cpu": 1_000, "pods": 1, GPU: 1_000}, scheduler="restow", devices=DeviceRequest(1, 1_000), spec_digest="one")
+        self.facts(
+            *(e.NodeObserved(name, f"uid-{name}", {"cpu": 8_000, "pods": 20, GPU: 1_000}, {"class": "small"}, devices=1) for name in names),
+            e.ShapeDeclared("one", shape),
+        )
+
+    @property
+    def now(self):
+        return time_at(self.log.seq + 1)
+
+    def facts(self, *events):
+        self._fold(self.log.facts(*events))
+
+    def decide(self, family, command):
+        decisions = decide_all(self.state, DECIDERS[family], [command])
+        if decisions:
+            self._fold(self.log.commit(family, *decisions, read=self.log.seq, logic=DECIDERS[family].logic))
+
+    def _fold(self, seq):
+        fold_record(self.state, self.log.records[seq - 1], LOG_ID)
+
+    def comes(self, name):
+        self.facts(e.PodObserved(f"uid-{name}", "lab", name, "one", self.now, owner=OwnerRef("Job", f"job-{name}", f"uid-job-{name}")))
+        self.scheduled()
+
+    def scheduled(self):
+        """The session runs, and the kubelets run what it has placed."""
+        self.decide("session", c.Schedule(self.now))
+        placed = [(uid, one) for uid, one in self.state.placed.items() if self.state.pods[uid].live.node is None]
+        for uid, one in placed:
+            self.facts(e.PodChanged(uid, one.node, "Running", True, devices=one.devices))
+
+    def ends(self, name):
+        live = self.state.pods[f"uid-{name}"].live
+        self.facts(e.PodChanged(live.pod, live.node, "Succeeded", devices=live.devices))
+        self.scheduled()
+
+    def deleted(self, name):
+        self.facts(e.PodGone(f"uid-{name}"))
+        self.scheduled()
+
+    def passes(self, seconds):
+        for second in range(seconds):
+            self.facts(e.Synced("nodes", str(second)))
+
+    def source(self):
+        return ListSource(self.log.records, log_id=LOG_ID)
+
+
+def queue(nodes=2):
+    """Three Jobs of about 20 seconds; the third waits for the first to end."""
+    world = Simple(nodes)
+    for name in ("a", "b", "c"):
+        world.comes(name)
+    world.passes(10)
+    world.ends("a")
+    world.passes(10)
+    for name in ("b", "c"):
+        world.ends(name)
+    world.passes(40)
+    return world
+
+
+def waits(measured):
+    (found,) = measured.waits
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_given_a_log_when_nothing_is_changed_then_the_same_is_decided_and_twice_the_same(seed):
+    world = World(seed, nodes=8)
+    source = world.play(30).source()
+    recorded = read(source)
+    first, again = Model(recorded).run(), Model(read(source)).run()
+    assert to_builtins(first) == to_builtins(again)
+    assert error_of(recorded, first).placements > 20
+
+
+def test_given_a_queue_when_decided_anew_then_every_placement_is_as_recorded():
+    found = answer(queue().source())
+    assert (found.error.same, found.error.placements, found.error.percent) == (3, 3, 100.0)
+    assert found.changed is None
+    assert waits(found.recorded).longest > 10_000
+    assert abs(waits(found.model).longest - waits(found.recorded).longest) <= 2_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_has_more_than_its_node_by_a_count_of_our_own(seed):
+    """Of every instant: what pods on a node ask for, from their shapes alone, and devices given to one pod alone."""
+    model = Model(read(World(seed, nodes=4).play(24).source()))
+    looked = 0
+
+    def look(state):
+        nonlocal looked
+        looked += 1
+        asked, given = defaultdict(lambda: defaultdict(int)), defaultdict(int)
+        for uid, pod in state.pods.items():
+            node = pod.live.node or (state.placed[uid].node if uid in state.placed else None)
+            if node not in state.nodes or pod.live.phase in ("Succeeded", "Failed"):
+                continue
+            for name, amount in state.shapes[pod.fact.shape].requests.items():
+                asked[node][name] += amount
+            for share in pod.live.devices or (state.placed[uid].devices if uid in state.placed else ()):
+                given[node, share.index] += share.milli
+        for node, amounts in asked.items():
+            for name, amount in amounts.items():
+                assert amount <= state.nodes[node].allocatable[name], (node, name)
+        assert all(milli <= 1_000 for milli in given.values())
+
+    inner = model._commit
+
+    def commit(family, decisions):
+        did = inner(family, decisions)
+        look(model.state)
+        return did
+
+    model._commit = commit
+    model.run()
+    assert looked > 50
+
+
+def test_a_pod_that_starts_later_ends_later_and_one_that_was_deleted_does_not():
+    """On one node instead of two the third Job runs after the second; what somebody deleted goes when it went."""
+    found = answer(queue().source(), Change(nodes=((-1, "small"),)))
+    assert found.changed is not None
+    assert waits(found.changed).longest > waits(found.model).longest + 10_000
+    assert waits(found.changed).waiting == 0
+
+    world = Simple(nodes=1)
+    world.comes("a")
+    world.passes(5)
+    world.comes("b")
+    world.passes(5)
+    world.deleted("b")
+    world.deleted("a")
+    world.passes(5)
+    ran = Model(read(world.source())).run()
+    assert waits(ran.measured).waiting == 1
+
+
+def test_more_nodes_and_nobody_waits():
+    found = answer(queue().source(), Change(nodes=((+1, "small"),)))
+    assert waits(found.changed).longest <= 1_000 < waits(found.model).longest
+    assert found.changed.samples[-1].free_devices == found.model.samples[-1].free_devices + 1
+
+
+def test_without_a_workload_it_is_gone_and_nobody_waits_longer():
+    found = answer(queue().source(), Change(without=("lab/job-a",)))
+    assert waits(found.changed).pods == 2
+    assert waits(found.changed).longest <= 1_000 < waits(found.model).longest
+
+
+def test_what_is_not_in_the_log_is_refused_with_what_is():
+    recorded = read(queue().source())
+    for change, said in (
+        (Change(without=("lab/nobody",)), "lab/Job/job-a"),
+        (Change(nodes=((1, "h100"),)), "no node is h100.*n0"),
+        (Change(nodes=((-3, "small"),)), "3 nodes of small.*there are 2"),
+    ):
+        with pytest.raises(ReplayError, match=said):
+            changed_world(recorded, change)
+    with pytest.raises(ReplayError, match="is empty"):
+        read(ListSource([], log_id=LOG_ID))
