@@ -93,7 +93,7 @@ def test_every_verdict_of_a_plan_is_in_the_table():
 
 
 def test_every_reason_for_which_a_migration_ends_or_a_plan_is_cancelled_is_in_the_table_and_in_the_registry():
-    said = {text for text in strings("migration") if REASON.fullmatch(text)} - {"NotLookedAt", "MovePod", "MoveGang", "DaemonSet", "MigrationDecider"}
+    said = {text for text in strings("migration") if REASON.fullmatch(text)} - {"NotLookedAt", "MovePod", "MoveGang", "DaemonSet", "StatefulSet", "MigrationDecider"}
     assert {"HoldTaken", "PodMoved", "SlotTimeout"} < said
     assert said <= set(ENDED) | set(CANCELLED) | set(SENTENCES) | set(RETURNED)
     explained = section("Why moves end")

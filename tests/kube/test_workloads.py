@@ -20,6 +20,13 @@ def test_a_workload_is_known_only_if_it_is_controlled():
     )
 
 
+@pytest.mark.parametrize(("spec", "wanted"), [({"replicas": 2}, 2), ({}, 1), ({"replicas": 2, "ordinals": {"start": 5}}, 7)])
+def test_a_stateful_set_that_is_scaled_down_says_from_which_ordinal_on_it_makes_no_pods(spec, wanted):
+    body = {"metadata": {"name": "db", "namespace": "shop", "uid": "db", "generation": 1}, "spec": spec, "status": {"replicas": 3, "observedGeneration": 1}}
+    fact = workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS)
+    assert (fact.busy, fact.wanted) == ("scaling_down", wanted)
+
+
 def job(spec=None, status=None, **meta):
     body = {"metadata": {"name": "j", "namespace": "shop", "uid": "j", **meta}, "spec": spec or {}, "status": status or {}}
     return workload_fact(d.JOBS.object(json.dumps(body).encode()), d.JOBS)

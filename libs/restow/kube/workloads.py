@@ -57,7 +57,14 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
     if owner is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index, _wanted(workload, busy))
+
+
+def _wanted(workload: wire.Workload, busy: v.Busy) -> int | None:
+    if not isinstance(workload, wire.StatefulSet) or busy != "scaling_down":
+        return None
+    spec = workload.spec or wire.StatefulSetSpec()
+    return (spec.ordinals or wire.Ordinals()).start + (1 if spec.replicas is None else spec.replicas)
 
 
 def _busy(workload: wire.Workload) -> v.Busy:

@@ -56,6 +56,8 @@ def _workload(said: e.WorkloadObserved) -> str:
         parts.append(f"says {MOVABLE}: {said.movable}")
     if said.busy:
         parts.append(BUSY[said.busy].partition(":")[0])
+    if said.wanted is not None:
+        parts.append(f"makes no pods from ordinal {said.wanted} on")
     if said.evicted == "counted" and said.per_index is not None:
         parts.append(f"may have {said.per_index} pods of each index fail, evicted ones among them")
     elif said.evicted == "counted":

@@ -176,7 +176,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
     pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
     `revision` is what they are made by if it is updated by deletions or beyond a partition, and some may be of another one; those whose ordinal
-    is less than `kept_below` are made by `kept`."""
+    is less than `kept_below` are made by `kept`. `wanted`: of one that is scaled down, the ordinal from which on
+    it makes none."""
 
     uid: str
     kind: str
@@ -194,6 +195,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     kept: str = ""
     kept_below: Int = 0
     per_index: Int | None = None
+    wanted: Int | None = None
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):

@@ -21,7 +21,7 @@ from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
 from restow.domain.session.successor_refusals import turned_away
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import JOB_ENDED, NOT_ADMITTED, NOT_GATED, ended
+from restow.domain.verdicts import JOB_ENDED, NOT_ADMITTED, NOT_GATED, NOT_NEEDED, ended
 
 Answer = c.ReportHold | c.ReportEviction | c.ReportConsent
 """What the API, or a workload, has said to what was asked of it."""
@@ -325,6 +325,8 @@ MARK_LATE = Fact("its time to be marked is up, and the API has not answered", la
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
 
 JOB_IS_DONE = Fact("its Job makes no other pod, for it counts this one as done, or has ended", lambda case: case.job_is_done)
+NO_MORE_WANTED = Fact("its StatefulSet was scaled down or rolled out since, and makes no other pod for it",
+                      lambda case: (why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
                  lambda case: case.slot_void and not case.may_return and case.slot_void)
 SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old node",

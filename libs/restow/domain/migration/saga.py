@@ -186,6 +186,7 @@ SAGA: dict[Stage, Rows] = {
     ),
     Stage.EVICTED: (
         (f.JOB_IS_DONE, Then.FAILED),
+        (f.NO_MORE_WANTED, Then.FAILED),
         *LOST,
         (f.SUCCESSOR_WENT, Then.FAILED),
         (f.SUCCESSOR_GATED, Then.FAILED),
@@ -196,6 +197,7 @@ SAGA: dict[Stage, Rows] = {
     ),
     Stage.TURNED_BACK: (
         (f.JOB_IS_DONE, Then.FAILED),
+        (f.NO_MORE_WANTED, Then.FAILED),
         (f.OLD_NODE_LOST, Then.FAILED),
         (f.OLD_SLOT_LOST, Then.FAILED),
         (f.NO_SLOT_NEEDED, Then.FAILED),

@@ -50,3 +50,19 @@ def has_its_name(state: ClusterState, uid: PodUid) -> bool:
 def pattern(state: ClusterState, migration: Migration) -> PodUid | None:
     """The pod that says what is to be held at the old node: the one that was evicted, while it is there, or who waits for its slot."""
     return migration.move.pod if migration.move.pod in state.pods else waiting(state, migration)
+
+
+def no_more(state: ClusterState, migration: Migration) -> str:
+    """Why its StatefulSet makes no other pod for it, where it was scaled down or rolled out since: the pod of its name asks for something else, or is not to be. Empty where one
+    may come, and of any other controller: how many pods that is to have is no fact. O(workloads)."""
+    top, _, name = migration.lineage.partition("/")
+    if not name or next(followers(state, migration), None) is not None:
+        return ""
+    for uid in state.alive_under(top):
+        pod, order = state.pods[uid].fact, state.order_of(uid)
+        if order > migration.came_before and state.lineage(pod) == migration.lineage and has_its_name(state, uid) and not may_follow(state, pod, migration):
+            return f"{pod.name} asks for something else than before"
+    known, ordinal = state.workloads.get(top), name.rpartition("-")[2]
+    if known is None or known.kind != "StatefulSet" or known.wanted is None or not ordinal.isdecimal() or int(ordinal[:10]) < known.wanted:
+        return ""
+    return f"StatefulSet {known.name} is scaled down, and is to have no {name}"
