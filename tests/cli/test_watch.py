@@ -13,8 +13,8 @@ from cli.conftest import RESTOW, Api, kubesim
 
 from restow.cli.watch import cluster, command
 from restow.cli.watch.screen import score_text
-from restow.descheduler.policy import read
 from restow.domain.records import Score
+from restow.runtime.policy_file import read
 
 POLICY = """\
 apiVersion: descheduler/v1alpha2

@@ -39,6 +39,25 @@ def test_what_is_changed_stands_beside_it_in_table_and_json(log):
     assert "what if" in run(log, "--nodes", "+1:n0").output
 
 
+def test_a_file_that_no_service_would_take_is_refused_with_its_path(log, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("actions: allocate, dance")
+    for option in ("--policy", "--scheduler-config"):
+        found = run(log, option, str(bad))
+        assert found.exit_code == 2
+        assert "bad.yaml: " in found.output
+        assert "allowed" in found.output
+
+
+def test_files_are_read_as_the_services_read_them(log, tmp_path):
+    conf, policy = tmp_path / "conf.yaml", tmp_path / "policy.yaml"
+    conf.write_text("schedulerNames: [restow]\nactions: allocate\n")
+    policy.write_text("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nrestow: {mode: observe}\n")
+    found = run(log, "--policy", str(policy), "--scheduler-config", str(conf), "-o", "json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.output)["changed"]["placements"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

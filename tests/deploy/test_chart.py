@@ -13,9 +13,9 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, containers, env, named, of_kind, rendered, whole
 
-from restow.descheduler import policy as policies
+from restow.runtime import policy_file as policies
+from restow.runtime import scheduler_conf as conf
 from restow.runtime.settings import Settings, check
-from restow.scheduler_session import conf
 
 CHART = DEPLOY / "chart"
 FILES = CHART / "files"

@@ -8,7 +8,7 @@ import yaml
 from docs.pages import PAGES, ROOT, section
 from docs.walks import blocks, walk
 
-from restow.descheduler.policy import read
+from restow.runtime.policy_file import read
 
 PAGE = ROOT / "docs" / "beside.md"
 

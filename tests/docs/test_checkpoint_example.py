@@ -9,7 +9,7 @@ import yaml
 from docs.test_defragmentation_example import plain
 from docs.walks import ROOT, blocks, walk
 
-from restow.descheduler.policy import read
+from restow.runtime.policy_file import read
 
 PAGE = ROOT / "docs" / "examples" / "checkpoint.md"
 FILES = PAGE.parent / "checkpoint"

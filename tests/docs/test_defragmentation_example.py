@@ -7,7 +7,7 @@ import pytest
 import yaml
 from docs.walks import ROOT, blocks, walk
 
-from restow.descheduler.policy import read
+from restow.runtime.policy_file import read
 
 PAGE = ROOT / "docs" / "examples" / "defragmentation.md"
 

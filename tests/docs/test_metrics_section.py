@@ -3,9 +3,9 @@
 import yaml
 from docs.pages import ROOT, section
 
-from restow.descheduler.policy import read
 from restow.descheduler.sampler import Sampler
 from restow.domain.descheduling.policy import load
+from restow.runtime.policy_file import read
 from restow.runtime.telemetry import Metrics
 
 SECTION = section("Policies that use metrics")

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 
 from restow.descheduler.api import routes
 from restow.descheduler.metrics import DeschedulerMetrics
-from restow.descheduler.policy import NOT_HERE
 from restow.domain import pod_controllers
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
@@ -22,6 +21,7 @@ from restow.domain.state import ClusterState
 from restow.domain.verdicts import CANCELLED, ENDED, RETURNED, SENTENCES
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
+from restow.runtime.policy_file import NOT_HERE
 from restow.runtime.telemetry import Metrics
 
 DOMAIN = ROOT / "libs" / "restow" / "domain"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from restow.descheduler import policy
+from restow.runtime import policy_file as policy
+from restow.runtime import scheduler_conf as conf
 from restow.runtime.config_source import BadConfig, parse
-from restow.scheduler_session import conf
 
 NODES, PODS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"
 NODE_LIST = "sn,cpu_milli,memory_mib,gpu,model\nnode-a,64000,262144,2,P100\nnode-b,64000,262144,2,P100\n"

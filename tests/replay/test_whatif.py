@@ -10,6 +10,7 @@ from replay.world import World
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import DeviceRequest, OwnerRef, PodShape
+from restow.domain.config import DefragmentationArgs, MigrationConfig, SessionConfig, text_of
 from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.state import ClusterState
@@ -179,6 +180,22 @@ def test_without_a_workload_it_is_gone_and_nobody_waits_longer():
     found = answer(queue().source(), Change(without=("lab/job-a",)))
     assert waits(found.changed).pods == 2
     assert waits(found.changed).longest <= 1_000 < waits(found.model).longest
+
+
+def test_another_policy_decides_what_becomes_of_plans():
+    """A person asked for plans, which moved pods; where the policy only observes, the same requests move nobody."""
+    policy = MigrationConfig(mode="observe", defragmentation=DefragmentationArgs())
+    found = answer(World(2, nodes=8).play(30).source(), Change(policy=text_of(policy)))
+    assert found.model.moves > 0
+    assert found.model.lost_gpu_hours > 0
+    assert (found.changed.moves, found.changed.lost_gpu_hours) == (0, 0)
+
+
+def test_another_configuration_of_the_scheduler_decides_instead_of_the_recorded_one():
+    """Whose pods name another scheduler than it answers to, nobody places."""
+    found = answer(queue().source(), Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))))
+    assert found.model.placements == 3
+    assert found.changed.placements == 0
 
 
 def test_what_is_not_in_the_log_is_refused_with_what_is():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, heading, output_option, plain, table
 
 if TYPE_CHECKING:
+    from restow.domain.config import Config
     from restow.replay.whatif.answer import Answer
     from restow.replay.whatif.meter import Measured
 
@@ -19,11 +23,13 @@ DEVICES = "wholly free devices"
 
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
+@click.option("--policy", "policy", type=click.Path(exists=True, dir_okay=False), help="This DeschedulerPolicy instead of the recorded ones, from the start.")
+@click.option("--scheduler-config", "scheduler", type=click.Path(exists=True, dir_okay=False), help="This volcano-scheduler.conf instead of the recorded ones.")
 @click.option("--nodes", multiple=True, metavar="±N:CLASS", help="So many more nodes, or fewer, like this one: a node's name, or the value of a label. May be given again.")
 @click.option("--without", multiple=True, metavar="WORKLOAD", help="As if this workload (namespace/name) had never come. May be given again.")
 @log_options
 @output_option
-def whatif(file: str | None, nodes: tuple[str, ...], without: tuple[str, ...], where: Where, output: str) -> None:
+def whatif(file: str | None, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...], where: Where, output: str) -> None:
     """Let the recorded pods come again and the deciders decide anew, on virtual time, beside what really happened.
 
     FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log. It must be there from its first record. How many placements
@@ -35,6 +41,8 @@ def whatif(file: str | None, nodes: tuple[str, ...], without: tuple[str, ...], w
     \b
     Examples:
       restow whatif incident.jsonl.zst       an exported file
+      restow whatif log.jsonl.zst --policy new.yaml
+                                             with another policy of the descheduler
       restow whatif log.jsonl.zst --nodes +8:h100
                                              with eight more nodes of that label
       restow whatif log.jsonl.zst --without team-a/batch
@@ -44,7 +52,7 @@ def whatif(file: str | None, nodes: tuple[str, ...], without: tuple[str, ...], w
 
     from restow.replay.whatif.answer import Change, answer
 
-    change = Change(nodes=tuple(map(_more, nodes)), without=without)
+    change = Change(_policy(policy), _scheduler(scheduler), tuple(map(_more, nodes)), without)
     where.log = file or where.log
     with where.source() as source, Progress("deciding anew") as progress:
         found = answer(source, change, progress)
@@ -52,6 +60,31 @@ def whatif(file: str | None, nodes: tuple[str, ...], without: tuple[str, ...], w
         emit({**msgspec.to_builtins(found), "percentTheSame": found.error.percent})
     else:
         show(found)
+
+
+def _policy(file: str | None) -> str:
+    from restow.runtime.policy_file import read
+
+    return _text(file, read)
+
+
+def _scheduler(file: str | None) -> str:
+    from restow.runtime.scheduler_conf import read
+
+    return _text(file, read)
+
+
+def _text(file: str | None, read: Callable[[Any], Config]) -> str:
+    """As the service would log it; empty where no file is named. Raises Failure."""
+    from restow.domain.config import text_of
+    from restow.runtime.config_source import BadConfig, parse
+
+    if file is None:
+        return ""
+    try:
+        return text_of(read(parse(Path(file).read_bytes())))
+    except BadConfig as error:
+        raise Failure(f"{file}: {error}", UNUSABLE) from None
 
 
 def _more(said: str) -> tuple[int, str]:

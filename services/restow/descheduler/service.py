@@ -8,7 +8,6 @@ from restow.descheduler.follow import Followers
 from restow.descheduler.landings import Landings
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.node_leases import NodeLeases
-from restow.descheduler.policy import read
 from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
 from restow.descheduler.user_events import Told
@@ -16,6 +15,7 @@ from restow.domain.config import MigrationConfig
 from restow.domain.migration import check_in, decider, pause, search
 from restow.domain.state import ClusterState
 from restow.runtime.long_decisions import Heavy
+from restow.runtime.policy_file import read
 from restow.runtime.service import Context, Parts, Service, Shaping
 
 

@@ -1,8 +1,8 @@
 """scheduler_session: every change of who holds or uses capacity; binds pods."""
 
 from restow.domain.session import decider
+from restow.runtime.scheduler_conf import read
 from restow.runtime.service import Context, Parts, Service
-from restow.scheduler_session.conf import read
 from restow.scheduler_session.effects import executors
 from restow.scheduler_session.landing_leases import LandingLeases
 from restow.scheduler_session.metrics import SessionMetrics

@@ -229,8 +229,8 @@ async def test_the_successor_of_a_worker_whose_group_is_made_anew_is_gated_by_it
 
 @pytest.mark.parametrize("said", ["[a, '']", "['']", "[default-scheduler, default-scheduler]"])
 def test_a_scheduler_has_a_name_and_is_named_once(said):
-    from restow.descheduler.policy import read
     from restow.runtime.config_source import BadConfig, parse
+    from restow.runtime.policy_file import read
 
     document = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nrestow: {beside: %s}\n"
     assert read(parse(document % "[default-scheduler]")).beside == ("default-scheduler",)

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from restow.descheduler import policy
 from restow.domain import config
 from restow.domain.migration import check_in
 from restow.reservation_cache import service as reservation_cache
+from restow.runtime import policy_file as policy
+from restow.runtime import scheduler_conf as session_conf
 from restow.runtime import settings
 from restow.runtime.config_source import BadConfig, ConfigSource, parse, plain
-from restow.scheduler_session import conf as session_conf
 
 from .rig import idle, memory, running, until
 

@@ -101,9 +101,11 @@ class Meter:
                 self._evicting.add(state.migrations[id].move.pod)
             case e.Evicted(migration=id) if id in state.migrations:
                 self._moves += 1
-                self._lose(state, state.migrations[id].move.pod, now)
             case e.Preempted(pod=pod):
                 self._preempted += 1
+                self._evicting.add(pod)
+            case e.PodChanged(pod=pod, deleting=deleting) if deleting and pod in self._evicting:
+                self._evicting.discard(pod)
                 self._lose(state, pod, now)
             case e.Landed():
                 self._landed += 1

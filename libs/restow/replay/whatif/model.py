@@ -38,7 +38,7 @@ LATER = {"StatefulSet"}
 
 
 class Ran(msgspec.Struct, rename="camel"):
-    """What a run of the model comes to. `nodes`: of each life (as in `Recorded.lives`) where its pods were placed, in order. `refused`: what users asked for that made no sense in the model."""
+    """What a run of the model comes to. `nodes`: of each life (as in `Recorded.lives`) where its pods were placed, in order. `refused`: what was asked for that makes no sense in the model, each once."""
 
     measured: Measured
     nodes: list[list[NodeName]]
@@ -140,7 +140,7 @@ class Model:
         command = decider.due(self.state, self._now)
         if command is None:
             return False
-        if self._commit(family, decide_all(self.state, decider, [command])):
+        if self._report(family, command):
             return True
         deadline = decider.deadline(self.state)
         self._fruitless[family] = self.state.seq
@@ -172,13 +172,15 @@ class Model:
     def _facts(self, *events: e.Event) -> None:
         self._commit("cluster", [Decision(c.Observe("model", "watch"), events, "model", "")])
 
-    def _report(self, family: str, command: c.Command) -> None:
+    def _report(self, family: str, command: c.Command) -> bool:
+        """Whether it led to anything. What is rejected is told, as in a service, and no decision."""
         try:
             decisions = decide_all(self.state, DECIDERS[family], [command])
         except Rejected as error:
-            self._refused.append(f"{rfc3339(self._now)}: {error}")
-        else:
-            self._commit(family, decisions)
+            if str(error) not in self._refused:
+                self._refused.append(str(error))
+            return False
+        return self._commit(family, decisions)
 
     # -- what is recorded ----------------------------------------------------------------------------------------------
 
@@ -289,7 +291,7 @@ class Model:
                 name = type(effect).__name__
                 self._unanswered[name] = self._unanswered.get(name, 0) + 1
 
-    def _answer(self, decider: Decider, effect: owed.Effect, milliseconds: int, answer: Callable[[], None]) -> None:
+    def _answer(self, decider: Decider, effect: owed.Effect, milliseconds: int, answer: Callable[[], object]) -> None:
         """After so long, if it is still owed then."""
         self._under_way.add(effect)
 
