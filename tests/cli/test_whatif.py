@@ -45,7 +45,7 @@ def test_a_file_that_no_service_would_take_is_refused_with_its_path(log, tmp_pat
     for option in ("--policy", "--scheduler-config"):
         found = run(log, option, str(bad))
         assert found.exit_code == 2
-        assert "bad.yaml: " in found.output
+        assert "bad.yaml: " in " ".join(found.output.split())
         assert "allowed" in found.output
 
 
