@@ -16,6 +16,7 @@ from checker import check
 
 from restow.replay.settled import settle
 from restow.replay.source import open_path
+from restow.replay.whatif.answer import answer
 
 NODES = 24
 OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
@@ -133,6 +134,8 @@ def test_a_run_keeps_its_promises_leaves_nothing_behind_and_gives_the_same_table
     assert [p.relative_to(run.folder / "work").as_posix() for p in (run.folder / "work").rglob("*")] == [".restow", ".restow/demo-log.jsonl.zst"]
     assert not list((run.folder / "home").iterdir())
     assert not list((run.folder / "tmp").iterdir())
+    anew = answer(open_path(run.folder / "work" / ".restow" / "demo-log.jsonl.zst"))
+    assert anew.error.percent >= 98, "restow whatif decides as the demo did"
     again = kept(demo())
     assert {name: report[name] for name in TABLE} == {name: again[name] for name in TABLE}
 
