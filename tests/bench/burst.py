@@ -19,18 +19,24 @@ async def measure(size: Size) -> list[Row]:
     nodes, pods = SIZES[size]
     with tempfile.TemporaryDirectory() as folder:
         async with stack(folder, nodes) as (_, api):
-            await _burst(api, "warm", "restow", max(10, pods // 50))
-            ours = await _burst(api, "ours", "restow", pods)
-            ceiling = await _burst(api, "ceiling", "default-scheduler", pods)
+            await burst(api, "warm", "restow", max(10, pods // 50))
+            ours, _ = await burst(api, "ours", "restow", pods)
+            ceiling, _ = await burst(api, "ceiling", "default-scheduler", pods)
     what = f"{pods:,} pods, {nodes:,} nodes"
     return [Row(what, ours, "pods/s", baseline=ceiling, goal=400 if size is Size.FULL else None)]
 
 
-async def _burst(api: Api, prefix: str, scheduler: str, count: int) -> float:
-    """Pods a second, from the first request to the last pod seen bound."""
+async def burst(api: Api, prefix: str, scheduler: str, count: int) -> tuple[float, list[float]]:
+    """Pods a second, from the first request to the last pod seen bound; and milliseconds of each from its own request."""
     bodies = {f"{prefix}-{i:05d}": pod(f"{prefix}-{i:05d}", scheduler) for i in range(count)}
+    sent: dict[str, float] = {}
+
+    async def create(name: str) -> None:
+        sent[name] = time.perf_counter()
+        await api.create(PODS, bodies[name])
+
     async with api.watching(PODS, bound):
         started = time.perf_counter()
-        await together([partial(api.create, PODS, body) for body in bodies.values()])
+        await together([partial(create, name) for name in bodies])
         await api.reached(bodies)
-        return count / (max(api.first[name] for name in bodies) - started)
+        return count / (max(api.first[name] for name in bodies) - started), [(api.first[name] - sent[name]) * 1e3 for name in bodies]

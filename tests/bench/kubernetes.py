@@ -8,7 +8,6 @@ import asyncio
 import os
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +21,9 @@ from restow.cli.embedded import configs
 from restow.cli.embedded.stack import Stack
 from restow.kubesim.nodes import NodeShape, build_node
 
-from .api import GIB, NAMESPACE, PODS, Api, bound, pod, together
+from .api import GIB, NAMESPACE, PODS, Api, together
+from .burst import burst
+from .latency import RATE, arrivals
 from .table import Row, Size, median, percentile, progress
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # The lab is of the tests on a real control plane, which find each other so.
@@ -33,8 +34,6 @@ TITLE = "on a real kube-apiserver, in turn with the stock kube-scheduler"
 BASELINE = "kube-scheduler, with 5,000 requests a second allowed (by default it may make 50)"
 SIZES = {Size.FULL: (1_000, 5_000, 600, 3), Size.QUICK: (1_000, 1_000, 120, 1), Size.SMOKE: (10, 20, 10, 1)}
 """Nodes, pods of the burst, pods that come one after another, and turns of each."""
-RATE = 20
-"""Pods a second that come one after another."""
 QPS = 5_000
 THROUGHPUT, WAIT, P50, P99, SPENT = 1.15, 1.5, 5.0, 10.0, 6.0
 """Goals: at least so many times its pods a second; at most so many times its p50 in the burst; ms from created to bound; CPU seconds of a burst."""
@@ -66,39 +65,13 @@ class Bench:
         await self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", b'{"spec": {"taints": null}}')
 
     async def turn(self, scheduler: str, processes: Callable[[], dict[str, int]]) -> Turn:
-        await self._burst("warm", scheduler, max(10, self.pods // 50))
+        await burst(self.api, "warm", scheduler, max(10, self.pods // 50))
         before = _seconds(processes())
-        rate, burst = await self._burst("burst", scheduler, self.pods)
+        rate, waits = await burst(self.api, "burst", scheduler, self.pods)
         spent = _seconds(processes())
-        single = await self._one_by_one(scheduler)
+        single = await arrivals(self.api, "single", scheduler, self.few)
         await self._emptied()
-        return Turn(rate, burst, single, {name: spent[name] - before[name] for name in spent})
-
-    async def _burst(self, prefix: str, scheduler: str, count: int) -> tuple[float, list[float]]:
-        """Pods a second, from the first request to the last pod seen bound; and ms of each from its request."""
-        names, sent = [f"{prefix}-{i:05d}" for i in range(count)], dict[str, float]()
-
-        async def create(name: str) -> None:
-            sent[name] = time.perf_counter()
-            await self.api.create(PODS, pod(name, scheduler))
-
-        async with self.api.watching(PODS, bound):
-            began = time.perf_counter()
-            await together([partial(create, name) for name in names])
-            await self.api.reached(names)
-            first = self.api.first
-            return count / (max(first[name] for name in names) - began), [(first[name] - sent[name]) * 1e3 for name in names]
-
-    async def _one_by_one(self, scheduler: str) -> list[float]:
-        names, sent = [f"single-{i:05d}" for i in range(self.few)], dict[str, float]()
-        async with self.api.watching(PODS, bound), asyncio.TaskGroup() as group:
-            began = time.perf_counter()
-            for i, name in enumerate(names):
-                await asyncio.sleep(max(0.0, began + i / RATE - time.perf_counter()))
-                sent[name] = time.perf_counter()
-                group.create_task(self.api.create(PODS, pod(name, scheduler)))
-            await self.api.reached(names)
-        return [(self.api.first[name] - sent[name]) * 1e3 for name in names]
+        return Turn(rate, waits, single, {name: spent[name] - before[name] for name in spent})
 
     async def _emptied(self) -> None:
         """Bound pods of which no kubelet knows go at once with a grace period of none."""

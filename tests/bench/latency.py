@@ -20,9 +20,9 @@ async def measure(size: Size) -> list[Row]:
     nodes, pods = SIZES[size]
     with tempfile.TemporaryDirectory() as folder:
         async with stack(folder, nodes) as (_, api):
-            await _arrivals(api, "warm", "restow", max(5, pods // 20))
-            ours = await _arrivals(api, "ours", "restow", pods)
-            floor = await _arrivals(api, "floor", "default-scheduler", pods // 2)
+            await arrivals(api, "warm", "restow", max(5, pods // 20))
+            ours = await arrivals(api, "ours", "restow", pods)
+            floor = await arrivals(api, "floor", "default-scheduler", pods // 2)
     what = f"{nodes:,} nodes"
     full = size is Size.FULL
     return [
@@ -31,7 +31,7 @@ async def measure(size: Size) -> list[Row]:
     ]
 
 
-async def _arrivals(api: Api, prefix: str, scheduler: str, count: int) -> list[float]:
+async def arrivals(api: Api, prefix: str, scheduler: str, count: int) -> list[float]:
     """Milliseconds from sending each request to seeing the pod bound; arrivals do not wait for each other."""
     names = [f"{prefix}-{i:04d}" for i in range(count)]
     bodies = [pod(name, scheduler) for name in names]

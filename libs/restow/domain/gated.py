@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ShapeId
-from restow.contracts.times import millis
-from restow.domain.landing_gate import GATE
+from restow.domain.landing_gate import GATE, said_by
 from restow.domain.other_schedulers import is_beside
 from restow.domain.records import FINAL, Migration
 from restow.domain.state_maps import Maps
@@ -71,12 +70,8 @@ def _lines(state: Maps, lineages: set[str]) -> dict[str, dict[ShapeId, list[tupl
 
 
 def gated_by(pod: PodObserved) -> tuple[str, Millis]:
-    """Whose Landing a pod was gated for (its log), and until when that listed its controller; nobody's where it does not say."""
-    log, _, until = pod.annotations.get(GATE, "").partition(" ")
-    try:
-        return log, millis(until)
-    except ValueError:
-        return "", Millis(0)
+    """`landing_gate.said_by` of a pod."""
+    return said_by(pod.annotations.get(GATE, ""))
 
 
 def may_get_slot(state: Maps, pod: PodObserved) -> bool:

@@ -9,8 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from restow.contracts.ids import Millis
+from restow.contracts.times import millis
+
 GATE = "restow.dev/landing"
 """The scheduling gate; and the annotation that says for whom, and until when: `<log> <RFC 3339>`."""
+
+
+def said_by(annotation: str) -> tuple[str, Millis]:
+    """Whose Landing a pod was gated for (its log), and until when that listed its controller; nobody's where it does not say."""
+    log, _, until = annotation.partition(" ")
+    try:
+        return log, millis(until)
+    except ValueError:
+        return "", Millis(0)
+
 
 LEFT_OUT = "kube-system"
 """The namespace in which nobody is gated: what the cluster lives on (the policy's, and the webhook's, `namespaceSelector`)."""

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from restow import machine
-from restow.contracts.times import millis
 from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
+from restow.domain.landing_gate import said_by
 from restow.domain.other_schedulers import LOG, UNNAMED
 from restow.kube import decode as d
 from restow.kube import hold_classes, wire
@@ -178,7 +178,7 @@ class Beside(Effects):
 
         async def attempt() -> GatedOutcome:
             made = answered(_pod, await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod))
-            return Gated(_entry_of(made)) if waits(made) else NotGated()
+            return Gated(said_by((made.metadata.annotations or {}).get(LANDING, ""))[1]) if waits(made) else NotGated()
 
         return await self._bounded(attempt)
 
@@ -468,14 +468,6 @@ def waits(pod: wire.Pod) -> bool:
     """Whether our gate holds it back."""
     gates = pod.spec.scheduling_gates if pod.spec else None
     return any(gate.name == LANDING for gate in gates or ())
-
-
-def _entry_of(pod: wire.Pod) -> int:
-    """When the entry ends that it was gated by (ms)."""
-    try:
-        return millis((pod.metadata.annotations or {}).get(LANDING, "").partition(" ")[2])
-    except ValueError:
-        return 0
 
 
 def _node(pod: wire.Pod) -> str:

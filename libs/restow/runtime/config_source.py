@@ -183,6 +183,18 @@ def _bound(said: Any) -> None:
             raise BadConfig(f"it is nested too deeply; allowed: {DEEPEST} levels")
 
 
+def read_file(path: str, read: Read) -> config.Config:
+    """Raises BadConfig with the file's path."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        return read(parse(text))
+    except ValueError as error:
+        raise BadConfig(f"{path}: {error}") from None
+
+
 class ConfigSource:
     """One file. `problem` is why its present content is refused, empty while it is used."""
 
@@ -252,12 +264,8 @@ class ConfigSource:
         return text
 
     def _parse(self) -> config.Config:
+        read = read_file(self.path, self._read)
         try:
-            text = Path(self.path).read_bytes()
-        except OSError as error:
-            raise BadConfig(f"{self.path}: cannot be read: {error.strerror or error}") from None
-        try:
-            read = self._read(parse(text))
             if self._fits is not None:
                 self._fits(read, self._commander.follower.state)
             return read

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from restow.cli.log_location import Where, log_options
-from restow.cli.output import Progress, colored, emit, faint, heading, output_option, table, width
+from restow.cli.output import (
+    Progress,
+    colored,
+    emit,
+    faint,
+    filled_table,
+    heading,
+    output_option,
+    table,
+    width,
+)
 
 if TYPE_CHECKING:
     from restow.contracts.ids import Millis
@@ -90,7 +99,7 @@ def _show(d: Described, now: Millis) -> None:
 
         click.echo(f"\n{heading('USED BY')}")
         rows = [(p.pod, p.slot, p.node, listed(p.amounts), concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.allocations]
-        _table(("POD", "SLOT", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
+        filled_table(("POD", "SLOT", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
     _latest(d)
 
 
@@ -142,17 +151,10 @@ def _slots(d: Described) -> None:
     shown = d.slots if len(d.slots) <= MOST else [p for p in d.slots if p.phase != "Available" or p.allocated][:MOST]
     rows = [_row(slot) for slot in shown]
     if rows:
-        _table(_SLOTS, rows, ("NODE", "ALLOCATED", "WHAT"))
+        filled_table(_SLOTS, rows, ("NODE", "ALLOCATED", "WHAT"), ("WHAT",))
     if len(shown) < len(d.slots):
         on = ", ".join(dict.fromkeys(p.node for p in d.slots if p.node))
         _wrapped(f"and {len(d.slots) - len(shown)} more; nodes: {on}", "")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str]) -> None:
-    """Columns that say nothing of anything are left out."""
-    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    names = [columns[i] for i in kept]
-    table(names, [[row[i] for i in kept] for row in rows], flexible=[name for name in flexible if name in names], wrap=("WHAT",))
 
 
 def _row(slot: SlotView) -> tuple[str, ...]:

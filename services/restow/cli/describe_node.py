@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from restow.cli.log_location import Where
-from restow.cli.output import Progress, emit, heading, table
+from restow.cli.output import Progress, emit, filled_table, heading, table
 
 if TYPE_CHECKING:
     from restow.replay.described_node import DescribedNode, Device, OnNode
@@ -95,10 +95,7 @@ def _on_node(what: str, some: list[OnNode], otherwise: str) -> None:
     if not some:
         return
     rows = [(one.name, one.slot, one.status, listed(one.requests), concrete(one.devices, one.cores)) for one in some[:MOST]]
-    columns = ("NAME", "SLOT", "STATUS", "AMOUNTS", "DEVICES")
-    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    names = [columns[i] for i in kept]
-    table(names, [[row[i] for i in kept] for row in rows], flexible=[name for name in ("NAME", "AMOUNTS") if name in names])
+    filled_table(("NAME", "SLOT", "STATUS", "AMOUNTS", "DEVICES"), rows, ("NAME", "AMOUNTS"))
     _more(len(some), otherwise)
 
 

@@ -118,6 +118,13 @@ def table(
             click.echo(_line(columns, line, widths, right))
 
 
+def filled_table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str], wrap: Sequence[str] = ()) -> None:
+    """The same without the columns that say nothing of anything."""
+    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    names = [columns[i] for i in kept]
+    table(names, [[row[i] for i in kept] for row in rows], flexible=[name for name in flexible if name in names], wrap=wrap)
+
+
 def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wrap: Sequence[str]) -> Iterable[Sequence[str]]:
     if not wrap:
         return [row]

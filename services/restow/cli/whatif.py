@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,14 +76,14 @@ def _scheduler(file: str | None) -> str:
 def _text(file: str | None, read: Callable[[Any], Config]) -> str:
     """As the service would log it; empty where no file is named. Raises Failure."""
     from restow.domain.config import text_of
-    from restow.runtime.config_source import BadConfig, parse
+    from restow.runtime.config_source import BadConfig, read_file
 
     if file is None:
         return ""
     try:
-        return text_of(read(parse(Path(file).read_bytes())))
+        return text_of(read_file(file, read))
     except BadConfig as error:
-        raise Failure(f"{file}: {error}", UNUSABLE) from None
+        raise Failure(str(error), UNUSABLE) from None
 
 
 def _more(said: str) -> tuple[int, str]:
