@@ -1,13 +1,23 @@
 """`restow whatif` on exported logs."""
 
+import asyncio
 import json
 
 import pytest
 from cli.conftest import export
 from click.testing import CliRunner
+from replay.handmade import time_at
 from replay.test_whatif import queue
 
 from restow.cli.main import cli
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION
+from restow.eventlog.jetstream import connect, open_snapshots
+from restow.eventlog.snapshots import Snapshot
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.replay import exported
+from restow.replay.restore import restore
+from restow.replay.state_at import state_at
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +81,50 @@ def test_what_cannot_be_is_said_with_what_can(log, arguments, said):
     found = run(log, *arguments)
     assert found.exit_code == 2
     assert said in found.output.replace("\n", " ")
+
+
+def test_a_stretch_is_named_as_elsewhere(log):
+    found = run(log, "--from", "8", "--to", "-5s", "-o", "json")
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.output)
+    assert (said["seq"], said["error"], said["first"]) == (7, {"placements": 1, "same": 1, "others": 0}, time_at(7))
+    assert said["last"] == time_at(queue().source().last) - 5_000
+    assert "from the state at sequence 7 on" in run(log, "--from", "8").output.splitlines()[0]
+    assert "allowed: a sequence (4711), a time" in " ".join(run(log, "--from", "yesterday").output.split())
+    late = run(log, "--from", "2030-01-01T00:00:00Z")
+    assert late.exit_code == 2
+    assert "nothing happened in this stretch" in late.output
+
+
+def test_an_export_without_its_beginning_is_refused_with_what_to_do(tmp_path):
+    source = queue().source()
+    path = tmp_path / "rest.jsonl.zst"
+    exported.write(path, next(iter(source.batches(9))), first=9, last=source.last, log_id=source.log_id, cluster="test")
+    found = run(str(path))
+    assert found.exit_code == 2
+    assert "--archive DIR" in found.output
+
+
+async def test_a_running_log_is_read_to_its_end_and_without_its_beginning_from_its_oldest_snapshot():
+    source, cluster = queue().source(), unique_cluster()
+    with running_server(sync=False) as broker:
+        address = ("--server", broker.url, "--cluster", cluster)
+        await asyncio.to_thread(restore, source, [broker.url], cluster)
+        found = await asyncio.to_thread(run, *address, "-o", "json")
+        assert (json.loads(found.output)["percentTheSame"], json.loads(found.output)["seq"]) == (100.0, 0)
+
+        log = await connect([broker.url], cluster)
+        try:
+            await log.truncate(7)
+            found = await asyncio.to_thread(run, *address)
+            assert found.exit_code == 2
+            assert "no snapshot continues it: name the archive" in " ".join(found.output.split())
+            stored = await open_snapshots(log)
+            await stored.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(state_at(source, seq=8))))
+        finally:
+            await log.close()
+        found = await asyncio.to_thread(run, *address, "-o", "json")
+        assert (json.loads(found.output)["percentTheSame"], json.loads(found.output)["seq"]) == (100.0, 8)
+        found = await asyncio.to_thread(run, *address, "--from", "8")
+        assert found.exit_code == 2
+        assert "oldest snapshot is of sequence 8" in " ".join(found.output.split())

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 from msgspec import to_builtins
-from replay.handmade import LOG_ID, Handmade, time_at
+from replay.handmade import LOG_ID, Handmade, migration, time_at
 from replay.world import World
 
 from restow.contracts import commands as c
@@ -15,10 +15,11 @@ from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.state import ClusterState
 from restow.replay.source import ListSource
-from restow.replay.state_at import ReplayError, fold_record
+from restow.replay.state_at import ReplayError, fold_record, state_at
+from restow.replay.times import Point
 from restow.replay.whatif.answer import Change, answer, changed_world, error_of
 from restow.replay.whatif.model import Model
-from restow.replay.whatif.recorded import read
+from restow.replay.whatif.reading import Stretch, read
 
 GPU = "restow.dev/gpu-milli"
 
@@ -209,3 +210,102 @@ def test_what_is_not_in_the_log_is_refused_with_what_is():
             changed_world(recorded, change)
     with pytest.raises(ReplayError, match="is empty"):
         read(ListSource([], log_id=LOG_ID))
+
+
+# -- a stretch of a log --------------------------------------------------------------------------------------------------
+
+
+def at(source, *since):
+    return Model(read(source, Stretch(*(Point(seq=seq) for seq in since)))).run()
+
+
+def test_from_any_point_on_what_was_there_goes_on_as_it_did():
+    """Who ran ends when it ended, who waited gets the place that comes free."""
+    source = queue().source()
+    for cut in range(2, source.last + 1):
+        recorded = read(source, Stretch(Point(seq=cut)))
+        found = error_of(recorded, Model(recorded).run())
+        assert found.same == found.placements, cut
+    found = answer(source, stretch=Stretch(Point(seq=8)))
+    assert (found.seq, found.error.placements, found.first) == (7, 1, time_at(7))
+    assert (waits(found.model).pods, waits(found.model).waiting) == (1, 0)
+    assert abs(waits(found.model).longest - waits(found.recorded).longest) <= 2_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stretch_that_begins_in_the_middle_of_moves_is_decided_twice_the_same(seed):
+    source = World(seed, nodes=8).play(30).source()
+    for part in (1, 2, 3):
+        cut = source.last * part // 4
+        assert to_builtins(at(source, cut)) == to_builtins(at(source, cut))
+
+
+def test_of_moves_under_way_each_ends_once():
+    """Wherever the stretch begins once they are planned, the pod that is moved is evicted at most once more, and one comes in its place."""
+    source = migration().source()
+    for cut in range(4, source.last + 1):
+        recorded = read(source, Stretch(Point(seq=cut)))
+        model = Model(recorded)
+        found = model.run()
+        assert not found.unanswered
+        assert found.measured.moves == recorded.happened.moves, cut
+        assert found.measured.landed == recorded.happened.landed, cut
+        assert [model.state.node_of(uid) for uid in model.state.pods] == ["b"], cut
+
+
+def test_up_to_a_point_nothing_after_it_is_known():
+    source = queue().source()
+    found = answer(source, stretch=Stretch(until=Point(seq=10)))
+    assert (found.last, waits(found.recorded).waiting, waits(found.model).waiting) == (time_at(10), 1, 1)
+    by_time = answer(source, stretch=Stretch(until=Point(time=time_at(10))))
+    assert by_time.recorded.waits == found.recorded.waits
+
+
+def test_a_snapshot_is_as_good_as_the_log_before_it():
+    source = queue().source()
+    rest = ListSource(next(iter(source.batches(9))), name="rest", log_id=LOG_ID)
+    whole, short = answer(source, stretch=Stretch(Point(seq=9))), answer(rest, begin=state_at(source, seq=8))
+    assert to_builtins(whole) | {"name": ""} == to_builtins(short) | {"name": ""}
+    with pytest.raises(ReplayError, match=r"begins at sequence 9.*--archive"):
+        read(rest)
+    for early in (Point(seq=8), Point(time=time_at(7))):
+        with pytest.raises(ReplayError, match=r"oldest snapshot is of sequence 8 .*begin after that, or name the archive"):
+            read(rest, Stretch(early), state_at(source, seq=8))
+
+
+def test_nodes_that_are_there_are_taken_away_and_workloads_too():
+    source = queue().source()
+    since = Stretch(Point(seq=8))
+    fewer = answer(source, Change(nodes=((-1, "small"),)), stretch=since)
+    assert waits(fewer.model).pods == 1
+    assert waits(fewer.changed).longest > waits(fewer.model).longest + 5_000
+    more = answer(source, Change(nodes=((+1, "small"),)), stretch=since)
+    assert waits(more.changed).longest == 0
+    without = answer(source, Change(without=("lab/job-a",)), stretch=since)
+    assert waits(without.changed).longest == 0
+
+
+def test_another_configuration_holds_from_the_begin_of_the_stretch():
+    source = queue().source()
+    found = answer(source, Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))), stretch=Stretch(Point(seq=8)))
+    assert (found.model.placements, found.changed.placements) == (1, 0)
+
+
+def test_where_nothing_happened_is_refused_with_what_there_is():
+    source = queue().source()
+    with pytest.raises(ReplayError, match=rf"nothing happened in this stretch.*1 to {source.last}, the last of 2026"):
+        read(source, Stretch(Point(time=time_at(source.last) + 1)))
+    with pytest.raises(ReplayError, match="nothing happened"):
+        read(source, Stretch(Point(seq=9), Point(seq=8)))
+
+
+def test_a_log_with_more_shapes_than_the_state_remembers_can_be_read():
+    world = Simple()
+    known = world.state.shapes["one"]
+    for batch in range(3):
+        names = [f"{batch}-{i}" for i in range(500)]
+        world.facts(*(e.ShapeDeclared(f"s{name}", known) for name in names), *(e.PodObserved(f"uid-{name}", "lab", name, f"s{name}", world.now) for name in names))
+        world.facts(*(e.PodGone(f"uid-{name}") for name in names))
+    assert len(world.state.shapes) < 1_500
+    found = answer(world.source())
+    assert (waits(found.recorded).pods, waits(found.model).pods) == (1_500, 1_500)

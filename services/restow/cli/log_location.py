@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from restow.contracts.ids import Millis
     from restow.eventlog.jetstream import JetStreamLog
     from restow.replay.source import LiveSource, Source
+    from restow.replay.times import Point
 
 CLUSTER = "default"
 """The services' default (`RESTOW_CLUSTER`)."""
@@ -207,6 +208,13 @@ class Where:
             return Millis(int(time.time() * 1000))
         last = [record for batch in source.batches(source.last) for record in batch]
         return time_of(last[-1]) if last else Millis(0)
+
+    def point(self, text: str, source: Source) -> Point:
+        """The point of the log that it names. Raises PointError."""
+        from restow.contracts.ids import Millis
+        from restow.replay.times import parse_point
+
+        return parse_point(text, self.now(source) if text.strip().startswith("-") else Millis(0))
 
 
 def find_stack(folder: Path) -> dict[str, Any] | None:

@@ -123,7 +123,6 @@ def _load(database: DuckDBPyConnection, where: Where, at: str) -> None:
     """The log up to that point. Raises what `state_at` raises."""
     from restow.replay.state_at import state_at
     from restow.replay.tables import COMMITS, EVENT_COLUMNS, rows_of
-    from restow.replay.times import parse_point
 
     _create(database)
     commits, events = _Rows(database, "commits", COMMITS), _Rows(database, "events", EVENT_COLUMNS)
@@ -134,7 +133,7 @@ def _load(database: DuckDBPyConnection, where: Where, at: str) -> None:
         events.add(told)
 
     with where.source() as source, Progress("reading the log") as progress:
-        point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
+        point = where.point(at, source)
         state = state_at(source, seq=point.seq, time=point.time, progress=progress, watch=each)
     commits.write()
     events.write()

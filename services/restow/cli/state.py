@@ -112,10 +112,9 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
 def _show(where: Where, at: str, what: str, chosen: Chosen, output: str) -> None:
     from restow.cli.views import COLUMNS, OPTIONAL, WIDE
     from restow.replay.state_at import state_at
-    from restow.replay.times import parse_point
 
     with where.source() as source, Progress("folding the log") as progress:
-        point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
+        point = where.point(at, source)
         folded = state_at(source, seq=point.seq, time=point.time, progress=progress)
     values = chosen.of(folded)
     now = where.present(folded.time) if at == "now" else folded.time

@@ -22,17 +22,21 @@ DEVICES = "wholly free devices"
 
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
+@click.option("--from", "since", metavar="POINT", help="From here on, with what was there then: a sequence, a time, or -5m.  [default: the log's beginning]")
+@click.option("--to", "until", default="now", show_default=True, metavar="POINT", help="Up to here.")
 @click.option("--policy", "policy", type=click.Path(exists=True, dir_okay=False), help="This DeschedulerPolicy instead of the recorded ones, from the start.")
 @click.option("--scheduler-config", "scheduler", type=click.Path(exists=True, dir_okay=False), help="This volcano-scheduler.conf instead of the recorded ones.")
 @click.option("--nodes", multiple=True, metavar="±N:CLASS", help="So many more nodes, or fewer, like this one: a node's name, or the value of a label. May be given again.")
 @click.option("--without", multiple=True, metavar="WORKLOAD", help="As if this workload (namespace/name) had never come. May be given again.")
 @log_options
 @output_option
-def whatif(file: str | None, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...], where: Where, output: str) -> None:
+def whatif(
+    file: str | None, since: str | None, until: str, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...], where: Where, output: str
+) -> None:
     """Let the recorded pods come again and the deciders decide anew, on virtual time, beside what really happened.
 
-    FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log. It must be there from its first record. How many placements
-    are the same as recorded is said first: that is the model's error.
+    FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log. An export or an archive must be there from its first record; a running
+    log without its archive begins at its oldest snapshot. How many placements are the same as recorded is said first: that is the model's error.
 
     \b
     Exit codes: 0 done, 2 the input cannot be used, 3 cannot connect.
@@ -40,6 +44,8 @@ def whatif(file: str | None, policy: str | None, scheduler: str | None, nodes: t
     \b
     Examples:
       restow whatif incident.jsonl.zst       an exported file
+      restow whatif --from -24h --policy new.yaml
+                                             the last day of the running log
       restow whatif log.jsonl.zst --policy new.yaml
                                              with another policy of the descheduler
       restow whatif log.jsonl.zst --nodes +8:h100
@@ -49,12 +55,15 @@ def whatif(file: str | None, policy: str | None, scheduler: str | None, nodes: t
     """
     import msgspec
 
+    from restow.replay.snapshots import beginning
     from restow.replay.whatif.answer import Change, answer
+    from restow.replay.whatif.reading import Stretch
 
     change = Change(_policy(policy), _scheduler(scheduler), tuple(map(_more, nodes)), without)
     where.log = file or where.log
     with where.source() as source, Progress("deciding anew") as progress:
-        found = answer(source, change, progress)
+        stretch = Stretch(None if since is None else where.point(since, source), where.point(until, source))
+        found = answer(source, change, progress, stretch=stretch, begin=beginning(source))
     if output == "json":
         emit({**msgspec.to_builtins(found), "percentTheSame": found.error.percent})
     else:
@@ -99,7 +108,7 @@ def show(found: Answer) -> None:
     from restow.replay.whatif.answer import between
 
     error = found.error
-    click.echo(f"{plain(found.name)}, {between(found)}")
+    click.echo(f"{plain(found.name)}, {between(found)}" + (f", from the state at sequence {found.seq} on" if found.seq else ""))
     click.echo(f"\nThe model decides {error.same} of {error.placements} placements as recorded ({error.percent:g} %), under the recorded configuration.")
     if error.others:
         click.echo(f"{error.others} decisions of this log are by other versions of the deciders than these.")

@@ -11,7 +11,7 @@ from restow.console.index import Index
 from restow.domain.records import Mode, Pause
 from restow.domain.state import ClusterState
 from restow.eventlog.port import LogError, Record
-from restow.replay.snapshots import oldest
+from restow.replay.snapshots import beginning
 from restow.replay.source import LiveSource, Source
 from restow.replay.state_at import ReplayError, examine_record, fold_examined
 
@@ -91,7 +91,7 @@ class Follower:
 
     def _read(self) -> None:
         source = self.source
-        if isinstance(source, LiveSource) and source.first > 1 and not self.index.last:
+        if not self.index.last:
             self._begin(source)
         begin = self.index.last + 1 if self.index.last else source.first
         for batch in source.follow(begin) if isinstance(source, LiveSource) else source.batches(begin):
@@ -105,11 +105,10 @@ class Follower:
             # Others want the interpreter, too.
             time.sleep(0)
 
-    def _begin(self, source: LiveSource) -> None:
+    def _begin(self, source: Source) -> None:
         """From the oldest snapshot that the log continues: it has let go what was before. Raises ReplayError."""
-        state = oldest(source)
-        if state is None:
-            raise ReplayError(f"{source.name} begins at sequence {source.first}, and no snapshot continues it: name the archive of what was truncated away (--archive DIR)")
+        if (state := beginning(source)) is None:
+            return
         with self.lock:
             self._state = state
             self.index.begin(state)

@@ -10,11 +10,13 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
 from restow.contracts.times import rfc3339
 from restow.domain.config import digest_of
+from restow.domain.state import ClusterState
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured
 from restow.replay.whatif.model import Model, Ran
-from restow.replay.whatif.recorded import Arrive, Item, Recorded, Step, read
+from restow.replay.whatif.reading import Stretch, read
+from restow.replay.whatif.recorded import Arrive, Item, Lose, Recorded, Step
 
 UNKNOWN = (
     "how long services, API and kubelets take under another load: decisions take no time, and everything else as long as it was recorded of the pod, or the median",
@@ -52,7 +54,7 @@ class Error(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Answer(msgspec.Struct, rename="camel"):
-    """`changed` is None where nothing is to be different."""
+    """`changed` is None where nothing is to be different. `seq`: the commits that had led to what was there at the begin; 0 where it begins with the log."""
 
     name: str
     first: Millis
@@ -64,11 +66,12 @@ class Answer(msgspec.Struct, rename="camel"):
     refused: list[str]
     unanswered: dict[str, int]
     unknown: tuple[str, ...]
+    seq: int = 0
 
 
-def answer(source: Source, change: Change = Change(), progress: Progress = no_progress) -> Answer:
-    """Read the log, run the model as recorded, and once more with the change. Raises ReplayError."""
-    recorded = read(source)
+def answer(source: Source, change: Change = Change(), progress: Progress = no_progress, *, stretch: Stretch = Stretch(), begin: ClusterState | None = None) -> Answer:
+    """Read the log (`reading.read`), run the model as recorded, and once more with the change. Raises ReplayError."""
+    recorded = read(source, stretch, begin)
     changed = changed_world(recorded, change) if change != Change() else None
     parts = 1 if changed is None else 2
     same = Model(recorded).run(lambda done, total: progress(done, total * parts))
@@ -76,13 +79,13 @@ def answer(source: Source, change: Change = Change(), progress: Progress = no_pr
     said = same if other is None else other
     return Answer(
         recorded.name, recorded.first, recorded.last, error_of(recorded, same), recorded.happened, same.measured, None if other is None else other.measured,
-        said.refused, said.unanswered, UNKNOWN,
+        said.refused, said.unanswered, UNKNOWN, recorded.seq,
     )  # fmt: skip
 
 
 def error_of(recorded: Recorded, ran: Ran) -> Error:
-    """Placement by placement of each pod and what came in its place."""
-    pairs = [(life.nodes, nodes) for life, nodes in zip(recorded.lives, ran.nodes, strict=True)]
+    """Placement by placement of each pod and what came in its place; not those from before the stretch."""
+    pairs = [(life.nodes[life.bound :], nodes[life.bound :]) for life, nodes in zip(recorded.lives, ran.nodes, strict=True)]
     same = sum(sum(a == b for a, b in zip(one, other, strict=False)) for one, other in pairs)
     return Error(sum(max(len(one), len(other)) for one, other in pairs), same, recorded.others)
 
@@ -93,18 +96,18 @@ def changed_world(recorded: Recorded, change: Change) -> Recorded:
         if not any(_is_one_of(life.workload, (name,)) for life in recorded.lives):
             known = sorted({life.workload for life in recorded.lives})
             raise ReplayError(f"no pod of {name} came in this log; allowed: namespace/name of one of its {len(known)} workloads, such as {', '.join(known[:3])}")
-    steps = _configured(recorded.steps, e.MigrationConfigured, change.policy)
-    steps = _configured(steps, e.SessionConfigured, change.scheduler)
+    steps = _configured(recorded, recorded.steps, e.MigrationConfigured, change.policy)
+    steps = _configured(recorded, steps, e.SessionConfigured, change.scheduler)
     for more, kind in change.nodes:
         steps = _with_nodes(recorded, steps, more, kind)
     return msgspec.structs.replace(recorded, steps=steps)
 
 
-def _configured(steps: list[Step], kind: type[e.Configured], text: str) -> list[Step]:
-    """With this instead of every such configuration in the log; from the first of them on, or from the start."""
+def _configured(recorded: Recorded, steps: list[Step], kind: type[e.Configured], text: str) -> list[Step]:
+    """With this instead of every such configuration in the log; from the first of them on, or from the start where there was one before."""
     if not text:
         return steps
-    event, done, found = kind(text, digest_of(text)), False, []
+    event, done, found = kind(text, digest_of(text)), bool(recorded.begin), []
     for step in steps:
         items: list[Item] = []
         for item in step.items:
@@ -114,7 +117,7 @@ def _configured(steps: list[Step], kind: type[e.Configured], text: str) -> list[
                 items.append(event)
                 done = True
         found.append(Step(step.time, items))
-    return found if done else [Step(steps[0].time, [event]), *steps]
+    return found if done and not recorded.begin else [Step(recorded.first, [event]), *found]
 
 
 def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str) -> list[Step]:
@@ -125,11 +128,14 @@ def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str) -> 
         if -more > len(alike):
             raise ReplayError(f"{-more} nodes of {kind} are to be taken away, and there are {len(alike)}")
         gone = set(alike[more:])
-        return [Step(step.time, [item for item in step.items if not _is_on(item, gone, recorded)]) for step in steps]
+        lost: list[Item] = [Lose(name) for name in sorted(gone & recorded.there)]
+        return [*([Step(recorded.first, lost)] if lost else []), *(Step(step.time, [item for item in step.items if not _is_on(item, gone, recorded)]) for step in steps)]
     model = recorded.nodes[NodeName(alike[0])]
+    new: list[Item] = [_copy(model, f"whatif-{kind}-{number}") for number in range(1, more + 1)]
+    if model.name in recorded.there:
+        return [Step(recorded.first, new), *steps]
     at = next(number for number, step in enumerate(steps) if any(isinstance(item, e.NodeObserved) and item.name == model.name for item in step.items))
-    new = [_copy(model, f"whatif-{kind}-{number}") for number in range(1, more + 1)]
-    return [*steps[: at + 1], Step(steps[at].time, list(new)), *steps[at + 1 :]]
+    return [*steps[: at + 1], Step(steps[at].time, new), *steps[at + 1 :]]
 
 
 def _copy(node: e.NodeObserved, name: str) -> e.NodeObserved:

@@ -8,9 +8,11 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.deciders import DECIDERS
+from restow.domain.effects import Evict, EvictVictim
 from restow.domain.fragmentation.packing import packing
 from restow.domain.hooks import work_since
-from restow.domain.state import ClusterState
+from restow.domain.state import OVER, ClusterState
 from restow.replay.period import share
 
 HOUR = 3_600_000
@@ -75,6 +77,13 @@ class Meter:
         self._evicting: set[PodUid] = set()
         self._lost = 0
 
+    def begin(self, state: ClusterState, now: Millis) -> None:
+        """What is there already: who waits is taken to wait from now on."""
+        self._evicting |= evicting(state)
+        for uid, known in state.pods.items():
+            if state.node_of(uid) is None and known.live.phase not in OVER and not known.live.deleting and (queue := state.queue_of(known.fact)):
+                self.stays[uid] = Stay(queue, now)
+
     def before(self, state: ClusterState, time: Millis) -> None:
         """The next thing happens at `time`: what was to be looked at before that is looked at now."""
         while self._times and self._times[0] < time:
@@ -138,6 +147,13 @@ class Meter:
     def _waits(self, queue: str, stays: Sequence[Stay]) -> Waits:
         times = sorted((stay.placed or stay.gone or self._last) - stay.seen for stay in stays)
         return Waits(queue, len(times), sum(not stay.placed for stay in stays), share(times, 0.5), share(times, 0.9), times[-1])
+
+
+def evicting(state: ClusterState) -> set[PodUid]:
+    """Pods that an eviction is on its way to."""
+    owed = [effect for family in ("migration", "session") for effect in DECIDERS[family].pending(state, None)]
+    moved = {state.migrations[effect.migration].move.pod for effect in owed if isinstance(effect, Evict)}
+    return moved | {effect.pod for effect in owed if isinstance(effect, EvictVictim)}
 
 
 def size(devices: int, milli: int) -> str:

@@ -18,7 +18,7 @@ from restow.contracts.codec import Decision
 from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
 from restow.contracts.times import rfc3339
 from restow.domain import effects as owed
-from restow.domain import fold
+from restow.domain import fold, snapshot
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.state import OVER, ClusterState, Touched
@@ -27,7 +27,7 @@ from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hol
 from restow.kube.reservations import reservation_fact
 from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured, Meter
-from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Life, Recorded
+from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Life, Lose, Recorded
 
 AGAIN = 1_000
 """Milliseconds after which a deadline that has passed and led to nothing is asked about again, as in a service (`runtime.commander`)."""
@@ -78,8 +78,10 @@ class Model:
         self._unanswered: dict[str, int] = {}
 
     def run(self, progress: Progress = no_progress) -> Ran:
-        """Until the recorded log's end. Raises ReplayError where deciders come to no rest."""
+        """Until the stretch's end. Raises ReplayError where deciders come to no rest."""
         steps = self._recorded.steps
+        if self._recorded.begin:
+            self._resume(self._recorded.begin)
         for done, step in enumerate(steps):
             self._until(step.time)
             self._answers()
@@ -89,6 +91,35 @@ class Model:
         self._until(Millis(self._recorded.last + 1))
         measured = self._meter.measured(self.state, self._successors)
         return Ran(measured, [alive.nodes for alive in self._alive], self.state.seq, self._refused, dict(sorted(self._unanswered.items())))
+
+    def _resume(self, image: bytes) -> None:
+        """What was there when the stretch began, and what was under way goes on."""
+        self.state = snapshot.load(image)
+        self._meter.begin(self.state, self._now)
+        never: list[e.Event] = []
+        for alive in self._alive:
+            if alive.life.there:
+                never += self._is_there(alive)
+        self._owe(None)
+        self._flush(never)
+        self._settle()
+
+    def _is_there(self, alive: _Alive) -> Iterable[e.Event]:
+        life, uid = alive.life, alive.life.pods[0]
+        self._begin(alive, uid)
+        live = self.state.pods[uid].live
+        if life.bound:
+            alive.nodes = [self.state.node_of(uid) or NodeName("")]
+        if self._without(life.workload):
+            alive.deleted = True
+            return (e.PodGone(uid),)
+        if live.deleting:
+            alive.deleted = True
+        elif live.node and live.phase not in OVER and life.running:
+            self._after(life.running, lambda: self._end(uid))
+        if (live.deleting or live.phase in OVER) and life.tidied >= 0:
+            self._after(life.tidied, lambda: self._gone(uid))
+        return ()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -158,11 +189,14 @@ class Model:
             for event in decision.events:
                 self._note(event)
         touched, state.touched = state.touched, Touched()
+        self._owe(touched)
+        return True
+
+    def _owe(self, touched: Touched | None) -> None:
         for decider in DECIDERS.values():
-            for effect in decider.pending(state, touched):
+            for effect in decider.pending(self.state, touched):
                 if effect not in self._under_way:
                     self._carry_out(decider, effect)
-        return True
 
     def _note(self, event: object) -> None:
         """Where a life is, pod by pod; of a pod that is placed twice (its bind was refused) the last counts."""
@@ -170,6 +204,12 @@ class Model:
             alive.nodes = [*alive.nodes[: alive.pods - 1], event.node]
 
     def _facts(self, *events: e.Event) -> None:
+        """A shape that nobody had in the model for a while has been forgotten there, and was not in the record."""
+        named = dict.fromkeys(event.shape for event in events if isinstance(event, e.PodObserved) and event.shape not in self.state.shapes)
+        if named:
+            declared = {event.shape for event in events if isinstance(event, e.ShapeDeclared)}
+            known = self._recorded.shapes
+            events = (*(e.ShapeDeclared(id, known[id]) for id in named if id in known and id not in declared), *events)
         self._commit("cluster", [Decision(c.Observe("model", "watch"), events, "model", "")])
 
     def _report(self, family: str, command: c.Command) -> bool:
@@ -194,6 +234,8 @@ class Model:
                     facts += self._described(fact)
                 case Delete(life=number):
                     facts += self._delete(self._alive[number])
+                case Lose(node=node):
+                    facts += self._lose(node)
                 case Ask(command=command):
                     self._flush(facts)
                     self._ask(command)
@@ -248,6 +290,16 @@ class Model:
         if alive.life.tidied >= 0:
             self._after(alive.life.tidied, lambda: self._gone(uid))
         return (replace(known.live, deleting=self._now),)
+
+    def _lose(self, node: NodeName) -> Iterable[e.Event]:
+        """Its controllers make its pods again, as after an eviction."""
+        for uid, known in self.state.pods.items():
+            if self.state.node_of(uid) == node:
+                alive = self._of.get(uid)
+                if alive is not None and known.fact.owner is not None and not known.live.deleting and known.live.phase not in OVER:
+                    self._after(self._recorded.delays.successor, lambda alive=alive, fact=known.fact: self._succeed(alive, fact))  # type: ignore[misc]
+                yield e.PodGone(uid)
+        yield e.NodeGone(node)
 
     def _ask(self, command: c.Command) -> None:
         match command:
