@@ -7,8 +7,8 @@ import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape, then
 from domain.optimum import optimum
 from domain.planning import CAPACITY, cluster
+from hypothesis import example, settings
 from hypothesis import given as any_of
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts.ids import PlanId
@@ -126,13 +126,14 @@ def _tried(state, args: DefragmentationArgs, moves: int) -> int:
             worth = {
                 "devices": sum(s.count(1000) for s in shares.values()), "nodes": sum(not n for n in loads.values()), "capacity": sum(c // 4_000 for c in cpu.values()),
             }[args.objective]  # fmt: skip
-            cost = sum(1000 + args.costs.get("priority", 0) * (asks[uid].priority // 1000) for uid in away)
+            cost = sum(1000 + args.costs.get("priority", 1) * (asks[uid].priority // 1000) for uid in away)
             best = max(best, worth * ONE - cost * args.minimumGain) if away else max(best, worth * ONE)
     return best
 
 
 @settings(max_examples=40, deadline=None)
 @any_of(NODES, PODS, st.sampled_from(OBJECTIVES), st.sampled_from([0, 1, 2, 2_000]), st.sampled_from([1, 100, 400]), st.sampled_from([{}, {"priority": 500}]))
+@example([(5_000, 1, "y", False), (2_000, 0, "x", False), (2_000, 1, "x", False)], [("c2", 0, False, 0), ("g7", 2, False, 0)], "nodes", 1, 1, {})
 def test_no_placement_of_all_is_better_than_the_bound(nodes, pods, objective, moves, least, costs):
     state = _world(nodes, pods)
     args = _args(objective, minimumGain=least, costs=costs)

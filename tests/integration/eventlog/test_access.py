@@ -118,6 +118,41 @@ async def test_a_certificate_for_another_host_is_refused(encrypted, files):
         await asyncio.wait_for(until_the_broker_has_read_it(), 60)
 
 
+@pytest.mark.parametrize(("times", "taken"), [(1, True), (99, False)], ids=["once", "always"])
+async def test_who_is_refused_while_the_broker_reads_its_configuration_anew_asks_once_more(plain, times, taken):
+    """A reload refuses everybody who is connected and has not told a name yet (seen with nats-server 2.14)."""
+    host, port = plain.url.removeprefix("nats://").split(":")
+    asked = 0
+
+    async def relay(reader, writer):
+        nonlocal asked
+        asked += 1
+        there, to = await asyncio.open_connection(host, port)
+        writer.write(await there.readline())
+        if asked <= times:
+            await reader.readline()
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+        else:
+            await asyncio.wait([asyncio.ensure_future(pump(*ends)) for ends in ((reader, to), (there, writer))], return_when=asyncio.FIRST_COMPLETED)
+        for one in (writer, to):
+            one.close()
+
+    async def pump(source, sink):
+        while data := await source.read(65_536):
+            sink.write(data)
+            await sink.drain()
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as relayed:
+        opening = Broker.connect(f"nats://127.0.0.1:{relayed.sockets[0].getsockname()[1]}", user="cli", password="pcli", wait=10)
+        if taken:
+            await (await opening).close()
+        else:
+            with pytest.raises(BrokerRefused, match="does not accept this user or password"):
+                await opening
+    assert asked == 2
+
+
 async def test_a_client_with_a_ca_says_no_password_to_a_broker_without_tls(plain, files):
     for url, given in ((plain.url, files.client), (plain.url.replace("nats://", "tls://"), AccessFiles())):
         with pytest.raises(BrokerRefused, match="does not offer TLS there"):

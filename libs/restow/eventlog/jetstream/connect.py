@@ -110,6 +110,7 @@ class Broker:
         self._end_reason = "this log was closed"
         self._last_error: Exception | None = None
         self._refused: asyncio.Future[BrokerRefused] | None = None
+        self._violations = 0
 
     @classmethod
     async def connect(
@@ -362,6 +363,10 @@ class Broker:
     def _refusal(self, error: Exception, text: str) -> str:
         """What is wrong, where trying again cannot help; else empty."""
         if "authorization violation" in text:
+            # A broker that reads its configuration anew says so to everybody who has not told his name yet: only the second time it is meant.
+            self._violations += 1
+            if self._violations < 2:
+                return ""
             return (
                 "does not accept this user or password, or key: check the user's entry in its permissions.conf and the password's environment "
                 "variable, or the file of the credentials, on both sides"
