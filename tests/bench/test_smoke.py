@@ -22,7 +22,7 @@ from .world import START
 async def test_runs(name):
     if name == "kubernetes" and (why := assets()[1]):
         pytest.skip(why)
-    if name == "quality" and not TRACE.is_dir():
+    if name in ("quality", "whatif") and not TRACE.is_dir():
         pytest.skip(f"the openb trace is not at {TRACE}: it is not part of this repository")
     module = importlib.import_module(f"{__package__}.{name}")
     rows = await module.measure(Size.SMOKE)
