@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
         "top": ("restow.cli.top:top", "The cluster in this terminal, live: a map of the nodes, who waits, what moves."),
         "console": ("restow.cli.show_console:console", "The cluster in a browser: a map of it at any instant of its log."),
+        "replay": ("restow.cli.show_console:replay", "A recorded log in a browser, with a tour of what happened in it."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
         "trace": ("restow.cli.trace.command:trace", "Where the time of a pod or a plan went; to a collector of OpenTelemetry, too."),
         "sql": ("restow.cli.sql:sql", "Ask the log in SQL: every event type is a table."),

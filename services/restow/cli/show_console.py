@@ -1,9 +1,11 @@
-"""`restow console`."""
+"""`restow console` and `restow replay`."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,12 +56,40 @@ def console(
         asyncio.run(_serve(source, port, address_file, access, client, on_demand=on_demand, published=published))
 
 
+@click.command(name="replay")
+@click.argument("file", metavar="FILE")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="Port on 127.0.0.1; 0 for any that is free.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def replay(file: str, port: int, no_browser: bool) -> None:
+    """Open a recorded log in a browser and be led through it: who waited, what was planned, how a place was held before its pod was moved, and what it came to.
+
+    FILE is an export, or an archive in a folder or a bucket (s3://...). It is all that is needed: no cluster, no broker. Where there is no
+    desktop, open the address that is printed. Ctrl-C ends it. `restow console FILE` opens the same without the tour.
+
+    \b
+    Examples:
+      restow replay .restow/demo-log.jsonl.zst
+    """
+    from restow.replay.state_at import check_whole
+
+    with Where(file, None, None, None).source() as source:
+        check_whole(source)
+        asyncio.run(_serve(source, port, None, None, None, fragment="/#tour=1", browser=not no_browser and _has_desktop()))
+
+
+def _has_desktop() -> bool:
+    """Else a browser would be one of the terminal, which knows no JavaScript."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 async def _serve(
-    source: Source, port: int, address_file: Path | None, access: Path | None, client: DeschedulerClient, *, on_demand: bool, published: bool
-) -> None:
+    source: Source, port: int, address_file: Path | None, access: Path | None, client: DeschedulerClient | None, *, on_demand: bool = False, published: bool = False,
+    fragment: str = "", browser: bool = False,
+) -> None:  # fmt: skip
     from restow.console.service import Access, BadAccess, Console, Orders
 
     def descheduler() -> tuple[str, str]:
+        assert client is not None
         try:
             return client.address, client.token
         except Failure as error:
@@ -74,14 +104,16 @@ async def _serve(
         await console.start(port)
     except OSError as error:
         raise Failure(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); name another one with --port", UNUSABLE) from None
-    if address_file is not None:
-        address_file.write_text(console.address)
-    click.echo(f"{console.address}  shows {source.name}; Ctrl-C ends it")
-    if who is None and console.follower.live:
-        click.echo("Nothing can be changed from the page; --access FILE lets people approve plans (docs/console.md)")
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, ended.set)
+    if address_file is not None:
+        address_file.write_text(console.address)
+    click.echo(f"{console.address}{fragment}  shows {source.name}; Ctrl-C ends it")
+    if who is None and console.follower.live:
+        click.echo("Nothing can be changed from the page; --access FILE lets people approve plans (docs/console.md)")
+    if browser:
+        click.launch(console.address + fragment)
     await ended.wait()
     await console.stop()

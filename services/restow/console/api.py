@@ -22,6 +22,7 @@ from restow.console.index import KINDS
 from restow.console.orders import Orders
 from restow.console.refused import Refused
 from restow.console.stories import Stories, reading
+from restow.console.tour import tour
 from restow.eventlog.port import LogError
 from restow.replay.find import Ambiguous, NotFound
 from restow.replay.state_at import ReplayError
@@ -80,6 +81,7 @@ class Api:
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
             Route(get, "/api/v1/why", "The story of a thing and why it is as it is, as `restow why`, at an instant", self._why, said | {409: "several things have that name"}, AT | what),
+            Route(get, "/api/v1/tour", "A few instants that show what happened: each a sequence, what to show there, and a sentence", self._tour, said),
             Route(get, "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
             *Acts(follower, access, orders).routes,
         ]
@@ -296,6 +298,9 @@ class Api:
             raise Refused(f"{error}: {', '.join(one.path for one in error.candidates[:20])}", 409) from None
         except ReplayError as error:
             raise Refused(str(error)) from None
+
+    async def _tour(self, request: web.Request) -> web.Response:
+        return await self._cached(request, f"o-{self._index.last}", self._locked(lambda: tour(self._index)))
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         return answer(describe("console", self.routes))

@@ -118,6 +118,11 @@ class Track:
         now[changes["slot"][begin:end]] = changes["version"][begin:end]
         return now[now != GONE]
 
+    def history(self, slot: int) -> list[tuple[int, Any]]:
+        """Every version of one row in its order: since which sequence, and its record; None where there is none."""
+        changes = self._changes.array
+        return [(int(seq), None if version == GONE else self._rows.array[version]) for seq, _, version in changes[changes["slot"] == slot].tolist()]
+
     def changed(self, after: int, upto: int) -> np.ndarray:
         """`(slots,) bool`: those whose row at the one sequence may be another than at the other one. Either may be the later."""
         changes = self._changes.array

@@ -193,7 +193,7 @@ def show(console: Console, outcome: Outcome) -> None:
     if outcome.log:
         # `make demo` runs it where nobody has put it on the PATH.
         restow = "restow" if shutil.which("restow") else sys.argv[0]
-        console.print(f"see it:  {restow} console {outcome.log}", highlight=False, soft_wrap=True)
+        console.print(f"see it:  {restow} replay {outcome.log}", highlight=False, soft_wrap=True)
         console.print(f"the log: {restow} verify {outcome.log}", style="dim", highlight=False, soft_wrap=True)
         console.print(f"         {restow} why --log {outcome.log} POD", style="dim", highlight=False, soft_wrap=True)
         console.print(f"         {restow} report {outcome.log}", style="dim", highlight=False, soft_wrap=True)

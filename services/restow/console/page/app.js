@@ -13,6 +13,7 @@ import { Panel } from "./panel.js";
 import { Plans } from "./plans.js";
 import { Store } from "./store.js";
 import { Dock } from "./time.js";
+import { Tour } from "./tour.js";
 
 const html = htm.bind(h);
 
@@ -120,6 +121,7 @@ function App({ store }) {
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
         m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), e: () => store.toEnd(),
+        t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
       if (doing) {
         if (event.key === "/" || (event.key === " " && event.target.tagName !== "BUTTON")) event.preventDefault();
@@ -137,13 +139,17 @@ function App({ store }) {
   const announce = (text) => { said.current.textContent = text; };
   const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} onClick=${() => store.choose({ view })}>${text}</button>`;
   return html`<div class="page">
+    <div>
     <header>
       <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
       <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}</nav>
+      <button class="guide" aria-pressed=${state.tour !== null} title="what happened in this log, step by step (t)" disabled=${!state.log?.last} onClick=${() => store.choose({ tour: state.tour === null ? 1 : null })}>Tour</button>
       <${Search} store=${store} />
       <${Health} state=${state} />
       <${Who} store=${store} />
     </header>
+    <${Tour} store=${store} />
+    </div>
     <main class=${state.selected ? "chosen" : ""}>
       ${state.view === "plans" ? html`<${Plans} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
       <${Panel} store=${store} />
