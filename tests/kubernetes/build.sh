@@ -81,10 +81,12 @@ done
 if [[ " $lacking " == *" etcd "* ]]; then
     echo "Building etcd $etcd ..." >&2
     mkdir "$work/etcd"
-    cd "$work/etcd"
-    printf 'module etcd\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 %s\n' "$etcd" >go.mod
-    printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >main.go
-    go build -ldflags "-s -w" -o "$folder/etcd" .
+    (
+        cd "$work/etcd"
+        printf 'module etcd\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 %s\n' "$etcd" >go.mod
+        printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >main.go
+        go build -ldflags "-s -w" -o "$folder/etcd" .
+    )
 fi
 
 if [[ " $lacking " == *" kwok "* ]]; then
