@@ -109,3 +109,22 @@ def test_the_small_nodes_are_emptied_where_capacity_is_scarce():
         search.run(np.flatnonzero(Rows(task).sources))
         assert world.total == 6
         assert "l" not in world.away
+
+
+def test_of_pods_that_all_have_a_place_nobody_is_remembered_as_without_one(monkeypatch):
+    """One who was to make way for them may have found none: that is another pod (it ended the whole plan)."""
+    state = cluster(0, "nodes")
+    task = Task(state, ARGS, NOW, "p", 9)
+    with opened(task, ARGS.objective, Rows(task)) as world:
+        search = Search(world, Limits(9, 1, 1_000, whole=False))
+        uid = min(state.charges)
+        home = world.home(uid)
+
+        def place(uid, banned, depth, least):
+            search._homeless = "another"
+            world.land(uid, home)
+            return True
+
+        monkeypatch.setattr(search, "place", place)
+        assert not search._tried(home.row, (uid,), 1)
+        assert not search._failing

@@ -216,6 +216,8 @@ class Search:
                 self._homeless = uid
                 world.undo(mark)
                 return False
+        # All of these have a place; one that others found none for on the way is none of them.
+        self._homeless = None
         if self.net() <= before:
             world.undo(mark)
             return False
