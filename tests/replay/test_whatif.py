@@ -17,7 +17,7 @@ from restow.domain.state import ClusterState
 from restow.replay.source import ListSource
 from restow.replay.state_at import ReplayError, fold_record, state_at
 from restow.replay.times import Point
-from restow.replay.whatif.answer import Change, answer, changed_world, error_of
+from restow.replay.whatif.answer import Begin, Change, answer, changed_world, error_of
 from restow.replay.whatif.model import Model
 from restow.replay.whatif.reading import Stretch, read
 
@@ -226,7 +226,7 @@ def test_from_any_point_on_what_was_there_goes_on_as_it_did():
         recorded = read(source, Stretch(Point(seq=cut)))
         found = error_of(recorded, Model(recorded).run())
         assert found.same == found.placements, cut
-    found = answer(source, stretch=Stretch(Point(seq=8)))
+    found = answer(source, begin=Begin(Stretch(Point(seq=8))))
     assert (found.seq, found.error.placements, found.first) == (7, 1, time_at(7))
     assert (waits(found.model).pods, waits(found.model).waiting) == (1, 0)
     assert abs(waits(found.model).longest - waits(found.recorded).longest) <= 2_000
@@ -255,16 +255,16 @@ def test_of_moves_under_way_each_ends_once():
 
 def test_up_to_a_point_nothing_after_it_is_known():
     source = queue().source()
-    found = answer(source, stretch=Stretch(until=Point(seq=10)))
+    found = answer(source, begin=Begin(Stretch(until=Point(seq=10))))
     assert (found.last, waits(found.recorded).waiting, waits(found.model).waiting) == (time_at(10), 1, 1)
-    by_time = answer(source, stretch=Stretch(until=Point(time=time_at(10))))
+    by_time = answer(source, begin=Begin(Stretch(until=Point(time=time_at(10)))))
     assert by_time.recorded.waits == found.recorded.waits
 
 
 def test_a_snapshot_is_as_good_as_the_log_before_it():
     source = queue().source()
     rest = ListSource(next(iter(source.batches(9))), name="rest", log_id=LOG_ID)
-    whole, short = answer(source, stretch=Stretch(Point(seq=9))), answer(rest, begin=state_at(source, seq=8))
+    whole, short = answer(source, begin=Begin(Stretch(Point(seq=9)))), answer(rest, begin=Begin(state=state_at(source, seq=8)))
     assert to_builtins(whole) | {"name": ""} == to_builtins(short) | {"name": ""}
     with pytest.raises(ReplayError, match=r"begins at sequence 9.*--archive"):
         read(rest)
@@ -276,18 +276,18 @@ def test_a_snapshot_is_as_good_as_the_log_before_it():
 def test_nodes_that_are_there_are_taken_away_and_workloads_too():
     source = queue().source()
     since = Stretch(Point(seq=8))
-    fewer = answer(source, Change(nodes=((-1, "small"),)), stretch=since)
+    fewer = answer(source, Change(nodes=((-1, "small"),)), begin=Begin(since))
     assert waits(fewer.model).pods == 1
     assert waits(fewer.changed).longest > waits(fewer.model).longest + 5_000
-    more = answer(source, Change(nodes=((+1, "small"),)), stretch=since)
+    more = answer(source, Change(nodes=((+1, "small"),)), begin=Begin(since))
     assert waits(more.changed).longest == 0
-    without = answer(source, Change(without=("lab/job-a",)), stretch=since)
+    without = answer(source, Change(without=("lab/job-a",)), begin=Begin(since))
     assert waits(without.changed).longest == 0
 
 
 def test_another_configuration_holds_from_the_begin_of_the_stretch():
     source = queue().source()
-    found = answer(source, Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))), stretch=Stretch(Point(seq=8)))
+    found = answer(source, Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))), begin=Begin(Stretch(Point(seq=8))))
     assert (found.model.placements, found.changed.placements) == (1, 0)
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
-from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, heading, output_option, plain, table
 
 if TYPE_CHECKING:
-    from restow.domain.config import Config
     from restow.replay.whatif.answer import Answer
     from restow.replay.whatif.meter import Measured
+    from restow.replay.whatif.sweep import Swept
 
 DEVICES = "wholly free devices"
+VALUES = {"waited": "hours not waited", "waited-gpu": "GPU-hours not waited", "free-devices": DEVICES}
 
 
 @click.command()
@@ -28,11 +28,15 @@ DEVICES = "wholly free devices"
 @click.option("--scheduler-config", "scheduler", type=click.Path(exists=True, dir_okay=False), help="This volcano-scheduler.conf instead of the recorded ones.")
 @click.option("--nodes", multiple=True, metavar="±N:CLASS", help="So many more nodes, or fewer, like this one: a node's name, or the value of a label. May be given again.")
 @click.option("--without", multiple=True, metavar="WORKLOAD", help="As if this workload (namespace/name) had never come. May be given again.")
+@click.option("--sweep", "grid", type=click.Path(exists=True, dir_okay=False), help="Every combination of the settings that this YAML lists.")
+@click.option("--value", type=click.Choice(["waited", "waited-gpu", "free-devices"]), help="With --sweep: what is set against moves.  [default: waited]")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="With --sweep: processes at once.  [default: one a core]")
 @log_options
 @output_option
 def whatif(
-    file: str | None, since: str | None, until: str, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...], where: Where, output: str
-) -> None:
+    file: str | None, since: str | None, until: str, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...],
+    grid: str | None, value: str | None, jobs: int | None, where: Where, output: str,
+) -> None:  # fmt: skip
     """Let the recorded pods come again and the deciders decide anew, on virtual time, beside what really happened.
 
     FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log. An export or an archive must be there from its first record; a running
@@ -52,66 +56,47 @@ def whatif(
                                              with eight more nodes of that label
       restow whatif log.jsonl.zst --without team-a/batch
                                              as if that Deployment had never been
+      restow whatif log.jsonl.zst --policy new.yaml --sweep grid.yaml
+                                             with each combination of settings
     """
     import msgspec
 
+    from restow.cli import whatif_changes
     from restow.replay.snapshots import beginning
-    from restow.replay.whatif.answer import Change, answer
+    from restow.replay.whatif.answer import Begin, answer
     from restow.replay.whatif.reading import Stretch
+    from restow.replay.whatif.sweep import sweep
 
-    change = Change(_policy(policy), _scheduler(scheduler), tuple(map(_more, nodes)), without)
+    change = whatif_changes.change_of(policy, scheduler, nodes, without)
+    settings = whatif_changes.grid(grid, policy, scheduler, nodes, without) if grid else []
     where.log = file or where.log
+    if (value or jobs) and not grid:
+        raise click.UsageError("--value and --jobs are for --sweep FILE")
     with where.source() as source, Progress("deciding anew") as progress:
-        stretch = Stretch(None if since is None else where.point(since, source), where.point(until, source))
-        found = answer(source, change, progress, stretch=stretch, begin=beginning(source))
+        begin = Begin(Stretch(None if since is None else where.point(since, source), where.point(until, source)), beginning(source))
+        swept = sweep(source, settings, value or "waited", jobs or os.cpu_count() or 1, progress, begin) if grid else None
+        found = answer(source, change, progress, begin) if swept is None else swept
     if output == "json":
         emit({**msgspec.to_builtins(found), "percentTheSame": found.error.percent})
+    elif swept is not None:
+        show_sweep(swept)
     else:
-        show(found)
+        show(found)  # type: ignore[arg-type]
 
 
-def _policy(file: str | None) -> str:
-    from restow.runtime.policy_file import read
+def _show_error(found: Answer | Swept) -> None:
+    from restow.contracts.times import rfc3339
 
-    return _text(file, read)
-
-
-def _scheduler(file: str | None) -> str:
-    from restow.runtime.scheduler_conf import read
-
-    return _text(file, read)
-
-
-def _text(file: str | None, read: Callable[[Any], Config]) -> str:
-    """As the service would log it; empty where no file is named. Raises Failure."""
-    from restow.domain.config import text_of
-    from restow.runtime.config_source import BadConfig, read_file
-
-    if file is None:
-        return ""
-    try:
-        return text_of(read_file(file, read))
-    except BadConfig as error:
-        raise Failure(str(error), UNUSABLE) from None
-
-
-def _more(said: str) -> tuple[int, str]:
-    """`+8:h100`. Raises BadParameter."""
-    match = re.fullmatch(r"([+-]\d{1,6}):(.+)", said, re.ASCII)
-    if match is None or not int(match[1]):
-        raise click.BadParameter(f"{said!r}; allowed: +8:CLASS or -8:CLASS", param_hint="--nodes")
-    return int(match[1]), match[2]
+    error = found.error
+    click.echo(f"{plain(found.name)}, {rfc3339(found.first)} to {rfc3339(found.last)}" + (f", from the state at sequence {found.seq} on" if found.seq else ""))
+    click.echo(f"\nThe model decides {error.same} of {error.placements} placements as recorded ({error.percent:g} %), under the recorded configuration.")
+    if error.others:
+        click.echo(f"{error.others} decisions of this log are by other versions of the deciders than these.")
 
 
 def show(found: Answer) -> None:
     """As tables."""
-    from restow.replay.whatif.answer import between
-
-    error = found.error
-    click.echo(f"{plain(found.name)}, {between(found)}" + (f", from the state at sequence {found.seq} on" if found.seq else ""))
-    click.echo(f"\nThe model decides {error.same} of {error.placements} placements as recorded ({error.percent:g} %), under the recorded configuration.")
-    if error.others:
-        click.echo(f"{error.others} decisions of this log are by other versions of the deciders than these.")
+    _show_error(found)
     runs = [("recorded", found.recorded), ("model", found.model)]
     if found.changed is not None:
         runs.append(("what if", found.changed))
@@ -138,11 +123,40 @@ def show(found: Answer) -> None:
     table(heads, moved, right=heads[1:])
     for line in found.refused:
         click.echo(f"\nrefused in the model: {plain(line)}")
-    click.echo(f"\n{heading('What the model does not know')}")
-    for line in found.unknown:
-        click.echo(f"* {line}")
+    _show_unknown(found.unknown)
     for name, times in found.unanswered.items():
         click.echo(f"* {name}: asked for {times} times and not carried out")
+
+
+def show_sweep(found: Swept) -> None:
+    """One table, what was recorded first."""
+    _show_error(found)
+    axes = list(found.tried[0].setting)
+    columns = (*(axis.upper() for axis in axes), "STILL WAITING", "WAITED", "OF GPUS", "FREE DEVICES", "MOVED", "LOST", "BEST")
+    rows = [(*(name if axis == axes[0] else "" for axis in axes), *_tried(one), "") for name, one in (("recorded", found.recorded), ("as recorded", found.model))]
+    rows += [(*one.setting.values(), *_tried(one.measured), "*" if one.best else "") for one in found.tried]
+    click.echo(f"\n{heading('Settings')}")
+    table(columns, rows, right=columns[len(axes) :], flexible=columns[: len(axes)])
+    click.echo(f"\n* no other setting has as much value ({VALUES[found.value]}) with fewer moves, or more with as many")
+    click.echo("waited: hours of all pods, and times the devices that they ask for; free devices: mean over the time; lost: GPU-hours")
+    for line in dict.fromkeys(line for one in found.tried for line in one.refused):
+        click.echo(f"\nrefused in the model: {plain(line)}")
+    _show_unknown(found.unknown)
+
+
+def _tried(one: Measured) -> tuple[str, ...]:
+    waiting = sum(waits.waiting for waits in one.waits)
+    return str(waiting), _hours(one.waited_hours), _hours(one.waited_gpu_hours), f"{one.mean_free_devices:.1f}", str(one.moves), _hours(one.lost_gpu_hours)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def _show_unknown(unknown: Iterable[str]) -> None:
+    click.echo(f"\n{heading('What the model does not know')}")
+    for line in unknown:
+        click.echo(f"* {line}")
 
 
 def _seconds(milliseconds: int) -> str:

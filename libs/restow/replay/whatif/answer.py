@@ -8,7 +8,6 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.contracts.times import rfc3339
 from restow.domain.config import digest_of
 from restow.domain.state import ClusterState
 from restow.replay.source import Source
@@ -69,18 +68,29 @@ class Answer(msgspec.Struct, rename="camel"):
     seq: int = 0
 
 
-def answer(source: Source, change: Change = Change(), progress: Progress = no_progress, *, stretch: Stretch = Stretch(), begin: ClusterState | None = None) -> Answer:
+class Begin(msgspec.Struct, frozen=True):
+    """What part of a log is looked at. `state`: where the log's beginning is not there any more, that of a snapshot."""
+
+    stretch: Stretch = Stretch()
+    state: ClusterState | None = None
+
+
+def answer(source: Source, change: Change = Change(), progress: Progress = no_progress, begin: Begin = Begin()) -> Answer:
     """Read the log (`reading.read`), run the model as recorded, and once more with the change. Raises ReplayError."""
-    recorded = read(source, stretch, begin)
-    changed = changed_world(recorded, change) if change != Change() else None
-    parts = 1 if changed is None else 2
-    same = Model(recorded).run(lambda done, total: progress(done, total * parts))
-    other = None if changed is None else Model(changed, lambda workload: _is_one_of(workload, change.without)).run(lambda done, total: progress(total + done, total * parts))
+    recorded = read(source, begin.stretch, begin.state)
+    parts = 1 if change == Change() else 2
+    same = run(recorded, Change(), lambda done, total: progress(done, total * parts))
+    other = None if change == Change() else run(recorded, change, lambda done, total: progress(total + done, total * parts))
     said = same if other is None else other
     return Answer(
         recorded.name, recorded.first, recorded.last, error_of(recorded, same), recorded.happened, same.measured, None if other is None else other.measured,
         said.refused, said.unanswered, UNKNOWN, recorded.seq,
     )  # fmt: skip
+
+
+def run(recorded: Recorded, change: Change, progress: Progress = no_progress) -> Ran:
+    """The model with the change. Raises ReplayError."""
+    return Model(changed_world(recorded, change), lambda workload: _is_one_of(workload, change.without)).run(progress)
 
 
 def error_of(recorded: Recorded, ran: Ran) -> Error:
@@ -158,7 +168,3 @@ def _is_one_of(workload: str, names: Iterable[str]) -> bool:
     namespace, _, name = workload.split("/", 2)
     return any(said in (workload, f"{namespace}/{name}") for said in names)
 
-
-def between(answer: Answer) -> str:
-    """From when to when."""
-    return f"{rfc3339(answer.first)} to {rfc3339(answer.last)}"

@@ -42,7 +42,8 @@ class Sample(msgspec.Struct, rename="camel"):
 
 class Measured(msgspec.Struct, rename="camel"):
     """`moves` were planned and evicted, of which `landed` and `failed` came to an end; `preempted` pods were evicted for others. `lost_gpu_hours`: devices of evicted pods times
-    the hours since their creation or last checkpoint (`restow.dev/checkpointed-at`)."""
+    the hours since their creation or last checkpoint (`restow.dev/checkpointed-at`). `waited_hours`: of all pods that count in `waits`; `waited_gpu_hours`: each times the devices
+    that it asks for."""
 
     waits: list[Waits]
     samples: list[Sample]
@@ -52,6 +53,12 @@ class Measured(msgspec.Struct, rename="camel"):
     failed: int
     preempted: int
     lost_gpu_hours: float
+    waited_hours: float = 0.0
+    waited_gpu_hours: float = 0.0
+
+    @property
+    def mean_free_devices(self) -> float:
+        return sum(sample.free_devices for sample in self.samples) / len(self.samples) if self.samples else 0.0
 
 
 class Stay(msgspec.Struct):
@@ -59,6 +66,8 @@ class Stay(msgspec.Struct):
 
     queue: str
     seen: Millis
+    milli: int = 0
+    """Thousandths of devices that it asks for."""
     placed: Millis = Millis(0)
     node: NodeName = NodeName("")
     gone: Millis = Millis(0)
@@ -82,7 +91,7 @@ class Meter:
         self._evicting |= evicting(state)
         for uid, known in state.pods.items():
             if state.node_of(uid) is None and known.live.phase not in OVER and not known.live.deleting and (queue := state.queue_of(known.fact)):
-                self.stays[uid] = Stay(queue, now)
+                self.stays[uid] = Stay(queue, now, _milli(state, known.fact))
 
     def before(self, state: ClusterState, time: Millis) -> None:
         """The next thing happens at `time`: what was to be looked at before that is looked at now."""
@@ -98,7 +107,7 @@ class Meter:
             case e.PodObserved(pod=pod, node=node):
                 known = state.pods.get(pod)
                 if known is not None and pod not in self.stays and node is None and (queue := state.queue_of(known.fact)):
-                    self.stays[pod] = Stay(queue, now)
+                    self.stays[pod] = Stay(queue, now, _milli(state, known.fact))
             case e.PodPlaced(pod=pod, node=node) | e.HandedOver(pod=pod, node=node):
                 stay = self.stays.get(pod)
                 if stay is not None and not stay.placed:
@@ -123,9 +132,8 @@ class Meter:
 
     def _lose(self, state: ClusterState, pod: PodUid, now: Millis) -> None:
         known = state.pods.get(pod)
-        request = state.vectors[known.fact.shape].devices if known is not None else None
-        if known is not None and request is not None:
-            self._lost += max(0, now - work_since(known.fact, now)) * request.count * request.milli
+        if known is not None:
+            self._lost += max(0, now - work_since(known.fact, now)) * _milli(state, known.fact)
 
     def _sample(self, state: ClusterState, time: Millis) -> None:
         packed = packing(state)
@@ -141,12 +149,26 @@ class Meter:
             if pod not in successors:
                 by_queue.setdefault(stay.queue, []).append(stay)
         waits = [self._waits(queue, stays) for queue, stays in sorted(by_queue.items())]
+        waited = [(self._waited(stay), stay.milli) for pod, stay in self.stays.items() if pod not in successors]
         placed = sum(stay.placed > 0 for stay in self.stays.values())
-        return Measured(waits, self._samples, placed, self._moves, self._landed, self._failed, self._preempted, round(self._lost / 1_000 / HOUR, 3))
+        return Measured(
+            waits, self._samples, placed, self._moves, self._landed, self._failed, self._preempted, round(self._lost / 1_000 / HOUR, 3),
+            round(sum(time for time, _ in waited) / HOUR, 3), round(sum(time * milli for time, milli in waited) / 1_000 / HOUR, 3),
+        )  # fmt: skip
+
+    def _waited(self, stay: Stay) -> int:
+        """Milliseconds until it had a node, or was gone, or the end."""
+        return (stay.placed or stay.gone or self._last) - stay.seen
 
     def _waits(self, queue: str, stays: Sequence[Stay]) -> Waits:
-        times = sorted((stay.placed or stay.gone or self._last) - stay.seen for stay in stays)
+        times = sorted(map(self._waited, stays))
         return Waits(queue, len(times), sum(not stay.placed for stay in stays), share(times, 0.5), share(times, 0.9), times[-1])
+
+
+def _milli(state: ClusterState, fact: e.PodObserved) -> int:
+    """Thousandths of devices."""
+    request = state.vectors[fact.shape].devices
+    return request.count * request.milli if request is not None else 0
 
 
 def evicting(state: ClusterState) -> set[PodUid]:
