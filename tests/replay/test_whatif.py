@@ -9,13 +9,14 @@ from replay.world import World
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.codec import decode
 from restow.contracts.values import DeviceRequest, OwnerRef, PodShape
 from restow.domain.config import DefragmentationArgs, MigrationConfig, SessionConfig, text_of
 from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.state import ClusterState
 from restow.replay.source import ListSource
-from restow.replay.state_at import ReplayError, fold_record, state_at
+from restow.replay.state_at import ReplayError, fold_record, state_at, time_of
 from restow.replay.times import Point
 from restow.replay.whatif.answer import Begin, Change, answer, changed_world, error_of
 from restow.replay.whatif.model import Model
@@ -309,3 +310,28 @@ def test_a_log_with_more_shapes_than_the_state_remembers_can_be_read():
     assert len(world.state.shapes) < 1_500
     found = answer(world.source())
     assert (waits(found.recorded).pods, waits(found.model).pods) == (1_500, 1_500)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_waits_when_is_as_counted_in_the_record(seed):
+    source = World(seed, nodes=4).play(24).source()
+    came, placed = {}, {}
+    for batch in source.batches():
+        for record in batch:
+            for decision in decode(record.body):
+                for event in decision.events:
+                    match event:
+                        case e.PodObserved(pod=uid, node=None):
+                            came.setdefault(uid, time_of(record))
+                        case e.PodPlaced(pod=uid) | e.HandedOver(pod=uid) | e.PodGone(pod=uid):
+                            placed.setdefault(uid, time_of(record))
+    last = max(map(time_of, (record for batch in source.batches() for record in batch)))
+    recorded = read(source)
+    known = [uid for uid in came if uid not in {uid for life in recorded.lives for uid in life.pods[1:]}]
+    before = 0
+    for sample in recorded.happened.samples:
+        waits = [placed.get(uid, last) - came[uid] for uid in known if before < came[uid] <= sample.time]
+        assert sample.mean_wait == (sum(waits) // len(waits) if waits else None)
+        assert sample.waiting == sum(came[uid] <= sample.time and placed.get(uid, last + 1) > sample.time for uid in known)
+        before = sample.time
+    assert any(sample.waiting for sample in recorded.happened.samples)

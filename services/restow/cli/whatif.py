@@ -28,6 +28,7 @@ VALUES = {"waited": "hours not waited", "waited-gpu": "GPU-hours not waited", "f
 @click.option("--scheduler-config", "scheduler", type=click.Path(exists=True, dir_okay=False), help="This volcano-scheduler.conf instead of the recorded ones.")
 @click.option("--nodes", multiple=True, metavar="±N:CLASS", help="So many more nodes, or fewer, like this one: a node's name, or the value of a label. May be given again.")
 @click.option("--without", multiple=True, metavar="WORKLOAD", help="As if this workload (namespace/name) had never come. May be given again.")
+@click.option("--plot", metavar="FILE.svg", help="Also draw waiting times and free devices over time into this file.")
 @click.option("--sweep", "grid", type=click.Path(exists=True, dir_okay=False), help="Every combination of the settings that this YAML lists.")
 @click.option("--value", type=click.Choice(["waited", "waited-gpu", "free-devices"]), help="With --sweep: what is set against moves.  [default: waited]")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="With --sweep: processes at once.  [default: one a core]")
@@ -35,7 +36,7 @@ VALUES = {"waited": "hours not waited", "waited-gpu": "GPU-hours not waited", "f
 @output_option
 def whatif(
     file: str | None, since: str | None, until: str, policy: str | None, scheduler: str | None, nodes: tuple[str, ...], without: tuple[str, ...],
-    grid: str | None, value: str | None, jobs: int | None, where: Where, output: str,
+    plot: str | None, grid: str | None, value: str | None, jobs: int | None, where: Where, output: str,
 ) -> None:  # fmt: skip
     """Let the recorded pods come again and the deciders decide anew, on virtual time, beside what really happened.
 
@@ -56,12 +57,14 @@ def whatif(
                                              with eight more nodes of that label
       restow whatif log.jsonl.zst --without team-a/batch
                                              as if that Deployment had never been
+      restow whatif log.jsonl.zst --nodes -20:t4 --plot fewer.svg
+                                             with a picture
       restow whatif log.jsonl.zst --policy new.yaml --sweep grid.yaml
                                              with each combination of settings
     """
     import msgspec
 
-    from restow.cli import whatif_changes
+    from restow.cli import whatif_changes, whatif_plot
     from restow.replay.snapshots import beginning
     from restow.replay.whatif.answer import Begin, answer
     from restow.replay.whatif.reading import Stretch
@@ -72,16 +75,22 @@ def whatif(
     where.log = file or where.log
     if (value or jobs) and not grid:
         raise click.UsageError("--value and --jobs are for --sweep FILE")
+    if plot and (grid or not plot.endswith(".svg")):
+        raise click.UsageError("--plot draws one answer, without --sweep" if grid else f"--plot {plot}: allowed: a file that ends in .svg")
     with where.source() as source, Progress("deciding anew") as progress:
         begin = Begin(Stretch(None if since is None else where.point(since, source), where.point(until, source)), beginning(source))
         swept = sweep(source, settings, value or "waited", jobs or os.cpu_count() or 1, progress, begin) if grid else None
-        found = answer(source, change, progress, begin) if swept is None else swept
+        found = answer(source, change, progress, begin) if swept is None else None
+    if plot and found is not None:
+        whatif_plot.write(found, plot)
+    said = found or swept
+    assert said is not None
     if output == "json":
-        emit({**msgspec.to_builtins(found), "percentTheSame": found.error.percent})
+        emit({**msgspec.to_builtins(said), "percentTheSame": said.error.percent})
+    elif found is not None:
+        show(found)
     elif swept is not None:
         show_sweep(swept)
-    else:
-        show(found)  # type: ignore[arg-type]
 
 
 def _show_error(found: Answer | Swept) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -33,11 +35,14 @@ class Waits(msgspec.Struct, rename="camel"):
 
 
 class Sample(msgspec.Struct, rename="camel"):
-    """Wholly free devices at one time, and by size (`1 device`, `0.500 of a device`, `2 devices`, `no device`) how many more pods would fit, each size alone."""
+    """Wholly free devices at one time, and by size (`1 device`, `0.500 of a device`, `2 devices`, `no device`) how many more pods would fit, each size alone.
+    `waiting`: pods that had no node then; `mean_wait`: of those that came since the sample before, how long each waited in all (ms), None where none came."""
 
     time: Millis
     free_devices: int
     slots: dict[str, int]
+    waiting: int = 0
+    mean_wait: int | None = None
 
 
 class Measured(msgspec.Struct, rename="camel"):
@@ -145,16 +150,34 @@ class Meter:
         while self._times:
             self._sample(state, self._times.pop(0))
         by_queue: dict[str, list[Stay]] = {}
-        for pod, stay in self.stays.items():
-            if pod not in successors:
-                by_queue.setdefault(stay.queue, []).append(stay)
+        counted = [stay for pod, stay in self.stays.items() if pod not in successors]
+        for stay in counted:
+            by_queue.setdefault(stay.queue, []).append(stay)
         waits = [self._waits(queue, stays) for queue, stays in sorted(by_queue.items())]
-        waited = [(self._waited(stay), stay.milli) for pod, stay in self.stays.items() if pod not in successors]
+        waited = [(self._waited(stay), stay.milli) for stay in counted]
         placed = sum(stay.placed > 0 for stay in self.stays.values())
         return Measured(
-            waits, self._samples, placed, self._moves, self._landed, self._failed, self._preempted, round(self._lost / 1_000 / HOUR, 3),
+            waits, self._with_waits(counted), placed, self._moves, self._landed, self._failed, self._preempted, round(self._lost / 1_000 / HOUR, 3),
             round(sum(time for time, _ in waited) / HOUR, 3), round(sum(time * milli for time, milli in waited) / 1_000 / HOUR, 3),
         )  # fmt: skip
+
+    def _with_waits(self, stays: Sequence[Stay]) -> list[Sample]:
+        times = [sample.time for sample in self._samples]
+        came: list[list[int]] = [[] for _ in times]
+        change = [0] * (len(times) + 1)
+        for stay in stays:
+            waited = self._waited(stay)
+            at = bisect_left(times, stay.seen)
+            if at < len(times):
+                came[at].append(waited)
+            # It waits at each sample from then on until the one at which it does not any more; at the end also who never got a node.
+            change[at] += 1
+            change[len(times) if not (stay.placed or stay.gone) else bisect_left(times, stay.seen + waited)] -= 1
+        waiting = accumulate(change)
+        return [
+            msgspec.structs.replace(sample, waiting=count, mean_wait=sum(waits) // len(waits) if waits else None)
+            for sample, count, waits in zip(self._samples, waiting, came, strict=False)
+        ]
 
     def _waited(self, stay: Stay) -> int:
         """Milliseconds until it had a node, or was gone, or the end."""
