@@ -71,7 +71,7 @@ def test_every_metric_of_the_descheduler_is_in_the_table():
     described = set(re.findall(r"`((?:restow|descheduler)_[a-z_]+)`", ALL))
     registry = CollectorRegistry()
     metrics = SimpleNamespace(registry=registry, labelled=lambda read: None)
-    ours = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
+    ours = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState(), clock=SimpleNamespace(now=lambda: 0)))
     made = {metric.name + "_total" * (metric.type == "counter") for metric in registry.collect()}
     assert {"descheduler_pods_evicted", "restow_plans_total"} < made
     assert made | {f"restow_{gauge.name}" for gauge in ours.read()} <= described

@@ -30,7 +30,7 @@ from restow.domain.records import Step
 TIMED = {"interval": 60_000, "defragmentation": config.DefragmentationArgs()}
 
 
-def _told(state, command) -> str:
+def told(state, command) -> str:
     """What a dry run says: a plan's reason, or why it is refused."""
     try:
         return migration.of_dry_runs.decide(state, command)[0].reason
@@ -67,7 +67,7 @@ def test_while_it_lasts_no_plan_is_made_and_a_dry_run_still_says_what_it_would_b
     pause(state)
     with pytest.raises(Rejected, match=r"moves are paused since .* by ada: maintenance; allowed: after `restow resume`, or a dry run"):
         decider.decide(state, command)
-    assert "paused" not in _told(state, command)
+    assert "paused" not in told(state, command)
 
 
 def test_no_time_and_no_waiting_job_brings_a_plan_on_while_it_lasts_and_what_has_passed_is_not_made_up_for():
@@ -80,7 +80,7 @@ def test_no_time_and_no_waiting_job_brings_a_plan_on_while_it_lasts_and_what_has
     assert isinstance(decider.due(state, NOW + 60_000), c.Defragment)
 
 
-def test_a_restart_does_not_forget_it_and_everybody_is_told():
+def test_a_restart_does_not_forget_it_and_everybody_istold():
     state = world()
     assert warnings(state) == []
     pause(state)

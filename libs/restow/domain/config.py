@@ -190,6 +190,16 @@ class AutoPause(Config):
     every: int = 60_000
 
 
+class Period(Config):
+    """Either from each firing of `cron` (five fields, in the policy's time zone) on for `duration` milliseconds, or from `start` until before `end` (RFC 3339). `reason` is for people."""
+
+    cron: str = ""
+    duration: int = 0
+    start: str = ""
+    end: str = ""
+    reason: str = ""
+
+
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
@@ -203,7 +213,8 @@ class MigrationConfig(Config):
     these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
     first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it. `auto_pause`: when moves stop by themselves.
-    `mode`: what becomes of plans, as long as nobody sets another one (`domain/migration/modes.py`); one that is proposed waits for a person for `approve_deadline`."""
+    `mode`: what becomes of plans, as long as nobody sets another one (`domain/migration/modes.py`); one that is proposed waits for a person for `approve_deadline`.
+    `windows` and `blackouts`: when pods may move (`domain/migration/open_hours.py`)."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -233,6 +244,8 @@ class MigrationConfig(Config):
     auto_pause: AutoPause = AutoPause()
     mode: Literal["observe", "propose", "automatic"] = "automatic"
     approve_deadline: int = 3_600_000
+    windows: tuple[Period, ...] = ()
+    blackouts: tuple[Period, ...] = ()
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

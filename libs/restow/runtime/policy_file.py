@@ -6,6 +6,7 @@ nothing is worse than a rule that is passed over in silence.
 """
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import structlog
@@ -40,7 +41,7 @@ def read(said: Any) -> Config:
         if key in own:
             raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
     _known(own, "$.restow", tuple(key for key in MigrationConfig.__struct_encode_fields__ if key not in NOT_HERE))
-    own |= _with_hooks(own)
+    own |= _with_hooks(own) | _with_periods(own)
     if "autoPause" in own:
         own["autoPause"] = with_durations(own["autoPause"], ("within", "pending", "every"), "$.restow.autoPause")
     config = convert(MigrationConfig, own, "$.restow")
@@ -60,6 +61,16 @@ def _with_hooks(own: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(hooks, list):
         return {}
     return {"hooks": [with_durations(one, ("deadline",), f"$.restow.hooks[{i}]") for i, one in enumerate(hooks)]}
+
+
+def _with_periods(own: Mapping[str, Any]) -> dict[str, Any]:
+    """YAML reads a time as such; a configuration has texts."""
+    found = {}
+    for name in ("windows", "blackouts"):
+        if isinstance(periods := own.get(name), list):
+            read = [with_durations(one, ("duration",), f"$.restow.{name}[{i}]") for i, one in enumerate(periods)]
+            found[name] = [{key: value.isoformat() if isinstance(value, date) else value for key, value in one.items()} for one in read]
+    return found
 
 
 def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:

@@ -174,6 +174,8 @@ def _summary(s: dict[str, Any]) -> None:
         since = f" since {mode['since']}" if mode["since"] else ""
         proposed = f"; {number(len(s['proposed']))} plan{'s' * (len(s['proposed']) != 1)} to approve or reject (`restow plans`)" if s["proposed"] else ""
         line("mode", f"{mode['name']}{since}, by {mode['by'] or 'the policy'}{': ' * bool(mode['reason'])}{mode['reason']}{proposed}")
+    if s["closed"]:
+        line("closed", f"no pod is moved: {s['closed']}")
     if paused := s["paused"]:
         why = f": {paused['reason']}" if paused["reason"] else ""
         line("paused", f"no pod is moved since {paused['since']}, by {paused['by'] or 'Restow itself'}{why}; `restow resume` ends that")

@@ -13,6 +13,7 @@ from restow.cli.output import number, plain
 from restow.cli.views import why_waits
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName
+from restow.domain.migration import open_hours
 from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.state import OVER, ClusterState
 from restow.domain.too_old import too_old
@@ -62,6 +63,8 @@ def _head(state: ClusterState, cluster: str, now: Millis, error: str) -> list[Te
     closed = [(sum(not node.ready for node in state.nodes.values()), "not ready"), (sum(node.unschedulable for node in state.nodes.values()), "cordoned")]
     if said := ", ".join(f"{count} {word}" for count, word in closed if count):
         lines.append(Text(f"nodes: {said}", "yellow"))
+    if shut := open_hours.said(state.migration_config, state.time):
+        lines.append(Text(f"no pod is moved: {plain(shut)}", "yellow"))
     if state.pause.since:
         lines.append(Text(plain(f"moves are paused by {state.pause.by or 'Restow itself'}: {state.pause.reason}"), "yellow"))
     lines += [Text(plain(trouble), "red") for trouble in (breaks.said(state), too_old(state), error) if trouble]

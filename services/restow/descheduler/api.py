@@ -18,7 +18,7 @@ from restow.descheduler.follow import Followers
 from restow.descheduler.http_requests import Refused
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
-from restow.domain.migration import next_trigger, of_dry_runs, search, turns_of, wants_samples
+from restow.domain.migration import next_trigger, of_dry_runs, open_hours, search, turns_of, wants_samples
 from restow.domain.migration.bounds import bound_of
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
@@ -323,6 +323,7 @@ class _Api:
                 "leading": context.leadership.leading,
                 "changes": "allowed with the token" if context.gate.configured() else "refused: no token is configured",
                 "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
+                "closed": open_hours.said(config, context.clock.now()),
                 "mode": {"name": state.mode.name, "since": rfc3339(state.mode.since) if state.mode.since else "", "by": state.mode.by, "reason": state.mode.reason},
                 "proposed": [plan_view(state, plan) for plan in state.proposals],
                 "triggers": {

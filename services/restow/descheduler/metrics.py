@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from restow.contracts.ids import NodeName, PlanId
 from restow.domain.defragmentation import PLUGIN
+from restow.domain.migration import open_hours
 from restow.domain.migration.deschedule import PLANNER as POLICY
 from restow.domain.migration.deschedule import cycle_of
 from restow.domain.records import FINAL, Migration, Plan, Step
@@ -56,7 +57,7 @@ class DeschedulerMetrics:
         self._returned = Counter("restow_nodes_returned", "Of these, those that nobody took away in time, or that somebody was on again", **more)
         self._cycles: dict[str, tuple[int, float]] = {}
         """Triggers of a whole policy whose plans are under way: how many, and seconds of the longest that is over."""
-        self._state = lambda: context.state
+        self._state, self._now = lambda: context.state, lambda: context.clock.now()
         context.metrics.labelled(self.read)
 
     def read(self) -> Iterable[Labelled]:
@@ -66,6 +67,7 @@ class DeschedulerMetrics:
         empty = sum(known.at > 0 for known in state.emptied.values())
         yield Labelled.one("plans_proposed", "Plans that wait for a person to approve or reject them", len(state.proposals))
         yield Labelled.one("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", state.pause.since > 0)
+        yield Labelled.one("moves_closed", "1 while no pod is moved by the clock (policy windows, blackouts)", not open_hours.is_open(state.migration_config, self._now()))
         yield Labelled.one("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", empty)
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
         asked = Counts("given" if known.given else "waited for" for known in state.consents.values())

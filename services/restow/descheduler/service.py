@@ -12,7 +12,7 @@ from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
 from restow.descheduler.user_events import Told
 from restow.domain.config import MigrationConfig
-from restow.domain.migration import check_in, decider, pause, search
+from restow.domain.migration import check_in, decider, open_hours, pause, search
 from restow.domain.state import ClusterState
 from restow.runtime.long_decisions import Heavy
 from restow.runtime.policy_file import read
@@ -20,7 +20,7 @@ from restow.runtime.service import Context, Parts, Service, Shaping
 
 
 def _note(state: ClusterState, now: Millis) -> str:
-    return "; ".join(filter(None, (pause.said(state), search.note(state, now))))
+    return "; ".join(filter(None, (pause.said(state), open_hours.said(state.migration_config, now), search.note(state, now))))
 
 
 HEAVY = Heavy(

@@ -566,3 +566,25 @@ def test_a_bad_address_of_a_bucket_is_refused_and_not_shown(address):
     with pytest.raises(settings.BadSetting, match=r"RESTOW_ARCHIVE is '\*\*\*'; allowed: s3://BUCKET or s3://BUCKET/PREFIX, .* for a folder there is RESTOW_DATA") as refused:
         settings.check({"archive": address})
     assert "hidden" not in str(refused.value)
+
+
+PERIODS = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+restow:
+  timeZone: Europe/Berlin
+  windows:
+  - {cron: 0 22 * * 1-5, duration: 8h}
+  blackouts:
+  - {start: 2026-12-18T00:00:00Z, end: "2027-01-04T00:00:00+01:00", reason: change freeze}
+"""
+
+
+def test_windows_and_blackouts_are_read_as_people_write_them():
+    """A YAML reader takes a time without quotes for a time."""
+    read = policy.read(parse(PERIODS))
+    assert read.windows == (config.Period("0 22 * * 1-5", 8 * 3_600_000),)
+    assert (read.blackouts[0].end, read.blackouts[0].reason) == ("2027-01-04T00:00:00+01:00", "change freeze")
+    for wrong, said in (("duration: 8h", "duration: 8d"), ("00Z, end", "00, end"), ("start:", "begin:")):
+        with pytest.raises(BadConfig, match=r"\$\.restow\.(windows|blackouts)|blackouts\[0\]"):
+            policy.read(parse(PERIODS.replace(wrong, said)))

@@ -274,6 +274,20 @@ async def test_a_pause_stops_plans_and_everybody_is_told(broker, tmp_path):
         assert known["paused"] is None
 
 
+FREEZE = POLICY | {"restow": {"blackouts": [{"start": "2020-01-01T00:00:00Z", "end": "2100-01-01T00:00:00Z", "reason": "change freeze"}]}}
+
+
+async def test_in_a_blackout_a_request_is_refused_with_why_and_a_dry_run_is_not(broker, tmp_path):
+    async with world(broker, tmp_path, said=FREEZE) as made:
+        status, refused = await made.ask("POST", "/defragment")
+        assert (status, "until 2100-01-01T00:00:00.000Z: change freeze" in refused["error"]) == (409, True)
+        status, dry = await made.ask("POST", "/defragment?dryRun=true")
+        assert (status, dry["dryRun"]) == (200, True)
+        known = (await made.ask("GET", "/status"))[1]
+        assert known["closed"] in known["warnings"]
+        assert next(line for line in (await made.metrics()).splitlines() if line.startswith("restow_moves_closed")).endswith(" 1.0")
+
+
 PROPOSE = POLICY | {"restow": {"mode": "propose", "approveDeadline": "5m", "budgetPatience": "60s"}}
 
 

@@ -160,7 +160,7 @@ def test_an_emptied_node_is_told_once_and_so_is_that_it_was_not_taken_away():
 
 def test_landings_count_evicted_pods_alone_and_those_that_missed_their_slots_as_misses():
     state, metrics = cluster(), Metrics("migration")
-    shown = DeschedulerMetrics(SimpleNamespace(state=state, metrics=metrics))
+    shown = DeschedulerMetrics(SimpleNamespace(state=state, metrics=metrics, clock=SimpleNamespace(now=lambda: 0)))
     progress = Progress(SimpleNamespace(state=state), (shown,))
     progress.look(tell=False)
 

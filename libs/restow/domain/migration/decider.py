@@ -25,6 +25,7 @@ from restow.domain.migration import (
     effects,
     gating,
     modes,
+    open_hours,
     pause,
     proposals,
     saga,
@@ -40,6 +41,8 @@ from restow.domain.pod_controllers import check_owners
 from restow.domain.state import ClusterState, Touched
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+TIMED = ("interval", "cron", "demand")
+"""Triggers that nobody waits for."""
 CANCELLED_BY_HAND = "cancelled by hand"
 
 
@@ -52,6 +55,9 @@ class MigrationDecider:
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         if self.heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
             pause.heed(state)
+            if not open_hours.is_open(state.migration_config, command.time) and getattr(command, "trigger", "") in TIMED:
+                return ()  # Its time came while they were open, and nobody was there; it comes again.
+            open_hours.heed(state, command.time)
             if isinstance(command, c.MovePod | c.MoveGang):
                 modes.heed(state)
         match command:
@@ -99,7 +105,7 @@ class MigrationDecider:
             return unended
         if (stop := pause.due(state, now)) is not None:
             return stop
-        if (ended := modes.stops(state, now, under_way) or proposals.due(state, now)) is not None:
+        if (ended := modes.stops(state, now, under_way) or open_hours.stops(state, now, under_way) or proposals.due(state, now)) is not None:
             return ended
         if is_due(state, now):
             return c.Advance(now)
@@ -118,7 +124,7 @@ class MigrationDecider:
 
     def deadline(self, state: ClusterState) -> Millis | None:
         triggers = (_own_trigger(state), _demanded(state), modes.next_look(state))
-        times = [at for at in (overdue(state), proposals.deadline(state), *(t[0] for t in triggers if t is not None)) if at is not None]
+        times = [at for at in (overdue(state), proposals.deadline(state), open_hours.deadline(state, under_way), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
@@ -157,6 +163,7 @@ def check(config: MigrationConfig) -> None:
         raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
     hooks.check(config.hooks)
     pause.check(config)
+    open_hours.check(config)
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
@@ -228,14 +235,21 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
             times.append((windows.next_firing(config.cron, config.time_zone, since), "cron"))
         except windows.WindowError:
             pass
-    first = min(times, default=None)
-    return None if first is None else (Millis(max(first[0], search.not_before(state))), first[1])
+    return _when_open(state, min(times, default=None))
 
 
 def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next plan on demand is due, and for which job."""
     asked = None if state.pause.since or state.proposals else next_demand(state)
-    return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
+    return _when_open(state, asked)
+
+
+def _when_open(state: ClusterState, asked: tuple[Millis, str] | None) -> tuple[Millis, str] | None:
+    """A trigger, once a search may begin and pods may move again."""
+    if asked is None:
+        return None
+    at = open_hours.not_before(state, Millis(max(asked[0], search.not_before(state))))
+    return None if at is None else (at, asked[1])
 
 
 def _cancel(state: ClusterState, plan: PlanId, reason: str) -> list[e.Event]:

@@ -11,7 +11,7 @@ from restow.contracts.times import rfc3339
 from restow.contracts.values import Move
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
-from restow.domain.migration import pause
+from restow.domain.migration import open_hours, pause
 from restow.domain.records import PROPOSE
 from restow.domain.state import ClusterState
 
@@ -20,6 +20,7 @@ def approve(state: ClusterState, command: c.Approve) -> list[e.Event]:
     """Raises Rejected."""
     planned = _waiting(state, "approve", command.plan)
     pause.heed(state)
+    open_hours.heed(state, command.time)
     _in_time(state, command)
     known = {move.migration for move in planned.moves}
     if unknown := [id for id in command.moves if id not in known]:

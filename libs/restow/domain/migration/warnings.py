@@ -6,7 +6,7 @@ from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.hooks import CHECKPOINTED, checkpointed
 from restow.domain.hooks import said as shown
-from restow.domain.migration import modes, pause
+from restow.domain.migration import modes, open_hours, pause
 from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
@@ -14,9 +14,9 @@ from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """That moves are paused, and the mode where it is not automatic. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
+    """That moves are paused, or closed by the clock, and the mode where it is not automatic. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
     paused = [f"{told}; `restow resume` ends that"] if (told := pause.said(state)) else []
-    return [*paused, *filter(None, (modes.said(state),)), *_of_policy(state)]
+    return [*paused, *filter(None, (open_hours.said(state.migration_config, state.time), modes.said(state))), *_of_policy(state)]
 
 
 def _of_policy(state: ClusterState) -> list[str]:
