@@ -10,7 +10,7 @@ from replay.world import World
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import decode
-from restow.contracts.values import DeviceRequest, OwnerRef, PodShape
+from restow.contracts.values import DeviceRequest, DeviceShare, OwnerRef, PodShape
 from restow.domain.config import DefragmentationArgs, MigrationConfig, SessionConfig, text_of
 from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
@@ -335,3 +335,37 @@ def test_who_waits_when_is_as_counted_in_the_record(seed):
         assert sample.waiting == sum(came[uid] <= sample.time and placed.get(uid, last + 1) > sample.time for uid in known)
         before = sample.time
     assert any(sample.waiting for sample in recorded.happened.samples)
+
+
+@pytest.mark.parametrize("cut", [None, "placed", "bound"])
+def test_who_has_a_node_and_is_not_ready_becomes_ready_when_it_did(cut):
+    """Wherever the stretch begins, and also of a pod that was there when its cluster was first looked at."""
+    world = Simple()
+    job = OwnerRef("Job", "job", "uid-job")
+    if cut is None:
+        world.facts(e.PodObserved("uid-a", "lab", "a", "one", world.now, owner=job, node="n0", devices=(DeviceShare(0, 1_000),)))
+    else:
+        world.facts(e.PodObserved("uid-a", "lab", "a", "one", world.now, owner=job))
+        world.decide("session", c.Schedule(world.now))
+    cuts = {"placed": world.log.seq + 1}
+    placed = world.state.placed.get("uid-a") or world.state.pods["uid-a"].live
+    world.passes(3)
+    world.facts(e.PodChanged("uid-a", placed.node, devices=placed.devices))
+    cuts["bound"] = world.log.seq + 1
+    world.passes(3)
+    world.facts(e.PodChanged("uid-a", placed.node, "Running", True, devices=placed.devices))
+    ready = time_at(world.log.seq)
+    world.passes(3)
+    model = Model(read(world.source(), Stretch(Point(seq=cuts[cut]) if cut else None)))
+    seen = []
+    inner = model._commit
+
+    def commit(family, decisions):
+        did = inner(family, decisions)
+        if not seen and "uid-a" in model.state.pods and model.state.pods["uid-a"].live.ready:
+            seen.append(model._now)
+        return did
+
+    model._commit = commit
+    model.run()
+    assert seen == [ready]

@@ -115,8 +115,8 @@ class Model:
             return (e.PodGone(uid),)
         if live.deleting:
             alive.deleted = True
-        elif live.node and live.phase not in OVER and life.running:
-            self._after(life.running, lambda: self._end(uid))
+        elif live.node and live.phase not in OVER:
+            self._goes_on(life, uid)
         if (live.deleting or live.phase in OVER) and life.tidied >= 0:
             self._after(life.tidied, lambda: self._gone(uid))
         return ()
@@ -258,12 +258,19 @@ class Model:
         fact = life.facts[0]
         if fact.node is None:
             fact = _fresh(fact)
-        elif life.running:
-            self._after(life.running, lambda uid=fact.pod: self._end(uid))  # type: ignore[misc]
+        else:
+            self._goes_on(life, fact.pod)
         self._begin(alive, fact.pod)
         if fact.node is not None:
             alive.nodes = [fact.node]
         return (fact,)
+
+    def _goes_on(self, life: Life, uid: PodUid) -> None:
+        """One that has its node already."""
+        if life.readied >= 0:
+            self._after(life.readied, lambda: self._ready(uid))
+        if life.running:
+            self._after(life.running, lambda: self._end(uid))
 
     def _begin(self, alive: _Alive, uid: PodUid) -> None:
         alive.uid = uid

@@ -191,7 +191,7 @@ class _Watch:
             pod.there, pod.leaving = True, bool(known.live.deleting)
             self._moving(pod, known.live, now)
             if uid in state.placed:
-                pod.nodes = [state.placed[uid].node]
+                pod.nodes, pod.placed = [state.placed[uid].node], now
             pod.had_node = bool(pod.nodes)
 
     def hear(self, state: ClusterState, record: Record, found: Examined) -> None:
@@ -305,7 +305,10 @@ class _Watch:
             pod.life = number
         last = pods[-1]
         life = Life(chain, [pod.fact for pod in pods], pods[0].seen, pods[0].workload, nodes=[node for pod in pods for node in pod.nodes])
-        life.there, life.bound = pods[0].there, pods[0].had_node
+        first = pods[0]
+        life.there, life.bound = first.there, first.had_node
+        if first.bound == first.seen and first.ready > first.seen:
+            life.readied = first.ready - first.seen
         if last.ended and last.bound:
             life.running, life.phase = last.ended - last.bound, last.phase
             if last.gone:
@@ -342,7 +345,7 @@ class _Watch:
         taken = self._taken
         for uid in ours:
             pod = self._pods[uid]
-            if pod.placed and pod.bound >= pod.placed:
+            if pod.placed and pod.bound >= pod.placed and not pod.had_node:
                 taken["bind"].append(pod.bound - pod.placed)
             if pod.bound and pod.ready >= pod.bound and not pod.fact.node and not pod.had_node:
                 taken["ready"].append(pod.ready - pod.bound)

@@ -29,6 +29,8 @@ class Life(msgspec.Struct):
     nodes: list[NodeName] = []
     there: bool = False
     bound: bool = False
+    readied: int = -1
+    """Of the first of them, where it had its node when it was first seen and was not ready: after so many ms it was; -1 for not so."""
 
 
 class Arrive(msgspec.Struct, frozen=True):
