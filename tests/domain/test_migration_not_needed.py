@@ -1,10 +1,11 @@
-"""Moves whose pod was evicted when its StatefulSet is scaled down, or rolled out: nobody follows, and the slot is free at once."""
+"""Moves whose pod was evicted when its controller is scaled down, or rolled out: nobody follows, and the slot is free at once."""
 
 import pytest
-from domain.build import given, node, pod, replica_of, shape, then
-from domain.saga import advance, evicts, hold, move, plan, step, terminate
+from domain.build import configured, given, node, pod, replica_of, shape, then
+from domain.saga import advance, evicts, hold, land, move, plan, step, terminate
 
 from restow.contracts import events as e
+from restow.domain.config import MigrationConfig
 from restow.domain.records import Step
 
 M = "x-1"
@@ -48,3 +49,82 @@ def test_the_pod_of_its_name_that_asks_for_something_else_is_the_only_one_that_c
     advance(state)
     assert why(state) == expected
     assert bool(state.missed) == (expected == OVER), "by no rollout: somebody's admission has changed it, which is a miss"
+
+
+# -- Deployments ---------------------------------------------------------------------------------------------------------
+
+
+WEB = replica_of("web-1")
+ABOVE = replica_of("web", "Deployment")
+
+
+def of_deployment(wanted=3, moves=("web-a",)):
+    """Of three pods on a and c some leave for b, and terminate. `wanted`: what the Deployment said before."""
+    made = [pod(name, node=where, owner=WEB) for name, where in (("web-a", "a"), ("web-b", "a"), ("web-c", "c"))]
+    planned = plan("x", *(move(f"x-{i}", name) for i, name in enumerate(moves, 1)))
+    facts = (e.WorkloadObserved(WEB.uid, "ReplicaSet", "default", "web-1", owner=ABOVE), wants(wanted))
+    state = given(*(node(name, cpu=16_000) for name in "abc"), shape("s"), shape("big", cpu=2_000), *facts, *made, planned)
+    then(state, configured("migration", MigrationConfig(max_unavailable=0)))
+    advance(state)
+    for i, name in enumerate(moves, 1):
+        hold(state, f"x-{i}")
+        advance(state)
+        terminate(state, name)
+    advance(state)
+    assert {step(state, f"x-{i}") for i in range(1, len(moves) + 1)} == {Step.EVICTED}
+    return state
+
+
+def wants(number, busy=""):
+    return e.WorkloadObserved(ABOVE.uid, "Deployment", "default", "web", busy=busy, wanted=number)
+
+
+@pytest.mark.parametrize(("wanted", "busy", "expected"), [(2, "", OVER), (0, "", OVER), (3, "", WAITS), (None, "", WAITS), (2, "rollout", WAITS), (2, "paused", WAITS)])
+def test_a_deployment_at_rest_that_has_all_the_pods_it_wants_makes_no_other(wanted, busy, expected):
+    state = of_deployment()
+    advance(state)
+    assert why(state) == WAITS
+    then(state, wants(wanted, busy))
+    advance(state)
+    assert why(state) == expected
+    assert not state.missed, "whoever wants fewer pods misses none"
+
+
+def test_between_two_steps_of_a_rollout_nobody_is_given_up_and_the_next_revision_s_pod_lands():
+    """One of the new ReplicaSet is there before the one that follows: as many as are wanted, and another is to come."""
+    state = of_deployment()
+    then(state, wants(3, "rollout"), e.WorkloadObserved("uid-web-2", "ReplicaSet", "default", "web-2", owner=ABOVE), pod("new-1", "big", node="c", owner=replica_of("web-2")))
+    advance(state)
+    assert why(state) == WAITS
+    then(state, wants(3))
+    advance(state)
+    assert why(state) == OVER, "at rest, with three, and none of them follows: they ask for something else"
+
+
+def test_a_follower_is_waited_for_however_many_there_are():
+    """It came before the Deployment was scaled down, and its ReplicaSet has not chosen yet whom to take away."""
+    state = of_deployment()
+    then(state, pod("later", owner=WEB), wants(2))
+    advance(state)
+    assert why(state) == WAITS
+    then(state, e.PodGone("later"))
+    advance(state)
+    assert why(state) == OVER
+
+
+def test_of_two_that_left_one_is_needed_and_has_the_slot_of_its_own_and_the_other_is_not():
+    state = of_deployment(moves=("web-a", "web-b"))
+    then(state, pod("later", owner=WEB))
+    land(state, "x-1", "later")
+    advance(state)
+    assert (step(state, "x-1"), step(state, "x-2")) == (Step.LANDED, Step.EVICTED)
+    then(state, wants(2))
+    advance(state)
+    assert (state.migrations["x-2"].step, state.migrations["x-2"].reason) == OVER
+
+
+def test_of_a_replica_set_under_somebody_who_is_not_known_nothing_is_said():
+    state = of_deployment()
+    then(state, e.WorkloadGone(ABOVE.uid))
+    advance(state)
+    assert why(state) == WAITS

@@ -331,7 +331,7 @@ def test_a_workload_is_told_while_it_is_controlled():
     meta = wire.Meta(name="w", uid="w", owner_references=[wire.Owner("Deployment", "d", "d", "apps/v1", True)])
     orphan = wire.ReplicaSet(wire.Meta(name="w", uid="w"))
     assert say(Fold(), d.REPLICASETS, Upsert(wire.ReplicaSet(meta)), Upsert(wire.ReplicaSet(meta)), Upsert(orphan)) == [
-        "workload_observed", "workload_gone",
+        "workload_observed", "workload_observed",
     ]  # fmt: skip
 
 

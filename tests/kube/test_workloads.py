@@ -11,9 +11,9 @@ from restow.kube import wire
 from restow.kube.workloads import workload_fact
 
 
-def test_a_workload_is_known_only_if_it_is_controlled():
+def test_of_a_replica_set_it_is_known_who_controls_it_or_else_how_many_pods_it_wants():
     meta = wire.Meta(name="web-1", namespace="shop", uid="r")
-    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) is None
+    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", wanted=1)
     meta.owner_references = [wire.Owner("Deployment", "web", "d", "apps/v1", True)]
     assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved(
         "r", "ReplicaSet", "shop", "web-1", v.OwnerRef("Deployment", "web", "d", "apps/v1")
@@ -25,6 +25,12 @@ def test_a_stateful_set_that_is_scaled_down_says_from_which_ordinal_on_it_makes_
     body = {"metadata": {"name": "db", "namespace": "shop", "uid": "db", "generation": 1}, "spec": spec, "status": {"replicas": 3, "observedGeneration": 1}}
     fact = workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS)
     assert (fact.busy, fact.wanted) == ("scaling_down", wanted)
+
+
+@pytest.mark.parametrize(("spec", "wanted"), [({"replicas": 3}, 3), ({}, 1), ({"replicas": 0}, 0)])
+def test_a_deployment_at_rest_says_how_many_pods_it_wants(spec, wanted):
+    body = {"metadata": {"name": "web", "namespace": "shop", "uid": "d"}, "spec": spec, "status": {}}
+    assert workload_fact(d.DEPLOYMENTS.object(json.dumps(body).encode()), d.DEPLOYMENTS) == e.WorkloadObserved("d", "Deployment", "shop", "web", wanted=wanted)
 
 
 def job(spec=None, status=None, **meta):
@@ -72,7 +78,7 @@ def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries)
 
 def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
     meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations={"restow.dev/movable": "false", "other": "x"})
-    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false")
+    assert workload_fact(wire.ReplicaSet(meta), d.REPLICASETS) == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false", wanted=1)
 
 
 SAID = {"restow.dev/movable": "false", "restow.dev/before-move": ":8080/ask", "other": "x"}
@@ -86,7 +92,7 @@ def test_what_is_said_of_a_replicasets_pods_is_for_its_deployment_to_say(kind, c
     fact = workload_fact(wire.ReplicaSet(meta), d.REPLICASETS)
     assert (fact.movable == "false", fact.hooks == {"restow.dev/before-move": ":8080/ask"}) == (counts, counts)
     deployment = workload_fact(wire.Deployment(wire.Meta(name="web", namespace="shop", uid="d", annotations=SAID)), d.DEPLOYMENTS)
-    assert deployment == e.WorkloadObserved("d", "Deployment", "shop", "web", movable="false", hooks={"restow.dev/before-move": ":8080/ask"})
+    assert deployment == e.WorkloadObserved("d", "Deployment", "shop", "web", movable="false", hooks={"restow.dev/before-move": ":8080/ask"}, wanted=1)
 
 
 def busy(collection, spec, status, **meta):
@@ -197,9 +203,8 @@ def test_whatever_is_being_deleted_makes_no_pods(collection):
 
 def test_whom_nobody_controls_and_who_is_at_rest_is_no_fact():
     owned = [{"kind": "Kafka", "name": "k", "uid": "k", "apiVersion": "kafka.example/v1", "controller": True}]
-    for collection in (d.DEPLOYMENTS, d.STATEFULSETS):
-        body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w", "ownerReferences": owned}}
-        assert workload_fact(collection.object(json.dumps(body).encode()), collection) is None
+    body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w", "ownerReferences": owned}}
+    assert workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS) is None
 
 
 EVICTED = {"event": "PodEvicted", "action": "RestartJob"}

@@ -140,10 +140,20 @@ async def test_pods_that_come_by_a_scale_up_meanwhile_are_let_go(world: World, s
     await world.until(lambda: sorted(world.where("victim")) == ["target", "waits", "waits"], "one has landed, and nobody is gated")
 
 
+async def test_a_deployment_that_is_scaled_down_meanwhile_frees_the_slot_at_once(world: World, stack: Running) -> None:
+    victim, move, held = await begun(world, stack)
+    await ending(world, victim)
+    await world.api.ok("PATCH", f"{APPS}/deployments/victim", {"spec": {"replicas": 0}}, media=MERGE)
+    one = await ended(stack, move, seconds=45)  # landDeadline is five minutes
+    assert (one["step"], one["reason"]) == ("failed", "NotNeeded"), one
+    await world.until(lambda: (held["metadata"]["uid"], "gone") in world.at, "the slot is free")
+    await world.until(lambda: sorted(set(world.where("crowd"))) == ["source", "target", "waits"], "what is free is given away")
+
+
 async def test_a_rollout_meanwhile_replaces_what_has_landed(world: World, stack: Running) -> None:
     victim, move, _ = await begun(world, stack)
     await ending(world, victim)
-    # One that is made before: where the rollout comes first nobody follows, and the slot waits for `landDeadline`.
+    # One that is made before: where the rollout comes first nobody follows, until it is over.
     await world.until(lambda: [p for p in world.of("victim") if p["metadata"]["uid"] != victim["metadata"]["uid"]], "the successor comes")
     template = {"template": {"metadata": {"labels": {"app": "victim", "rollout": "2"}}}, "strategy": {"type": "Recreate", "rollingUpdate": None}}
     await world.api.ok("PATCH", f"{APPS}/deployments/victim", {"spec": template}, media=MERGE)

@@ -138,7 +138,7 @@ ENDED = _OF_MOVES | {
     NOT_READY: "the successor was not ready in time, or still waits",
     POD_DONE: "the pod ended with success when it was told to go: its Job counts it as done, and makes no other",
     JOB_ENDED: "its Job has ended, or is deleted, and makes no other pod",
-    NOT_NEEDED: "its StatefulSet was scaled down or rolled out since, and makes no other pod for it",
+    NOT_NEEDED: "its controller was scaled down or rolled out since, and makes no other pod for it",
     "SuccessorGone": "the successor was deleted before it was ready",
     "SuccessorFinished": "the successor ran and finished before it was seen ready",
 }

@@ -1,7 +1,7 @@
 """Controllers of pods → facts: whose they are, what an eviction means to them, and whether they are at work on their pods.
 
 `busy` goes by what a controller is to have and has, never by which of its pods are ready: an eviction of ours must not look like a rollout.
-Where a controller is at rest, and nothing else is to be known of it, there is no fact.
+Where a controller is at rest, and nothing else is to be known of it, there is no fact. Of a Deployment there always is one: how many pods it wants.
 """
 
 from typing import Literal
@@ -55,16 +55,21 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
         parallel = (workload.spec or wire.StatefulSetSpec()).pod_management_policy == PARALLEL
         made_by = _made_by(workload.spec or wire.StatefulSetSpec(), workload.status or wire.StatefulSetStatus())
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
-    if owner is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
+    wanted = _wanted(workload, owner, busy)
+    if owner is None and wanted is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
         return None
-    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index, _wanted(workload, busy))
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index, wanted)
 
 
-def _wanted(workload: wire.Workload, busy: v.Busy) -> int | None:
-    if not isinstance(workload, wire.StatefulSet) or busy != "scaling_down":
-        return None
-    spec = workload.spec or wire.StatefulSetSpec()
-    return (spec.ordinals or wire.Ordinals()).start + (1 if spec.replicas is None else spec.replicas)
+def _wanted(workload: wire.Workload, owner: v.OwnerRef | None, busy: v.Busy) -> int | None:
+    """Of a ReplicaSet that somebody controls only that one's number counts: in a rollout pods of the next one follow its own."""
+    if isinstance(workload, wire.ReplicaSet) and owner is None:
+        replicas = (workload.spec or wire.ScaledSpec()).replicas
+        return 1 if replicas is None else replicas
+    if isinstance(workload, wire.StatefulSet) and busy == "scaling_down":
+        spec = workload.spec or wire.StatefulSetSpec()
+        return (spec.ordinals or wire.Ordinals()).start + (1 if spec.replicas is None else spec.replicas)
+    return None
 
 
 def _busy(workload: wire.Workload) -> v.Busy:

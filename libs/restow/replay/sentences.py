@@ -57,7 +57,7 @@ def _workload(said: e.WorkloadObserved) -> str:
     if said.busy:
         parts.append(BUSY[said.busy].partition(":")[0])
     if said.wanted is not None:
-        parts.append(f"makes no pods from ordinal {said.wanted} on")
+        parts.append(f"makes no pods from ordinal {said.wanted} on" if said.kind == "StatefulSet" else f"wants {said.wanted} pod{'s' * (said.wanted != 1)}")
     if said.evicted == "counted" and said.per_index is not None:
         parts.append(f"may have {said.per_index} pods of each index fail, evicted ones among them")
     elif said.evicted == "counted":

@@ -177,7 +177,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
     `revision` is what they are made by if it is updated by deletions or beyond a partition, and some may be of another one; those whose ordinal
     is less than `kept_below` are made by `kept`. `wanted`: of one that is scaled down, the ordinal from which on
-    it makes none."""
+    it makes none; of a Deployment, and of a ReplicaSet that nobody controls, how many pods it wants."""
 
     uid: str
     kind: str

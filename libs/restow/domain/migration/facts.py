@@ -325,7 +325,7 @@ MARK_LATE = Fact("its time to be marked is up, and the API has not answered", la
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
 
 JOB_IS_DONE = Fact("its Job makes no other pod, for it counts this one as done, or has ended", lambda case: case.job_is_done)
-NO_MORE_WANTED = Fact("its StatefulSet was scaled down or rolled out since, and makes no other pod for it",
+NO_MORE_WANTED = Fact("its controller was scaled down or rolled out since, and makes no other pod for it",
                       lambda case: (why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
                  lambda case: case.slot_void and not case.may_return and case.slot_void)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from restow.contracts.events import WorkloadObserved
 from restow.contracts.ids import PodUid
 from restow.domain.beside import GATE
 from restow.domain.pod_controllers import known_owner
@@ -32,8 +33,13 @@ def elsewhere(state: ClusterState, migration: Migration) -> PodUid | None:
     found = [uid for uid in followers(state, migration) if state.node_of(uid) is not None]
     if not found or waiting(state, migration) is not None:
         return None
-    others = {one.successor for one in state.migrations.values() if one is not migration}
+    others = _of_others(state, migration)
     return min((uid for uid in found if uid not in others), key=state.order_of, default=None)
+
+
+def _of_others(state: ClusterState, migration: Migration) -> set[PodUid]:
+    """Who has taken another move's slot. O(migrations)."""
+    return {one.successor for one in state.migrations.values() if one is not migration}
 
 
 def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
@@ -53,16 +59,29 @@ def pattern(state: ClusterState, migration: Migration) -> PodUid | None:
 
 
 def no_more(state: ClusterState, migration: Migration) -> str:
-    """Why its StatefulSet makes no other pod for it, where it was scaled down or rolled out since: the pod of its name asks for something else, or is not to be. Empty where one
-    may come, and of any other controller: how many pods that is to have is no fact. O(workloads)."""
+    """Why its controller makes no other pod for it. Empty where one may come, or has come, and where nobody knows. O(workloads)."""
     top, _, name = migration.lineage.partition("/")
-    if not name or next(followers(state, migration), None) is not None:
+    known = state.workloads.get(top)
+    if name:
+        return _no_more_of_that_name(state, migration, known, name)
+    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy:
+        # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there.
+        return ""
+    if len(list(state.alive_under(top))) < known.wanted or any(uid not in _of_others(state, migration) for uid in followers(state, migration)):
+        return ""
+    return f"{known.kind} {known.name} is to have {known.wanted} pod{'s' * (known.wanted != 1)}, and has them"
+
+
+def _no_more_of_that_name(state: ClusterState, migration: Migration, known: WorkloadObserved | None, name: str) -> str:
+    """Of a StatefulSet that was scaled down, or rolled out: the pod of its name asks for something else, or is not to be."""
+    top = migration.lineage.partition("/")[0]
+    if next(followers(state, migration), None) is not None:
         return ""
     for uid in state.alive_under(top):
         pod, order = state.pods[uid].fact, state.order_of(uid)
         if order > migration.came_before and state.lineage(pod) == migration.lineage and has_its_name(state, uid) and not may_follow(state, pod, migration):
             return f"{pod.name} asks for something else than before"
-    known, ordinal = state.workloads.get(top), name.rpartition("-")[2]
+    ordinal = name.rpartition("-")[2]
     if known is None or known.kind != "StatefulSet" or known.wanted is None or not ordinal.isdecimal() or int(ordinal[:10]) < known.wanted:
         return ""
     return f"StatefulSet {known.name} is scaled down, and is to have no {name}"
