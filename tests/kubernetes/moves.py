@@ -17,7 +17,7 @@ from restow.contracts.values import OwnerRef
 from restow.kube import decode as d
 from restow.kube.beside import Beside, Gated
 from restow.kube.describe import pod_fact
-from restow.kube.effects import Accepted, Bound, Done, Gone, PodRef, Taken
+from restow.kube.effects import Accepted, Bound, Done, Failed, Gone, PodRef, Taken
 from restow.kube.placeholder import Hold, placeholder
 from restow.kube.reservation_objects import Created
 
@@ -186,6 +186,9 @@ class Mover:
     async def _hand_over(self, move: Move, pod: PodRef, held: PodRef, back: PodRef | None) -> None:
         if not self._lost(held):
             outcome = await self.session.land(pod, move.target, held, LOG)
+            while isinstance(outcome, Failed) and outcome.reason == "Denominated" and not self._lost(held):
+                # As the session's effects are tried again.
+                outcome = await self.session.land(pod, move.target, held, LOG)
         else:
             move.stolen = True
             source = move.victim["spec"]["nodeName"]

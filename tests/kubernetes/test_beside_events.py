@@ -9,7 +9,7 @@ import pytest
 from kubernetes.lab import Lab
 from kubernetes.moves import Mover, ref, told
 from kubernetes.test_beside_moves import alone
-from kubernetes.world import APPS, HIGH, NS, World, path_of, pod_spec
+from kubernetes.world import APPS, HIGH, LOW, NS, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE
 
 from restow.kube.beside import Beside
@@ -185,6 +185,39 @@ async def test_a_successor_that_was_not_gated_lands_where_nothing_else_fits(worl
 
 
 # -- the scheduler -----------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_preempts_somebody_else_on_the_target_takes_nothing_from_the_successor(
+    world: World, mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kube-scheduler takes away all nominations of lower priority on a node where it preempts anybody, also that of a gated pod. The placeholder is to stay until the
+    successor is nominated again: there are equal pods that wait for its place."""
+    await world.node("source")
+    await world.replicaset("victim", 1, pod_spec())
+    (victim,) = await world.running("victim")
+    await world.cordon("source")
+    await world.node("target", gpus=2)
+    await world.pod("least", pod_spec(priority=LOW))
+    await world.running("least")
+    heard, nominations = mover.session._hearing.heard, list[str]()
+
+    async def hears(who: Any, of: tuple[str, str]) -> Any:
+        said = await heard(who, of)
+        if not nominations:
+            await world.crowd(20)
+            await world.pod("high", pod_spec(priority=HIGH))
+            await world.running("high")
+            await world.within(lambda: not world.pods[of[0]]["status"].get("nominatedNodeName"), 5)
+            nominations.append(world.pods[of[0]]["status"].get("nominatedNodeName", ""))
+        return said
+
+    monkeypatch.setattr(mover.session._hearing, "heard", hears)
+    move = await mover.move(victim, "target", seconds=30)
+    print(nominations, told([move]))
+    assert nominations == [""], "it was taken away"
+    assert move.end == "landed"
+    assert world.where("crowd") == ["waits"] * 20
+    assert world.kubelets.rejected == []
 
 
 @WHEN

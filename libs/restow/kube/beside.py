@@ -264,7 +264,7 @@ class Beside(Effects):
         where, gang = _node(there), _gang(there)
         with self._coming(gang) as arrived:
             if placeholder is not None:
-                unheard = None if where else await self._unheard(pod, there, log)
+                unheard = None if where else await self._unheard(pod, there, log, node)
                 if unheard is not None:
                     return unheard
                 vacated = await self.vacate(placeholder)
@@ -275,7 +275,11 @@ class Beside(Effects):
             if where:
                 return Bound() if where == node else Taken(where)
             await arrived()
-            went = await self.let_go(pod)
+            freed = await self._let_go(pod)
+            if isinstance(freed, wire.Pod) and not _node(freed) and _nomination(freed) != node:
+                # Taken away since the touch. Its place may still be free.
+                freed = await self._nominated(pod, node)
+            went = _done(freed)
             if gang is not None and isinstance(went, Done):
                 self._ungated[gang] = machine.steady()
                 self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, node, gang))
@@ -323,14 +327,20 @@ class Beside(Effects):
             if not self._kept:
                 self._ungated.clear()
 
-    async def _unheard(self, pod: PodRef, there: wire.Pod, log: str) -> Gone | Refused | Failed | None:
-        """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven."""
+    async def _unheard(self, pod: PodRef, there: wire.Pod, log: str, node: str) -> Gone | Refused | Failed | None:
+        """None once its scheduler counts the nomination; also where the API takes no probe, for then nothing can be proven. `Failed` where the nomination has gone
+        meanwhile: whoever preempts on this node, be it another pod than the placeholder, has all nominations of lower priority there taken away (kube-scheduler,
+        prepareCandidate), also of pods that are gated."""
         heard = await self._heard(pod, there, log)
         if isinstance(heard, Failed):
             return heard
         # One that was listed with its nomination, gated, counts only once it changes.
-        touched = await self.touch(pod, machine.token(8))
-        return touched if isinstance(touched, Gone | Refused | Failed) else None
+        touched = await self._touched(pod, machine.token(8))
+        if not isinstance(touched, wire.Pod):
+            return touched
+        if not _node(touched) and _nomination(touched) != node:
+            return Failed(0, "Denominated", f"the nomination of {pod.name} for {node} was taken away")
+        return None
 
     async def _heard(self, pod: PodRef, there: wire.Pod, log: str) -> Done | Refused | Failed:
         """Whether its scheduler has heard of the nomination that it has. Whoever else writes to the pod meanwhile has nobody asked anew: by a new probe each time, a
@@ -393,8 +403,11 @@ class Beside(Effects):
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
         """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
+        return _done(await self._let_go(pod))
+
+    async def _let_go(self, pod: PodRef) -> wire.Pod | Gone | Refused | Failed:
         self._stop_keeping(pod)
-        return _done(await self._patched(pod, {"metadata": {"annotations": {LANDING: None, TOUCHED: None}}, "spec": _UNGATED}))
+        return await self._patched(pod, {"metadata": {"annotations": {LANDING: None, TOUCHED: None}}, "spec": _UNGATED})
 
     def _stop_keeping(self, pod: PodRef) -> None:
         """It is to go somewhere else now, or nowhere."""
@@ -412,7 +425,10 @@ class Beside(Effects):
 
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
-        return _done(await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}}))
+        return _done(await self._touched(pod, mark))
+
+    async def _touched(self, pod: PodRef, mark: str) -> wire.Pod | Gone | Refused | Failed:
+        return await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}})
 
     async def scheduler(self) -> str | Refused:
         """Which kube-scheduler leads, by its Lease; empty where the API does not answer, or nobody elects one; `Refused` where it may not be read."""

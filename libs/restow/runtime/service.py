@@ -227,6 +227,8 @@ class Process:
             if self.stopping.is_set():
                 return
         await self._learn_time(log)
+        if self.stopping.is_set():
+            return
         archive = self.settings.archive_of(log.cluster) if self.service.stores_snapshots else None
         loading = Loading(log, snapshots, archive, self._say, self.logger)
         state = await self._unless_stopping(loading.state())
@@ -288,16 +290,19 @@ class Process:
             await asyncio.sleep(TAIL_ASKED_EVERY)
 
     async def _learn_time(self, log: EventLog) -> None:
-        """Before anything is decided: what is due is due by the log's time, not by this machine's."""
+        """Before anything is decided: what is due is due by the log's time, not by this machine's. A broker that has just gone away is waited for: its records tell a
+        machine that is ahead so only once it has stored a commit that says its own time, which every reader folds and `restow verify` reports."""
         if self._log_clock is None:
             return
         self.health.notes.append(self._log_clock.problem)
-        sent = machine.steady()
-        try:
-            time = await log.time()
-        except Unavailable as error:
-            self.logger.warning("the log does not say what time it is; its records will", reason=str(error))
+
+        async def answer() -> tuple[float, int]:
+            return machine.steady(), await log.time()
+
+        said = await self._unless_stopping(Loading(log, None, None, self._say, self.logger).ask(answer))
+        if said is None:
             return
+        sent, time = said
         self._log_clock.asked(time, sent, machine.steady())
         if problem := self._log_clock.problem():
             self.logger.warning("wrong clock", reason=problem)

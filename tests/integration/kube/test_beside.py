@@ -293,6 +293,43 @@ async def test_a_nomination_that_is_made_again_is_to_be_heard_of_anew(api, besid
     assert len(ears.came) == 2
 
 
+async def test_a_placeholder_stays_where_the_nomination_that_was_heard_of_has_gone_meanwhile(api, beside, ears, monkeypatch):
+    """Whoever preempts another pod of that node has it taken away. Without it an equal pod would get what the placeholder leaves."""
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    heard, taken = beside._hearing.heard, []
+
+    async def hears(who, of):
+        said = await heard(who, of)
+        if not taken:
+            taken.append(await api.patch_pod(pod, {"status": {"nominatedNodeName": None}}, "/status"))
+        return said
+
+    monkeypatch.setattr(beside._hearing, "heard", hears)
+    outcome = await beside.land(pod, "t", held, LOG)
+    assert (type(outcome), outcome.reason) == (Failed, "Denominated")
+    assert await there(api, held)
+    assert (await api.read_pod(pod))["spec"]["schedulingGates"] == GATES
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    got = await api.read_pod(pod)
+    assert (got["status"]["nominatedNodeName"], got["spec"]["schedulingGates"], await there(api, held)) == ("t", GATES[:1], [])
+    assert len(ears.came) == 2, "the new nomination is heard of anew"
+
+
+async def test_a_nomination_that_goes_between_the_placeholder_and_the_gate_is_made_again(api, beside, ears, monkeypatch):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES)
+    vacate = beside.vacate
+
+    async def vacates(placeholder):
+        done = await vacate(placeholder)
+        await api.patch_pod(pod, {"status": {"nominatedNodeName": None}}, "/status")
+        return done
+
+    monkeypatch.setattr(beside, "vacate", vacates)
+    assert await beside.land(pod, "t", held, LOG) == Done()
+    got = await api.read_pod(pod)
+    assert (got["status"]["nominatedNodeName"], got["spec"]["schedulingGates"]) == ("t", GATES[:1])
+
+
 async def test_a_word_that_does_not_reach_the_api_is_asked_for_again(api, beside, ears, monkeypatch):
     """kube-scheduler has looked at the probe while the API was away, and looks at it again after five minutes."""
     monkeypatch.setattr(hearing, "AGAIN", 0.1)

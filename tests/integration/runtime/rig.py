@@ -157,12 +157,16 @@ async def cluster(log, pods=1, nodes=1):
 
 async def history(log, family="session"):
     """Everything that this family has in the log: (sequence, id, events)."""
+    return [
+        (record.seq, record.envelope.id, [event for decision in decode(record.body) for event in decision.events])
+        for record in await records(log, family)
+    ]
+
+
+async def records(log, family):
     found, tail = [], await log.tail()
     async for batch in log.read(await log.first()):
-        for record in batch:
-            if record.family == family:
-                events = [event for decision in decode(record.body) for event in decision.events]
-                found.append((record.seq, record.envelope.id, events))
+        found += [record for record in batch if record.family == family]
         if batch[-1].seq >= tail:
             return found
     return found

@@ -9,13 +9,15 @@ from domain.build import node, reservation, shape
 
 from restow import machine
 from restow.contracts import events as e
-from restow.eventlog.jetstream import connect
+from restow.contracts.times import stamped
+from restow.eventlog.jetstream import JetStreamLog, connect
+from restow.eventlog.port import Unavailable
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
 from restow.runtime.clock import TOLERANCE, LogClock
 
-from .rig import facts, named
+from .rig import facts, named, records
 from .test_services import service
 
 HOUR = 3_600
@@ -107,8 +109,20 @@ async def collector(broker, cluster):
         yield await running.leading()
 
 
-@pytest.mark.parametrize("off", [HOUR, -HOUR], ids=["an hour ahead", "an hour behind"])
-async def test_a_leader_with_a_wrong_clock_expires_what_is_due_and_nothing_else(broker, on, off):
+@pytest.mark.parametrize(
+    ("off", "unanswered"), [(HOUR, 0), (-HOUR, 0), (HOUR, 2)],
+    ids=["an hour ahead", "an hour behind", "an hour ahead, and the broker goes away when it is asked what time it is"],
+)  # fmt: skip
+async def test_a_leader_with_a_wrong_clock_expires_what_is_due_and_nothing_else(broker, on, monkeypatch, off, unanswered):
+    ask, asked = JetStreamLog.time, []
+
+    async def time_of(log):
+        asked.append(log)
+        if len(asked) <= unanswered:
+            raise Unavailable("away for a moment")
+        return await ask(log)
+
+    monkeypatch.setattr(JetStreamLog, "time", time_of)
     cluster = unique_cluster()
     log = await connect(broker.url, cluster)
     now = time.time_ns() // 1_000_000
@@ -127,4 +141,7 @@ async def test_a_leader_with_a_wrong_clock_expires_what_is_due_and_nothing_else(
         assert any("this machine's clock is 36" in note for note in ready["notes"])
         summary = running.process.context.state.time
         assert abs(summary - time.time_ns() // 1_000_000) < 60 * MS
+    said = [(stamped(record.envelope.time), record.time // 1_000_000) for record in await records(log, "gc")]
+    assert said
+    assert all(abs(ours - the_logs) < 60 * MS for ours, the_logs in said)
     await log.close()
