@@ -1,5 +1,11 @@
 """Many settings side by side: the same whatever the number of processes, and the ones worth a look are marked."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from msgspec import to_builtins
 from replay.test_whatif import queue
@@ -40,3 +46,35 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_runs():
     with pytest.raises(ReplayError, match="no node is h100"):
         sweep(queue().source(), [SETTINGS[0], Setting({}, Change(nodes=((1, "h100"),)))], "waited", 1, lambda done, total: ran.append(done))
     assert not ran
+
+
+SCRIPT = """
+from replay.test_whatif import queue
+from replay.test_whatif_sweep import SETTINGS
+from restow.replay.whatif.sweep import sweep
+
+if __name__ == "__main__":
+    sweep(queue().source(), SETTINGS * 200, "waited", 2, lambda done, total: print(done, flush=True))
+"""
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_whoever_ends_it_no_process_stays_behind(tmp_path, how):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    tests = str(Path(__file__).parents[1])
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, tmp_path / "script.py"], env={**os.environ, "PYTHONPATH": tests}, start_new_session=True, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    if how == "killed":
+        process.kill()
+    else:
+        # As a terminal does, which tells all of its processes.
+        os.killpg(process.pid, signal.SIGINT)
+    # Every process of it holds the pipe.
+    process.stdout.read()
+    assert process.wait() != 0
+    said = (tmp_path / "said").read_text()
+    assert said.count("Traceback") == (how == "interrupted"), said

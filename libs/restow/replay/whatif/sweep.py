@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 
 import msgspec
 
 from restow.contracts.ids import Millis
 from restow.replay.source import Source
-from restow.replay.state_at import Progress, no_progress
+from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.answer import UNKNOWN, Begin, Change, Error, changed_world, error_of, run
 from restow.replay.whatif.meter import Measured
 from restow.replay.whatif.model import Ran
@@ -75,19 +80,48 @@ def front(points: Sequence[tuple[float, int]]) -> list[bool]:
 
 
 def _all(recorded: Recorded, changes: Sequence[Change], jobs: int, progress: Progress) -> list[Ran]:
-    """One for each, in this order. A process begins with nothing of ours (`spawn`): the log may have a thread that reads it, which no fork survives."""
-    found: list[Ran | None] = [None] * len(changes)
-    if jobs == 1:
-        for at, change in enumerate(changes):
-            found[at] = run(recorded, change)
-            progress(at + 1, len(changes))
-    else:
-        with ProcessPoolExecutor(min(jobs, len(changes)), multiprocessing.get_context("spawn"), _begin, (recorded,)) as pool:
-            numbers = {pool.submit(_run, change): at for at, change in enumerate(changes)}
-            for done, future in enumerate(as_completed(numbers), 1):
-                found[numbers[future]] = future.result()
-                progress(done, len(changes))
-    return [ran for ran in found if ran is not None]
+    """One for each, in this order."""
+    if jobs == 1 or len(changes) == 1:
+        found = []
+        for change in changes:
+            found.append(run(recorded, change))
+            progress(len(found), len(changes))
+        return found
+    # A process begins with nothing of ours (`spawn`): the log may have a thread that reads it, which no fork survives.
+    pool = ProcessPoolExecutor(min(jobs, len(changes)), multiprocessing.get_context("spawn"), _begin, (recorded,))
+    try:
+        with _uninterrupted():
+            futures = [pool.submit(_run, change) for change in changes]
+        for done, future in enumerate(as_completed(futures), 1):
+            future.result()
+            progress(done, len(changes))
+        return [future.result() for future in futures]
+    except BrokenProcessPool:
+        raise ReplayError("a process of the sweep has ended before it was done, perhaps for want of memory: try fewer at once (--jobs)") from None
+    finally:
+        # All have ended, or nobody wants what they do.
+        for process in multiprocessing.active_children():
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits, or a process that is just begun would be lost; and those that are begun meanwhile never hear of it, for a terminal tells all of them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = threading.Event()
+    # Both: what is blocked here is blocked in who is begun here, and another thread of ours may take the signal all the same.
+    handler = signal.signal(signal.SIGINT, lambda *_: heard.set())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+    if heard.is_set():
+        raise KeyboardInterrupt
 
 
 _recorded: Recorded
@@ -97,6 +131,14 @@ _recorded: Recorded
 def _begin(recorded: Recorded) -> None:
     global _recorded
     _recorded = recorded
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Who was killed has not told us, and a process that waits for work would wait for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(change: Change) -> Ran:
