@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -260,6 +261,13 @@ async def test_what_a_proxy_sends_is_checked_for_its_page_too(answering):
             assert (await answer.json())["person"] is None
 
 
+@pytest.mark.parametrize("secret", ["", "short"])
+async def test_a_secret_that_can_be_guessed_proves_nothing_although_its_hash_is_there(answering, secret):
+    async with answering(more=PROXY.replace(sha(SECRET), sha(secret))) as (client, _):
+        _, _, body = await client.get("/api/v1/me", FROM | {"X-Restow-Proxy-Secret": secret})
+        assert json.loads(body)["person"] is None
+
+
 def test_headers_are_believed_from_listed_addresses_only(tmp_path):
     from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -305,6 +313,8 @@ async def test_answers_are_kept_by_nobody_on_the_way(answering):
         ("proxy: {hosts: [c.example]}", "anybody could send"), ("proxy: {hosts: [c.example], addresses: [127.0.0.1]}", "on this machine"), ("proxy: {hosts: [c.example], addresses: [0.0.0.0/0]}", "on this machine"),
         ("proxy: {hosts: [c.example], addresses: ['::/0']}", "on this machine"), ("proxy: {hosts: [c.example], addresses: [10.1.0.1/16]}", "host bits"), ("proxy: {hosts: [], addresses: [10.1.0.0/16]}", "hosts"),
         (f"proxy: {{hosts: ['https://c.example'], secretSha256: {'a' * 64}}}", "hosts"), ("extra: 1", "extra"),
+        ("anonymous: 2026-99-99 # s3cret", "cannot be read"), ("anonymous: !!int s3cret", "cannot be read"), ("[" * 100_000, "cannot be read"), (f"anonymous: 1{'0' * 5_000}", "cannot be read"),
+        (f"tokens: [{{name: a, role: viewer, role: operator, sha256: {'a' * 64}}}]", "twice"), (f"proxy: {{hosts: [c.example], secretSha256: {'a' * 64}, userHeader: x-restow-proxy-secret}}", "of its own"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_with_what_is_allowed(text, said):
@@ -318,7 +328,7 @@ async def test_a_file_that_becomes_unusable_lets_nobody_in_until_it_is_mended(an
     async with answering("approver") as (client, _):
         path = tmp_path / "access.yaml"
         good = path.read_text()
-        for bad in ("{", None):
+        for bad in ("{", "anonymous: 2026-99-99", "[" * 100_000, None):
             path.unlink() if bad is None else path.write_text(bad)
             status, _, body = await client.get("/api/v1/log", bearer("approver"))
             assert status == 401
@@ -375,6 +385,37 @@ async def test_of_several_deschedulers_the_one_that_leads_is_found(monkeypatch):
         monkeypatch.setattr(orders, "_addresses", both)
         assert await Orders(lambda: ("http://d:8080", "")).give("/pause", {"by": "ada"}) == (200, {"seq": 7})
         assert (len(stands_by.tokens), len(leads.asked)) == (1, 1)
+
+
+async def test_an_address_that_answers_nothing_is_passed_over_as_one_where_nobody_listens_is(monkeypatch):
+    """A pod of a node that has failed: its address is still among those of the Service. Nothing was sent there, so nothing may have been done."""
+    from restow.console import orders
+
+    async with descheduling() as leads:
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        waiting = [socket.socket() for _ in range(4)]
+        try:
+            for one in waiting:
+                one.setblocking(False)
+                one.connect_ex(full.getsockname())
+            gone = f"http://127.0.0.1:{full.getsockname()[1]}"
+
+            async def both(address):
+                return [(gone, "d:8080"), (leads.url, "d:8080")]
+
+            monkeypatch.setattr(orders, "_addresses", both)
+            monkeypatch.setattr(orders, "CONNECT", 0.3)
+            assert await Orders(lambda: ("http://d:8080", "")).give("/pause", {"by": "ada"}) == (200, {"seq": 7})
+
+            async def only(address):
+                return [(gone, "d:8080")]
+
+            monkeypatch.setattr(orders, "_addresses", only)
+            status, said = await Orders(lambda: ("http://d:8080", "")).give("/pause", {"by": "ada"})
+            assert (status, "nothing was changed" in said["error"]) == (503, True)
+        finally:
+            for one in (full, *waiting):
+                one.close()
 
 
 async def test_a_name_is_asked_at_each_of_its_addresses():

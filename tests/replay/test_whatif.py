@@ -21,6 +21,7 @@ from restow.replay.times import Point
 from restow.replay.whatif.answer import Begin, Change, answer, changed_world, error_of
 from restow.replay.whatif.model import Model
 from restow.replay.whatif.reading import Stretch, read
+from restow.replay.whatif.recorded import Lose
 
 GPU = "restow.dev/gpu-milli"
 
@@ -176,6 +177,41 @@ def test_more_nodes_and_nobody_waits():
     found = answer(queue().source(), Change(nodes=((+1, "small"),)))
     assert waits(found.changed).longest <= 1_000 < waits(found.model).longest
     assert found.changed.samples[-1].free_devices == found.model.samples[-1].free_devices + 1
+
+
+@pytest.mark.parametrize("since", [None, 12])
+def test_nodes_that_are_asked_for_twice_are_added_up(since):
+    """In any order, of a class that is named in two ways, and a node that is itself taken away may be copied."""
+    recorded = read(queue(4).source(), Stretch(None if since is None else Point(seq=since)))
+
+    def names(*nodes):
+        there = set(recorded.there)
+        for step in changed_world(recorded, Change(nodes=nodes)).steps:
+            there |= {item.name for item in step.items if isinstance(item, e.NodeObserved)}
+            there -= {item.node for item in step.items if isinstance(item, Lose)}
+        return there
+
+    more = {"whatif-small-1", "whatif-small-2", "whatif-small-3"}
+    assert names((+1, "small"), (+2, "small")) == names((+3, "small")) == {"n0", "n1", "n2", "n3"} | more
+    assert names((-1, "small"), (-2, "small")) == names((-3, "small")) == {"n0"}
+    assert names((-1, "n3"), (-1, "small")) == names((-2, "small")) == {"n0", "n1"}
+    assert names((-4, "small"), (+1, "n0")) == names((+1, "n0"), (-4, "small")) == {"whatif-n0-1"}
+    with pytest.raises(ReplayError, match="2 nodes of small are to be taken away, and there are 1 others"):
+        names((-3, "small"), (-2, "small"))
+
+
+def test_where_nothing_was_placed_the_error_is_not_known():
+    found = answer(queue().source(), begin=Begin(Stretch(None, Point(seq=2))))
+    assert (found.error.placements, found.error.percent) == (0, None)
+    assert "not known" in found.error.told
+    assert "%" not in found.error.told
+
+
+def test_what_cannot_be_asked_is_refused_before_the_model_runs():
+    ran = []
+    with pytest.raises(ReplayError, match="no node is large"):
+        answer(queue().source(), Change(nodes=((+1, "large"),)), lambda done, total: ran.append(done))
+    assert not ran
 
 
 def test_without_a_workload_it_is_gone_and_nobody_waits_longer():

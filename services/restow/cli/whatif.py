@@ -98,7 +98,7 @@ def _show_error(found: Answer | Swept) -> None:
 
     error = found.error
     click.echo(f"{plain(found.name)}, {rfc3339(found.first)} to {rfc3339(found.last)}" + (f", from the state at sequence {found.seq} on" if found.seq else ""))
-    click.echo(f"\nThe model decides {error.same} of {error.placements} placements as recorded ({error.percent:g} %), under the recorded configuration.")
+    click.echo(f"\n{error.told}, under the recorded configuration.")
     if error.others:
         click.echo(f"{error.others} decisions of this log are by other versions of the deciders than these.")
 

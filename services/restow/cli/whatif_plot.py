@@ -50,7 +50,7 @@ def svg(found: Answer) -> str:
     ]
     height = TOP + len(panels) * (PANEL + BETWEEN) - BETWEEN + BOTTOM
     title = f"{plain(found.name)}, {day_and_time(found.first)} to {day_and_time(found.last)}"
-    said = f"{found.error.same} of {found.error.placements} placements of the model are as recorded ({found.error.percent:g} %)"
+    said = found.error.told
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
         f'<title>{html.escape(title)}</title><style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>',

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import msgspec
 import structlog
-import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from restow.runtime.bearer import is_token
+from restow.runtime.config_source import parse
 
 log = structlog.get_logger(__name__)
 
@@ -89,11 +89,12 @@ class Person(msgspec.Struct, frozen=True):
 def rules(text: str) -> Rules:
     """Raises BadAccess."""
     try:
-        loaded = yaml.safe_load(text)
-        said = msgspec.convert({} if loaded is None else loaded, Rules)
-    except yaml.YAMLError:
+        loaded = parse(text)
+    except ValueError:
         # Its message quotes the file.
-        raise BadAccess("it is no YAML; allowed: a mapping with tokens, proxy, anonymous") from None
+        raise BadAccess("it is no YAML, has a key twice, or a value that cannot be read; allowed: a mapping with tokens, proxy, anonymous") from None
+    try:
+        said = msgspec.convert({} if loaded is None else loaded, Rules)
     except msgspec.ValidationError as error:
         raise BadAccess(f"{error}; allowed: a mapping with tokens (name, role, sha256), proxy, anonymous; roles are {', '.join(ROLES)}") from None
     for i, token in enumerate(said.tokens):
@@ -117,6 +118,8 @@ def _check(proxy: Proxy) -> None:
     for name in ("secret_header", "user_header", "groups_header"):
         if not _HEADER.fullmatch(getattr(proxy, name)):
             raise BadAccess(f"proxy.{name}: allowed: the name of a header")
+    if len({name.lower() for name in (proxy.secret_header, proxy.user_header, proxy.groups_header)}) < 3:
+        raise BadAccess("proxy: secretHeader, userHeader and groupsHeader are three; allowed: a header of its own for each")
     if proxy.secret_sha256 and not _DIGEST.fullmatch(proxy.secret_sha256):
         raise BadAccess("proxy.secretSha256: allowed: the secret's SHA-256 as 64 characters of 0-9 a-f")
     try:
@@ -141,9 +144,8 @@ class Access:
     def __init__(self, path: Path) -> None:
         """Raises BadAccess, OSError."""
         self.path, self.fault = path, ""
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, int, int] | None = _stamp(path)  # First: what is written while it is read is read again.
         self._rules = rules(_text(path))
-        self._seen = _stamp(path)
         self._sessions: dict[str, tuple[str, float]] = {}
 
     @property
@@ -221,7 +223,7 @@ def _through(proxy: Proxy, headers: CIMultiDictProxy[str], remote: str | None) -
         return None
     if proxy.secret_sha256:
         secret = headers.getall(proxy.secret_header, [])
-        if len(secret) != 1 or not hmac.compare_digest(_digest(secret[0]), proxy.secret_sha256):
+        if len(secret) != 1 or not hmac.compare_digest(_digest(secret[0]), proxy.secret_sha256) or not is_token(secret[0]):
             return None
     users, groups = headers.getall(proxy.user_header, []), headers.getall(proxy.groups_header, [])
     if len(users) != 1 or len(groups) > 1 or not is_name(users[0]):

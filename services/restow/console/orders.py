@@ -13,6 +13,8 @@ import msgspec
 
 TIMEOUT = 60.0
 """Seconds for an answer."""
+CONNECT = 5.0
+"""Of which for a connection, at each address. One of a node that has failed answers nothing, not even that nobody listens there."""
 _LARGEST = 4 << 20
 _NOT_THIS_ONE = 503
 """A descheduler that does not lead, or is stopping: another one may."""
@@ -32,14 +34,14 @@ class Orders:
         except LookupError as error:
             return 503, {"error": str(error.args[0])}
         status, said = 503, dict[str, Any](error=f"the descheduler at {address} does not answer; nothing was changed")
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=5.0)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for one, host in await _addresses(address):
                 headers = {"Content-Type": "application/json"} | ({"Host": host} if host else {}) | ({"Authorization": f"Bearer {token}"} if token else {})
                 try:
                     async with session.post(one + path, data=msgspec.json.encode(body), headers=headers, allow_redirects=False) as answer:
                         status, said = answer.status, _read(await answer.content.read(_LARGEST))
-                except aiohttp.ClientConnectorError:
+                except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
                     continue
                 except (aiohttp.ClientError, TimeoutError):
                     return 504, {"error": "the descheduler has ended the connection, or took too long: it may have been done. The plan says so"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import msgspec
@@ -47,9 +48,16 @@ class Error(msgspec.Struct, frozen=True, rename="camel"):
     others: int
 
     @property
-    def percent(self) -> float:
-        """Rounded down to a tenth, so that 100 means all."""
-        return self.same * 1000 // self.placements / 10 if self.placements else 100.0
+    def percent(self) -> float | None:
+        """Rounded down to a tenth, so that 100 means all. None where nothing was placed: then nothing is known of the error."""
+        return self.same * 1000 // self.placements / 10 if self.placements else None
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        if self.percent is None:
+            return "Nothing was placed here: how far the model is from the record is not known"
+        return f"The model decides {self.same} of {self.placements} placements as recorded ({self.percent:g} %)"
 
 
 class Answer(msgspec.Struct, rename="camel"):
@@ -78,6 +86,7 @@ class Begin(msgspec.Struct, frozen=True):
 def answer(source: Source, change: Change = Change(), progress: Progress = no_progress, begin: Begin = Begin()) -> Answer:
     """Read the log (`reading.read`), run the model as recorded, and once more with the change. Raises ReplayError."""
     recorded = read(source, begin.stretch, begin.state)
+    changed_world(recorded, change)  # Refuses what cannot be asked before the model runs.
     parts = 1 if change == Change() else 2
     same = run(recorded, Change(), lambda done, total: progress(done, total * parts))
     other = None if change == Change() else run(recorded, change, lambda done, total: progress(total + done, total * parts))
@@ -108,8 +117,10 @@ def changed_world(recorded: Recorded, change: Change) -> Recorded:
             raise ReplayError(f"no pod of {name} came in this log; allowed: namespace/name of one of its {len(known)} workloads, such as {', '.join(known[:3])}")
     steps = _configured(recorded, recorded.steps, e.MigrationConfigured, change.policy)
     steps = _configured(recorded, steps, e.SessionConfigured, change.scheduler)
-    for more, kind in change.nodes:
-        steps = _with_nodes(recorded, steps, more, kind)
+    names, gone = set(recorded.nodes), set[NodeName]()
+    # The first of a class may itself be taken away: where its copies come is looked up before that.
+    for more, kind in sorted(change.nodes, key=lambda one: one[0] < 0):
+        steps = _with_nodes(recorded, steps, more, kind, names, gone)
     return msgspec.structs.replace(recorded, steps=steps)
 
 
@@ -130,28 +141,34 @@ def _configured(recorded: Recorded, steps: list[Step], kind: type[e.Configured],
     return found if done and not recorded.begin else [Step(recorded.first, [event]), *found]
 
 
-def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str) -> list[Step]:
+def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str, names: set[NodeName], gone: set[NodeName]) -> list[Step]:
+    """`names` that are taken and nodes that are `gone` by now; both grow, so that what is asked for twice is added up."""
     alike = sorted(name for name, node in recorded.nodes.items() if name == kind or kind in node.labels.values())
     if not alike:
         raise ReplayError(f"no node is {kind}; allowed: the name of a node of this log, or the value of one of its labels, such as {', '.join(sorted(recorded.nodes)[:3])}")
     if more < 0:
-        if -more > len(alike):
-            raise ReplayError(f"{-more} nodes of {kind} are to be taken away, and there are {len(alike)}")
-        gone = set(alike[more:])
-        lost: list[Item] = [Lose(name) for name in sorted(gone & recorded.there)]
-        return [*([Step(recorded.first, lost)] if lost else []), *(Step(step.time, [item for item in step.items if not _is_on(item, gone, recorded)]) for step in steps)]
+        left = [name for name in alike if name not in gone]
+        if -more > len(left):
+            raise ReplayError(f"{-more} nodes of {kind} are to be taken away, and there are {len(left)}{' others' if len(left) < len(alike) else ''}")
+        less = set(left[more:])
+        gone |= less
+        lost: list[Item] = [Lose(name) for name in sorted(less & recorded.there)]
+        return [*([Step(recorded.first, lost)] if lost else []), *(Step(step.time, [item for item in step.items if not _is_on(item, less, recorded)]) for step in steps)]
     model = recorded.nodes[NodeName(alike[0])]
-    new: list[Item] = [_copy(model, f"whatif-{kind}-{number}") for number in range(1, more + 1)]
+    free = (name for number in itertools.count(1) if (name := NodeName(f"whatif-{kind}-{number}")) not in names)
+    made = list(itertools.islice(free, more))
+    names |= set(made)
+    new: list[Item] = [_copy(model, name) for name in made]
     if model.name in recorded.there:
         return [Step(recorded.first, new), *steps]
     at = next(number for number, step in enumerate(steps) if any(isinstance(item, e.NodeObserved) and item.name == model.name for item in step.items))
     return [*steps[: at + 1], Step(steps[at].time, new), *steps[at + 1 :]]
 
 
-def _copy(node: e.NodeObserved, name: str) -> e.NodeObserved:
+def _copy(node: e.NodeObserved, name: NodeName) -> e.NodeObserved:
     """Another one of its kind, ready and empty."""
     labels = {key: name if text == node.name else text for key, text in node.labels.items()}
-    return msgspec.structs.replace(node, name=NodeName(name), uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, marks={}, taints=())
+    return msgspec.structs.replace(node, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, marks={}, taints=())
 
 
 def _is_on(item: Item, gone: set[NodeName], recorded: Recorded) -> bool:
