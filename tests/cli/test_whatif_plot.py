@@ -31,7 +31,7 @@ def test_three_lines_in_each_of_three_panels_and_the_error_above(found):
     said = [one.text for one in ET.fromstring(text).iter(f"{SVG}text")]
     for words in ("recorded", "model", "what if", "mean wait of the pods that came, seconds", "pods waiting", "wholly free devices"):
         assert words in said
-    assert "3 of 3 placements of the model are as recorded (100 %)" in said
+    assert "The model decides 3 of 3 placements as recorded (100 %)" in said
     assert len(lines(svg(replace(found, changed=None)))) == 2 + 3 * 2
 
 
