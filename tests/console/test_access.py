@@ -1,8 +1,10 @@
 """Who may do what: the access file, tokens, sessions, a proxy's headers. What the server refuses; the page is in test_approve.py."""
 
+import asyncio
 import hashlib
 import json
 import socket
+import sys
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -13,6 +15,7 @@ from replay.handmade import proposed
 
 from restow.console.access import COOKIE, Access, BadAccess, rules
 from restow.console.service import Console, Orders
+from restow.replay.source import save
 
 TOKENS = {"viewer": "eve-0123456789abcdef", "approver": "ada-0123456789abcdef", "operator": "bob-0123456789abcdef"}
 NAMES = {"viewer": "eve", "approver": "ada", "operator": "bob"}
@@ -79,7 +82,7 @@ def answering(tmp_path):
                     client = Client(console, session)
                     console.follower.start()
                     while not console.follower.done:
-                        await __import__("asyncio").sleep(0.02)
+                        await asyncio.sleep(0.02)
                     yield client, fake
             finally:
                 await console.stop()
@@ -335,6 +338,80 @@ async def test_a_file_that_becomes_unusable_lets_nobody_in_until_it_is_mended(an
             assert b"access file cannot be used" in body
             path.write_text(good)
             assert (await client.get("/api/v1/log", bearer("approver")))[0] == 200
+
+
+# -- bodies, and what is logged ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "status"),
+    [
+        ("Content-Encoding: gzip\r\nContent-Length: 5", b"abcde", 400), ("Content-Encoding: deflate\r\nContent-Length: 5", b"abcde", 400), ("Content-Length: 50", b"{}", 408),
+        ("Content-Length: 3", b'"\xff"', 400), ("Content-Length: 60000", b"[" * 60_000, 400), ("Content-Length: 70000", b"x" * 70_000, 413),
+    ],
+)  # fmt: skip
+async def test_a_body_that_cannot_be_read_is_refused_and_no_failure_of_ours(answering, headers, sent, status, monkeypatch, capfd):
+    monkeypatch.setattr("restow.console.acts.READ_IN", 0.3)
+    async with answering("operator") as (client, descheduler):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(client.url.rsplit(":", 1)[1]))
+        writer.write(f"POST /api/v1/pause HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['operator']}\r\n{headers}\r\n\r\n".encode() + sent)
+        assert int((await reader.readline()).split()[1]) == status
+        writer.close()
+        assert not descheduler.asked
+    said = capfd.readouterr()
+    assert "a request failed" not in said.out + said.err
+
+
+async def test_who_leaves_in_the_middle_of_a_body_is_no_failure_of_ours(answering, capfd):
+    async with answering("operator") as (client, descheduler):
+        _, writer = await asyncio.open_connection("127.0.0.1", int(client.url.rsplit(":", 1)[1]))
+        writer.write(f"POST /api/v1/pause HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['operator']}\r\nContent-Length: 50\r\n\r\n{{}}".encode())
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await asyncio.sleep(0.1)
+        assert not descheduler.asked
+    said = capfd.readouterr()
+    assert "a request failed" not in said.out + said.err
+
+
+FAILS = """
+import sys
+from restow.cli.main import main
+from restow.console.api import Api
+
+async def fails(self, request):
+    token = request.headers["Authorization"]
+    raise RuntimeError("a bug of ours")
+
+Api._log = fails
+sys.argv = ["restow", "console", sys.argv[1], "--port", "0", "--access", sys.argv[2], "--address-file", sys.argv[3]]
+main()
+"""
+
+
+async def test_a_failure_is_logged_without_the_token_of_who_has_asked(tmp_path):
+    """By the command itself: with structlog as it comes, a traceback shows the variables of every frame, headers included."""
+    exported = tmp_path / "log.jsonl.zst"
+    save(proposed().source(), exported)
+    address = tmp_path / "address"
+    arguments = [sys.executable, "-c", FAILS, str(exported), str(access_file(tmp_path, "operator")), str(address)]
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    try:
+        while not (address.exists() and address.read_text()):
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+        async with aiohttp.ClientSession() as session, session.get(f"{address.read_text()}/api/v1/log", headers=bearer("operator")) as answer:
+            assert answer.status == 500
+        process.terminate()
+        said = (await process.communicate())[0].decode()
+        assert "a request failed" in said
+        assert "RuntimeError: a bug of ours" in said
+        assert TOKENS["operator"] not in said
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 # -- the descheduler --------------------------------------------------------------------------------------------------

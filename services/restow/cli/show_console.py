@@ -87,6 +87,10 @@ async def _serve(
     fragment: str = "", browser: bool = False,
 ) -> None:  # fmt: skip
     from restow.console.service import Access, BadAccess, Console, Orders
+    from restow.runtime import logs
+
+    # Unless this is said, a traceback has the values of all variables, and so tokens and cookies of those who have asked.
+    logs.configure("info", "console")
 
     def descheduler() -> tuple[str, str]:
         assert client is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from restow.console.access import COOKIE, Access, Person, Role, set_cookie
 from restow.console.follow import Follower
@@ -19,6 +21,8 @@ from restow.runtime.http import Route, answer
 
 B = TypeVar("B", bound=msgspec.Struct)
 _TEXT = {"type": "string"}
+READ_IN = 10.0
+"""Seconds for a request's body."""
 
 
 class _Login(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,9 +132,16 @@ def _plan(request: web.Request, what: str) -> str:
 
 async def body(request: web.Request, kind: type[B]) -> B:
     """Raises Refused."""
+    allowed = f"a JSON object with {', '.join(kind.__struct_fields__)}"
     try:
-        return msgspec.json.decode(await request.read() or b"{}", type=kind)
+        async with asyncio.timeout(READ_IN):
+            said = await request.read()
+        return msgspec.json.decode(said or b"{}", type=kind)
     except BAD as error:
-        raise Refused(f"body: {error}; allowed: a JSON object with {', '.join(kind.__struct_fields__)}") from None
+        raise Refused(f"body: {error}; allowed: {allowed}") from None
+    except TimeoutError:
+        raise Refused(f"body: not whole within {READ_IN:g} s; allowed: {allowed}", 408) from None
+    except (HttpProcessingError, ClientPayloadError, web.RequestPayloadError, ConnectionError) as error:
+        raise Refused(f"body: it cannot be read as its headers say ({type(error).__name__}); allowed: {allowed}") from None
 
 
