@@ -733,6 +733,29 @@ def test_a_successor_that_its_kubelet_rejects_is_followed_by_one_that_has_the_ga
     assert (state.migrations["x-1"].successor, Land("p3", "b") in session_owes(state)) == ("p3", True)
 
 
+def test_the_next_placeholder_can_be_made_although_the_evicted_pod_has_gone():
+    """It was made of the pod itself: with that gone none was made, and who followed stayed gated until the time to land was up."""
+    state = holding(world(pod("p", "s", node="a", owner=OWNER, labels={"app": "web"})))
+    (name,) = state.slots["hold-x-1"]
+    first = of_slot(state, ("hold-x-1", name), NOW)
+    state = evicted(world(pod("p", "s", node="a", owner=OWNER, labels={"app": "web"})))
+    successor(state)
+    then(state, e.PodGone("h"), e.PodGone("p"), changed("p2", node="b"))
+    then(state, changed("p2", node="b", phase="Failed", reason="OutOfcpu"))
+    successor(state, "p3")
+    assert CreatePlaceholder("hold-x-1", name) in session_owes(state)
+    made = of_slot(state, ("hold-x-1", name), NOW)
+    assert made is not None
+    assert (made.metadata, made.spec.containers, made.spec.affinity) == (first.metadata, first.spec.containers, first.spec.affinity)
+
+
+def test_nothing_is_held_for_a_pod_that_has_gone_before_it_was_evicted():
+    state = holding(world())
+    (name,) = state.slots["hold-x-1"]
+    then(state, e.PodGone("p"))
+    assert of_slot(state, ("hold-x-1", name), NOW) is None
+
+
 def test_where_the_next_placeholder_is_rejected_too_the_pod_that_was_gated_gets_the_place_on_the_old_node():
     state = evicted(world())
     successor(state)

@@ -20,7 +20,7 @@ from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
 from restow.domain.nomination_checks import hold_priority
 from restow.domain.other_schedulers import LOG
-from restow.domain.records import Migration, Reservation
+from restow.domain.records import Migration, Reservation, Step
 from restow.domain.selectors import selects
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
@@ -160,7 +160,8 @@ class ClassMetadata(Json, frozen=True):
 
 
 def of_slot(state: ClusterState, key: SlotKey, now: Millis, image: str = IMAGE) -> Placeholder | None:
-    """Of a slot, or the guard of its pod's old node. None where a pod to be moved is gone: then there is nobody to hold for."""
+    """Of a slot, or the guard of its pod's old node. None where a pod to be moved is gone before it was evicted: then there is nobody to hold for. After that its
+    Reservation says what labels it had, for a kubelet may reject its successor, and the next one needs the slot."""
     if key[0] == GUARD:
         return _guard(state, key, now, image)
     reservation, name = key
@@ -169,18 +170,25 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis, image: str = IMAGE) 
     if not _is_moved(state, reservation):
         return _reserved(state, key, record, now, image)
     migration = state.migrations[record.fact.migration]
-    pod = state.fact_of(migration.move.pod)
-    if pod is None:
+    if (labels := _labels(state, migration, record, slot.task)) is None:
         return None
     source, target = state.nodes.get(migration.move.source), state.nodes.get(slot.node)
     here = {} if source is None else source.labels
     hold = Hold(
-        log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=pod.namespace, labels=pod.labels, migration=migration.id,
+        log=state.log, slot=f"{reservation}/{name}", node=slot.node, namespace=migration.move.namespace, labels=labels, migration=migration.id,
         shared=frozenset() if target is None else frozenset(label for label, value in target.labels.items() if here.get(label) == value),
         below=hold_priority(state, slot.shape) < state.shapes[slot.shape].priority,
         lifetime=_lifetime(state, migration, now), image=image,
     )  # fmt: skip
     return placeholder(state.shapes[slot.shape], hold)
+
+
+def _labels(state: ClusterState, migration: Migration, record: Reservation, task: str) -> dict[str, str] | None:
+    if (pod := state.fact_of(migration.move.pod)) is not None:
+        return pod.labels
+    if migration.step is not Step.EVICTED or record.spec is None:
+        return None
+    return next((one.labels for one in record.spec.tasks if one.name == task), None)
 
 
 def _lifetime(state: ClusterState, migration: Migration, now: Millis) -> int:

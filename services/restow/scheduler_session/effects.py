@@ -51,7 +51,8 @@ def executors(context: Context, leases: LandingLeases) -> Mapping[type[Effect], 
     return {
         Bind: Executor(effects.bind, limit=BINDS),
         BindClaim: Executor(effects.bind_claim, limit=16),
-        CreatePlaceholder: Executor(beside.occupy, limit=16),
+        # The next one of a slot may be needed soon after the first: where the kubelet has rejected who got that one's place.
+        CreatePlaceholder: Executor(beside.occupy, limit=16, settle=2.0),
         DeletePlaceholder: Executor(beside.vacate, limit=16),
         Land: Executor(beside.land, limit=16),
         LetGo: Executor(beside.let_go, limit=16),
