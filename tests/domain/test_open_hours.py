@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.times import of, rfc3339
-from restow.domain import config, migration
+from restow.domain import config, migration, windows
 from restow.domain.config import MigrationConfig, Period
 from restow.domain.decider import Rejected
 from restow.domain.effects import Evict
@@ -140,6 +140,26 @@ def test_by_walking_through_every_minute_it_is_the_same(opened, closed, start):
             assert found == begin + first * MINUTE
         else:
             assert found is None or found >= begin + MINUTES * MINUTE
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "0 0 * * *"])
+def test_a_window_that_never_closes_costs_nothing_after_every_fold(cron, monkeypatch):
+    conf, asked = MigrationConfig(windows=(Period(cron, 25 * HOUR),)), []
+    firing = windows.next_firing
+    monkeypatch.setattr(windows, "next_firing", lambda *said: asked.append(said) or firing(*said))
+    for i in range(2_000):
+        assert open_hours.closes_at(conf, NOW + i * 1_000) is None
+    assert len(asked) <= 5 * open_hours.LOOKS
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(PERIODS, min_size=1, max_size=2), st.lists(PERIODS, max_size=1), st.lists(st.integers(0, MINUTES * MINUTE), min_size=2, max_size=12))
+def test_in_whatever_order_it_is_asked_it_says_the_same(opened, closed, times):
+    conf, begin = MigrationConfig(windows=tuple(opened), blackouts=tuple(closed)), of(MONDAY)
+    for ask in (open_hours.opens_at, open_hours.closes_at):
+        once = [ask(conf, begin + time) for time in times]
+        open_hours._seen.cache_clear()
+        assert [ask(conf, begin + time) for time in reversed(times)] == once[::-1]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from restow.domain.state import ClusterState
 MOST = 50
 """Windows, and blackouts."""
 SHORTEST = 60_000
-LOOKS = 2_000
-"""Changes that are looked at until they open: of a window each day five years."""
+LOOKS = 1_000
+"""Changes that are looked at: of a window each day a year and a half."""
 
 
 def check(config: MigrationConfig) -> None:
@@ -84,14 +84,39 @@ def closes_at(config: MigrationConfig, now: Millis) -> Millis | None:
 Periods = tuple[Period, ...]
 
 
-@lru_cache(maxsize=256)
+class _Seen:
+    """What was found last, which holds for every instant between: this is asked after every fold, and each look costs some firings of cron."""
+
+    __slots__ = ("found", "since", "until")
+
+    def __init__(self) -> None:
+        self.since, self.until, self.found = Millis(1), Millis(0), None  # type: tuple[Millis, Millis, Millis | None]
+
+
+@lru_cache(maxsize=64)
+def _seen(_opened: Periods, _closed: Periods, _zone: str, _wanted: bool) -> _Seen:
+    return _Seen()
+
+
 def _first(opened: Periods, closed: Periods, zone: str, now: Millis, wanted: bool) -> Millis | None:
-    at: Millis | None = now
+    seen = _seen(opened, closed, zone, wanted)
+    if not seen.since <= now <= seen.until:
+        seen.since = now
+        seen.until, seen.found = _looked(opened, closed, zone, now, wanted)
+    return seen.found
+
+
+def _looked(opened: Periods, closed: Periods, zone: str, now: Millis, wanted: bool) -> tuple[Millis, Millis | None]:
+    """Until when it was looked, and what was found."""
+    at = now
     for _ in range(LOOKS):
-        if at is None or _is_open(opened, closed, zone, at) is wanted:
-            return at
-        at = min((change for one in (*opened, *closed) if (change := _change(one, zone, at)) is not None), default=None)
-    return None
+        if _is_open(opened, closed, zone, at) is wanted:
+            return at, at
+        later = min((change for one in (*opened, *closed) if (change := _change(one, zone, at)) is not None), default=None)
+        if later is None:
+            return Millis(LATEST), None
+        at = later
+    return at, None
 
 
 def _is_open(opened: Periods, closed: Periods, zone: str, now: Millis) -> bool:
