@@ -1,12 +1,18 @@
 """A log may come from anywhere, and is never trusted."""
 
+import gc
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
 import pytest
 import zstandard
 from replay.handmade import placements
 
 from restow.eventlog.archive import export
 from restow.eventlog.memory import MemoryLog
-from restow.eventlog.port import LogMismatch
+from restow.eventlog.port import Closed, LogMismatch
 from restow.eventlog.segment import ArchiveError
 from restow.replay import exported
 from restow.replay.source import ListSource, LiveSource, open_path
@@ -112,6 +118,39 @@ def test_a_live_log_is_read_up_to_its_tail_when_opened():
     finally:
         source.close()
         source.close()
+
+
+def test_closed_while_others_read_nothing_is_left_behind(caplog):
+    """Readers that begin and end all the time, as the console's stories do: whatever was asked of the loop has come to an end when it is closed."""
+    for round in range(60):
+        source, ready = LiveSource(_filled, "memory"), threading.Barrier(5)
+
+        def reads(source=source, ready=ready):
+            ready.wait()
+            with suppress(Closed):
+                while True:
+                    everything(source, 1, 3)
+
+        def follows(source=source, ready=ready):
+            ready.wait()
+            # Cancelled while it waits for more, or told at its next question.
+            with suppress(Closed, CancelledError):
+                for _ in source.follow(1):
+                    pass
+
+        readers = [threading.Thread(target=one) for one in (reads, reads, reads, follows)]
+        for one in readers:
+            one.start()
+        ready.wait()
+        time.sleep(round % 5 / 500)
+        source.close()
+        for one in readers:
+            one.join(5)
+            assert not one.is_alive()
+        with pytest.raises(Closed):
+            everything(source)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_archive_and_live_log_are_one(tmp_path):

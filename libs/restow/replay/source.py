@@ -7,9 +7,9 @@ beside it and reads ahead.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from restow.contracts.redact import addresses
 from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import Archive, Where, full_log, has_segments, open_archive
 from restow.eventlog.bucket import is_address
-from restow.eventlog.port import EventLog, LogMismatch, Record
+from restow.eventlog.port import Closed, EventLog, LogMismatch, Record
 from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
 
 T = TypeVar("T")
@@ -140,6 +140,7 @@ class LiveSource(_Bounded):
         """`opening` makes the log. Raises what it raises."""
         self.name, self._archive = name, archive
         self._loop = asyncio.new_event_loop()
+        self._closing, self._lock = False, threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="restow-log", daemon=True)
         self._thread.start()
         try:
@@ -158,8 +159,16 @@ class LiveSource(_Bounded):
         return first
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = ANSWER) -> T:
-        """Run in the log's event loop and wait. Raises what it raises, TimeoutError."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run in the log's event loop and wait. Raises what it raises, TimeoutError; Closed once this is being closed."""
+        # Whatever is begun is there before the loop is emptied, or it would be left in it half done.
+        with self._lock:
+            if self._closing:
+                work.close()
+                raise Closed("this log was closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._wait(future, timeout)
+
+    def _wait(self, future: Future[T], timeout: float | None) -> T:
         try:
             return future.result(timeout)
         except BaseException:
@@ -179,23 +188,19 @@ class LiveSource(_Bounded):
             while True:
                 yield self.run(_next(batches), timeout=None)
         finally:
-            end = _end(batches)
-            try:
-                self.run(end)
-            except Exception:
-                # Closed meanwhile, and its loop with it.
-                if inspect.getcoroutinestate(end) == inspect.CORO_CREATED:
-                    end.close()
+            # Where this was closed meanwhile, that has ended it.
+            with suppress(Exception):
+                self.run(_end(batches))
 
     def close(self) -> None:
         """Close the log and end its thread. May be called again."""
-        if self._loop.is_closed():
-            return
-        if hasattr(self, "log"):
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        for work in (*((self.log.close(),) if hasattr(self, "log") else ()), _drain()):
             with suppress(Exception):
-                self.run(self.log.close())
-        with suppress(Exception):
-            self.run(_drain())
+                self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), ANSWER)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
         if not self._thread.is_alive():
@@ -211,11 +216,12 @@ async def _end(batches: Any) -> None:
 
 
 async def _drain() -> None:
-    """Cancel what still runs, so that the loop ends without complaints."""
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    """Cancel what still runs, and end what was half read, so that the loop ends without complaints."""
+    while others := [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]:
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def save(
