@@ -58,6 +58,8 @@ class Kubelets:
         self._ready = threading.Event()
         self.rejected: list[str] = []
         """What did not fit: `namespace/name on node: OutOf<resource>`."""
+        self.refuse = ""
+        """The next pod whose name begins so is rejected, as by a kubelet that knows more of its node than the API says."""
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -131,7 +133,11 @@ class Kubelets:
         if phase in ("Failed", "Succeeded"):
             self._forget(uid)
         elif uid not in self._admitted and uid not in self._ending:
-            self._admit(uid, node, pod)
+            if self.refuse and pod["metadata"]["name"].startswith(self.refuse):
+                self.refuse = ""
+                self._reject(uid, node, pod, "UnexpectedAdmissionError")
+            else:
+                self._admit(uid, node, pod)
         if pod["metadata"].get("deletionTimestamp") and uid not in self._ending:
             self._ending.add(uid)
             self._do(self._end(pod))
@@ -142,13 +148,16 @@ class Kubelets:
             used = sum(what.get(name, 0) for where, what in self._admitted.values() if where == node)
             room = 1.0 if name.startswith("port ") else self._room[node].get(name, 0)
             if used + much > room + 1e-9:
-                self._ending.add(uid)
-                self.rejected.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}: OutOf{name}")
-                self._do(self._patch(pod, {"phase": "Failed", "reason": f"OutOf{name}", "startTime": _now()}))
+                self._reject(uid, node, pod, f"OutOf{name}")
                 return
         self._admitted[uid] = node, wanted
         if pod["status"].get("phase") != "Running":
             self._do(self._run(uid, pod))
+
+    def _reject(self, uid: str, node: str, pod: Obj, reason: str) -> None:
+        self._ending.add(uid)
+        self.rejected.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on {node}: {reason}")
+        self._do(self._patch(pod, {"phase": "Failed", "reason": reason, "startTime": _now()}))
 
     def _forget(self, uid: str) -> None:
         self._admitted.pop(uid, None)

@@ -94,6 +94,22 @@ async def test_the_source_is_not_refilled_before_the_pod_has_landed_and_given_aw
     assert world.kubelets.rejected == []
 
 
+@pytest.mark.parametrize("kind", ["deployments", "statefulsets"])
+async def test_where_a_kubelet_rejects_the_successor_the_next_one_has_the_slot(world: World, stack: Running, kind: str) -> None:
+    """The evicted pod has gone by then. (Nothing holds the place between the rejection and the next placeholder: nobody else waits for it here.)"""
+    victim = await ready(world, stack, kind, 0.2)
+    move = await migrate(stack, victim, "target")
+    await stand(world, 1)
+    world.kubelets.refuse = "victim"
+    await world.budget(1)
+    one = await ended(stack, move)
+    rejected = [said for said in world.kubelets.rejected if said.endswith("UnexpectedAdmissionError")]
+    world.kubelets.rejected.clear()
+    assert len(rejected) == 1
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["target"])
+
+
 @pytest.mark.parametrize("lost", ["cordoned", "deleted"])
 async def test_a_target_that_is_lost_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running, lost: str) -> None:
     victim, move, _ = await begun(world, stack)
