@@ -34,6 +34,11 @@ class ServerClock:
             await self.look()
         return self._ahead or 0
 
+    async def time(self) -> Millis:
+        """The instant that it has now, in ms since 1970: it is asked. Where it does not say, what was known before counts."""
+        await self.look()
+        return Millis(self._now() + (self._ahead or 0))
+
 
 def date_of(header: str) -> datetime | None:
     """The instant of a header Date, in UTC; None for what is none."""

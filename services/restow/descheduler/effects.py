@@ -40,6 +40,7 @@ from restow.kube.group_moves import GroupMoveEffects
 from restow.kube.node_marks import NodeMarks
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.retry import Backoff
+from restow.kube.server_clock import ServerClock
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
 
@@ -78,6 +79,7 @@ class _MigrationEffects:
         self._holds = reservation_objects.Reservations(context.client, once)
         self._groups = GroupMoveEffects(context.client, once)
         self._nodes = NodeMarks(context.client, once)
+        self._clock = ServerClock(context.client, self._now)
         self._told: dict[tuple[str, str], tuple[str, int]] = {}
         """PodGroup → its uid and the version that was written last."""
         context.metrics.gauges(lambda: {"lineages_bounced": len(context.state.left_alone), "moves_beside_rest": int(thefts.rests_until(context.state) > 0)})
@@ -212,7 +214,7 @@ class _MigrationEffects:
     async def mark(self, effect: MarkNode, state: ClusterState) -> Answer:
         """What the node has then is a fact."""
         node = state.nodes[effect.node]
-        until = Millis(self._now() + LEASE)
+        until = Millis(await self._clock.time() + LEASE)
         outcome = await self._nodes.mark(node.name, node.uid, state.log, protect=effect.protect, plan=effect.plan, until=until)
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 

@@ -5,6 +5,7 @@ from restow.domain.autoscalers import LEASE, RENEWED
 from restow.domain.migration import emptied
 from restow.kube.effects import Failed, Refused
 from restow.kube.node_marks import NodeMarks
+from restow.kube.server_clock import ServerClock
 from restow.runtime import logs
 from restow.runtime.rounds import now_and_then
 from restow.runtime.service import Context
@@ -13,6 +14,7 @@ from restow.runtime.service import Context
 class NodeLeases:
     def __init__(self, context: Context) -> None:
         self._context, self._nodes = context, NodeMarks(context.client)
+        self._clock = ServerClock(context.client, context.clock.now)
 
     async def run(self) -> None:
         """For ever; the leader alone."""
@@ -21,8 +23,11 @@ class NodeLeases:
     async def round(self) -> None:
         """A node that cannot be written now has five more rounds until its mark ends."""
         state = self._context.state
-        for node, marks in list(emptied.wanted(state)):
-            until = Millis(self._context.clock.now() + LEASE)
+        wanted = list(emptied.wanted(state))
+        if not wanted:
+            return
+        until = Millis(await self._clock.time() + LEASE)
+        for node, marks in wanted:
             outcome = await self._nodes.renew(node.name, node.uid, state.log, marks, until)
             if isinstance(outcome, Failed | Refused):
                 logs.get(family="migration").warning("a mark of ours on a node is not put off", node=node.name, marks=list(marks), reason=str(outcome))

@@ -5,7 +5,6 @@ is ahead, the canaries of one that runs would go at once."""
 
 from typing import Any
 
-from restow.contracts.ids import Millis
 from restow.domain.leftovers import removable
 from restow.domain.nomination_checks import schedulers
 from restow.kube import leftovers
@@ -36,11 +35,10 @@ class Leftovers:
             if not found:
                 return
             await context.commander.to_tail()
-            await self._clock.look()
+            now = await self._clock.time()
         except ApiStatus as status:
             log.warning("leftovers of moves beside another scheduler stay for now", reason=str(status))
             return
-        now = Millis(context.clock.now() + await self._clock.ahead())
         for one in removable(context.state, found, now):
             what = one.what
             about: dict[str, Any] = {"kind": what.kind, "namespace": what.namespace, "name": what.name, "of_log": what.log}

@@ -1,5 +1,7 @@
 """Who puts the end of a node's marks off, and who takes them away: what the API refuses of one node keeps no other, and is said."""
 
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import msgspec
@@ -8,7 +10,7 @@ from domain.build import NOW, node, then
 from domain.saga import advance, hold, move, plan, world
 from structlog.testing import capture_logs
 
-from restow.contracts.times import seconds
+from restow.contracts.times import millis, seconds
 from restow.descheduler.node_leases import NodeLeases
 from restow.domain.autoscalers import CORDONED, ENDS, GRACE, LEASE, PROTECTED
 from restow.garbage_collector.node_marks import MarksOfNobody
@@ -18,10 +20,13 @@ LOG = "log-1"
 
 
 class Api:
-    """Nodes with annotations. `refuses`: by name."""
+    """Nodes with annotations. `refuses`: by name. `ahead`: milliseconds of its clock."""
 
     def __init__(self, **notes):
-        self.notes, self.refuses, self.asked = notes, {}, []
+        self.notes, self.refuses, self.asked, self.ahead = notes, {}, [], 0
+
+    async def peek(self, path):
+        return 200, b"", format_datetime(datetime.fromtimestamp((NOW + self.ahead) // 1000, UTC), usegmt=True)
 
     async def get(self, path):
         name = path.rpartition("/")[2]
@@ -72,3 +77,21 @@ async def test_the_collector_takes_away_what_has_ended_whichever_log_has_set_it(
     assert api.asked == ["b", "c", "d"], "those without a mark are not read"
     assert [one["node"] for one in said if one["log_level"] == "warning"] == ["b"] * refused
     assert CORDONED not in api.notes["b"]
+
+
+@pytest.mark.parametrize("ahead", [3_600_000, -3_600_000])
+async def test_ends_are_said_and_asked_by_the_clock_of_the_api(ahead):
+    """With a collector's clock an hour ahead, what counts for another half hour was taken away; with one behind, what had ended stayed for that hour."""
+    over, later = ({ENDS[PROTECTED]: seconds(NOW + ahead + more)} for more in (-GRACE - 2_000, LEASE // 2))
+    api = Api(b={PROTECTED: "other", **over}, c={PROTECTED: "other", **later})
+    api.ahead = ahead
+    await MarksOfNobody(context(marked(b="other", c="other"), api)).look()
+    assert {name: notes.get(PROTECTED) for name, notes in api.notes.items()} == {"b": None, "c": "other"}
+
+
+@pytest.mark.parametrize("ahead", [3_600_000, -3_600_000])
+async def test_an_end_is_put_off_by_the_clock_of_the_api(ahead):
+    api = Api(b={PROTECTED: LOG, ENDS[PROTECTED]: seconds(NOW)})
+    api.ahead = ahead
+    await NodeLeases(context(marked(b=LOG), api)).round()
+    assert abs(millis(api.notes["b"][ENDS[PROTECTED]]) - (NOW + ahead + LEASE)) <= 2_000
