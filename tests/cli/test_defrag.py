@@ -155,9 +155,9 @@ def test_what_could_be_run_besides_is_shown_by_size_before_and_after(restow, des
     output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
     assert (
         "FIT BESIDE what runs: pods of each size, each size taken alone\n"
-        "SIZE     WITH           RUN NOW  MORE FIT\n"
-        "8 GPUs   64 cpu, 256Gi        0     0 → 1\n"
-        "0.5 GPU  4 cpu                3         7\n"
+        "SIZE     WITH           PODS  MORE FIT\n"
+        "8 GPUs   64 cpu, 256Gi     0     0 → 1\n"
+        "0.5 GPU  4 cpu             3         7\n"
     ) in output
 
 

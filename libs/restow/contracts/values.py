@@ -370,7 +370,7 @@ class SlotFor(Value):
 
 class Fitting(Value):
     """How many more pods that ask for this would fit, beside each other and alone in the cluster: `devices` with `milli` thousandths of each (0
-    for pods without), and `requests` of everything else. `running` of the pods that are there ask for so many devices."""
+    for pods without), and `requests` of everything else. `running` of the pods that are there, those that wait included, ask for so many devices."""
 
     devices: Int
     milli: Int

@@ -164,15 +164,15 @@ def _all_worth(planned: Planned, priced: bool) -> tuple[str, ...]:
 
 
 def sizes(planned: Planned) -> None:
-    """How many pods of each size could be run besides, before → after."""
+    """How many pods of each size there are, waiting ones included, and could be run besides, before → after."""
     after = {(one.devices, one.milli, *one.requests.items()): one.pods for one in planned.after.fits}
     rows = []
     for one in planned.before.fits:
         will = after.get((one.devices, one.milli, *one.requests.items()), one.pods)
         rows.append((size_name(one), ask_text(one), number(one.running), number(one.pods) if will == one.pods else f"{number(one.pods)} → {number(will)}"))
     kept = [i for i in range(4) if i != 1 or any(row[1] for row in rows)]
-    titles = [("SIZE", "WITH", "RUN NOW", "MORE FIT")[i] for i in kept]
-    table(titles, [[row[i] for i in kept] for row in rows], right=("RUN NOW", "MORE FIT"), flexible=("WITH",) if "WITH" in titles else ())
+    titles = [("SIZE", "WITH", "PODS", "MORE FIT")[i] for i in kept]
+    table(titles, [[row[i] for i in kept] for row in rows], right=("PODS", "MORE FIT"), flexible=("WITH",) if "WITH" in titles else ())
 
 
 def gangs(planned: Planned) -> None:
