@@ -1,5 +1,7 @@
 """Reservations for pods that another scheduler places: held by placeholders, and handed over to owners whom only our gate keeps from that scheduler."""
 
+import json
+
 import pytest
 from domain.build import NOW, changed, configured, given, node, owner, pod, reservation, run, shape, then
 
@@ -12,6 +14,7 @@ from restow.domain.landing_gate import LEASE
 from restow.domain.other_schedulers import held_for, other_scheduler
 from restow.domain.records import ReservationPhase as P
 from restow.domain.records import SlotPhase
+from restow.domain.reservation.beside import ENTRY, MAX_LABELS, MAX_LISTED, size
 from restow.domain.snapshot import dump, load
 from restow.kube.placeholder import of_slot
 
@@ -254,6 +257,56 @@ def test_what_a_placeholder_cannot_hold_is_refused_with_a_sentence(asked, said):
     state = world(**asked)
     (event,) = answers(state)
     assert (event.reason, event.message) == ("InvalidSpec", said)
+
+
+def labelled(labels):
+    """Of about 75 bytes a label."""
+    return (owner(**{f"k{i}": "v" * 63 for i in range(labels)}),)
+
+
+MANY = labelled(200)
+
+
+def test_one_with_more_labels_than_its_entry_may_have_is_refused():
+    state = world(owners=labelled(400))
+    (event,) = answers(state)
+    assert event.message == f"spec.owners: {size(state.reservations['r'].fact.spec)} bytes of labels; allowed for pods of scheduler volcano: at most {MAX_LABELS}"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_entries_of_all_fit_in_one_object_and_who_comes_too_late_is_refused(together):
+    """A tenant filled the Landing of all: an object that etcd refuses gates nobody, and no move went on."""
+    state = world(owners=MANY)
+    mine = size(state.reservations["r"].fact.spec)
+    most = MAX_LISTED // mine
+    assert mine <= MAX_LABELS
+    assert most > 30
+    answers(state)
+    asked = [reservation(f"r{i}", ("t", 1, "s"), match_policy="Owner", owners=MANY) for i in range(1, most + 2)]
+    found = []
+    for some in [asked] if together else [[one] for one in asked]:
+        then(state, *some)
+        found += [event for event in answers(state) if isinstance(event, e.ReservationAccepted | e.ReservationRefused)]
+    said = [event.message for event in found if isinstance(event, e.ReservationRefused)]
+    assert len(found) == most + 1
+    assert len(said) == 2
+    assert said[0] == (
+        f"spec.owners: {mine} bytes of labels, beside {most * mine} of other Reservations; "
+        f"allowed for pods of scheduler volcano: at most {MAX_LISTED} in all (make it again when others have ended)"
+    )
+    then(state, reservation("r", ("t", 1, "s"), match_policy="Owner", owners=labelled(100), generation=2))
+    (event,) = [event for event in answers(state) if isinstance(event, e.ReservationAccepted | e.ReservationRefused)]
+    assert isinstance(event, e.ReservationAccepted), "what it had before does not count against itself"
+
+
+@pytest.mark.parametrize("text", ["app", "<>&", "\u2028\x00", '"\\', "é😀"])
+def test_an_entry_is_never_larger_than_is_counted(text):
+    """As Go writes it, which escapes more than JSON asks for."""
+    spec = reservation("r", ("t", 1, "s"), owners=(owner(**{text: text}), owner(a="b"))).spec
+    written = json.dumps([one.selector.labels for one in spec.owners], separators=(",", ":"))
+    for one in "<>&":
+        written = written.replace(one, f"\\u{ord(one):04x}")
+    assert len(written) <= size(spec) - ENTRY + 8
 
 
 def test_where_nobody_is_gated_nothing_is_held_for_owners():

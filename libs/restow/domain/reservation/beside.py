@@ -15,6 +15,44 @@ from restow.domain.records import ON_NODE, Reservation
 from restow.domain.reservation.owner_matching import owned
 from restow.domain.state import ClusterState
 
+MAX_LABELS, MAX_LISTED = 16_384, 524_288
+"""Bytes of the entry that one Reservation may have in the Landing, and of those that all may have. It is one object, which moves use, too, and etcd takes 1.5 MiB
+(`--max-request-bytes`): the other two thirds are left to the entries of moves."""
+ENTRY = 256
+"""Bytes of an entry beside its labels: uid, namespace and end, and what managedFields say of these."""
+
+
+def size(spec: ReservationSpec) -> int:
+    """Bytes that its entry has at most: JSON may write a character in six, or in twice six outside Unicode's first plane."""
+    sets = [owner.selector.labels for owner in spec.owners if owner.selector is not None]
+    return ENTRY + sum(2 + sum(6 + _written(key) + _written(value) for key, value in labels.items()) for labels in sets)
+
+
+def _written(text: str) -> int:
+    plain = sum(c.isascii() and (c.isalnum() or c in "-_./") for c in text)
+    return plain + 12 * (len(text) - plain)
+
+
+class Listed:
+    """How much stands in the Landing once all that has been accepted is there: counted when it is asked for, and with what the same command has accepted since."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._sizes: dict[ReservationUid, int] | None = None
+
+    def problem(self, scheduler: str, uid: ReservationUid, spec: ReservationSpec) -> str:
+        """What is refused, as `problem` says it; empty where there is space for it, which it has from now on."""
+        mine, whose = size(spec), f"for pods of scheduler {scheduler}"
+        if mine > MAX_LABELS:
+            return f"spec.owners: {mine} bytes of labels; allowed {whose}: at most {MAX_LABELS}"
+        if self._sizes is None:
+            self._sizes = {one: size(record.spec) for one, record in self._state.reservations.items() if record.alive and record.spec is not None and held_for(self._state, record)}
+        others = sum(self._sizes.values()) - self._sizes.get(uid, 0)
+        if others + mine > MAX_LISTED:
+            return f"spec.owners: {mine} bytes of labels, beside {others} of other Reservations; allowed {whose}: at most {MAX_LISTED} in all (make it again when others have ended)"
+        self._sizes[uid] = mine
+        return ""
+
 
 def problem(state: ClusterState, scheduler: str, namespace: str, spec: ReservationSpec, before: ReservationSpec | None) -> str:
     """Path, value and what is allowed where placeholders cannot hold it; empty where they can."""

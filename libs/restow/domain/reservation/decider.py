@@ -24,7 +24,8 @@ class ReservationDecider:
         match command:
             case c.Review():
                 due = sorted(state.unreviewed, key=lambda uid: state.reservations[uid].order)
-                return [_review(state, uid) for uid in due[:AT_ONCE]]
+                listed = beside.Listed(state)
+                return [_review(state, uid, listed) for uid in due[:AT_ONCE]]
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
@@ -52,7 +53,7 @@ def told_by_us(state: ClusterState, uid: ReservationUid) -> bool:
     return record is not None and not other_scheduler(state, record)
 
 
-def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
+def _review(state: ClusterState, uid: ReservationUid, listed: beside.Listed) -> e.Event:
     record = state.reservations[uid]
     fact = record.fact
     if taken_back := _foreign(state, record):
@@ -63,7 +64,8 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     if wrong is not None:
         return e.ReservationRefused(uid, fact.generation, *wrong, record.revision)
     scheduler = held_for(state, record)
-    if scheduler and (said := beside.problem(state, scheduler, fact.namespace, fact.spec, record.spec if record.alive else None)):
+    before = record.spec if record.alive else None
+    if scheduler and (said := beside.problem(state, scheduler, fact.namespace, fact.spec, before) or listed.problem(scheduler, uid, fact.spec)):
         return e.ReservationRefused(uid, fact.generation, "InvalidSpec", said, record.revision)
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
     slots = sum(task.replicas for task in fact.spec.tasks)
