@@ -17,9 +17,9 @@ from restow.domain.state import ClusterState
 
 MAX_LABELS, MAX_LISTED = 16_384, 524_288
 """Bytes of the entry that one Reservation may have in the Landing, and of those that all may have. It is one object, which moves use, too, and etcd takes 1.5 MiB
-(`--max-request-bytes`): the other two thirds are left to the entries of moves."""
+(`--max-request-bytes`): the other two thirds are left to the entries of moves, and to managedFields."""
 ENTRY = 256
-"""Bytes of an entry beside its labels: uid, namespace and end, and what managedFields say of these."""
+"""Bytes of an entry beside its labels: uid, namespace (at most 63) and end."""
 
 
 def size(spec: ReservationSpec) -> int:
