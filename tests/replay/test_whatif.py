@@ -322,6 +322,19 @@ def test_nodes_that_are_there_are_taken_away_and_workloads_too():
     assert waits(without.changed).longest == 0
 
 
+def test_pods_whose_node_is_taken_away_wait_and_are_counted():
+    """They came before the stretch and had a node; that they have none now is what was asked about."""
+    source = queue(3).source()
+    begin = Begin(Stretch(Point(seq=12)))
+    found = answer(source, Change(nodes=((-3, "small"),)), begin=begin)
+    assert found.model.waits == []
+    assert (waits(found.changed).pods, waits(found.changed).waiting) == (3, 3)
+    assert found.changed.samples[-1].waiting == 3
+    fewer = answer(source, Change(nodes=((-1, "small"),)), begin=begin)
+    assert (waits(fewer.changed).pods, waits(fewer.changed).waiting) == (1, 0)
+    assert waits(fewer.changed).longest > 1_000
+
+
 def test_another_configuration_holds_from_the_begin_of_the_stretch():
     source = queue().source()
     found = answer(source, Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))), begin=Begin(Stretch(Point(seq=8))))

@@ -304,7 +304,7 @@ class Model:
             if self.state.node_of(uid) == node:
                 alive = self._of.get(uid)
                 if alive is not None and known.fact.owner is not None and not known.live.deleting and known.live.phase not in OVER:
-                    self._after(self._recorded.delays.successor, lambda alive=alive, fact=known.fact: self._succeed(alive, fact))  # type: ignore[misc]
+                    self._after(self._recorded.delays.successor, lambda alive=alive, fact=known.fact: self._succeed(alive, fact, counts=True))  # type: ignore[misc]
                 yield e.PodGone(uid)
         yield e.NodeGone(node)
 
@@ -404,7 +404,8 @@ class Model:
         wait = delays.gone if fact.owner.kind in LATER else 0
         self._after(wait + delays.successor, lambda: self._succeed(alive, fact))
 
-    def _succeed(self, alive: _Alive, before: e.PodObserved) -> None:
+    def _succeed(self, alive: _Alive, before: e.PodObserved, counts: bool = False) -> None:
+        """`counts`: its waiting is that of the change, which took its node away."""
         if alive.deleted:
             return
         facts = alive.life.facts
@@ -416,7 +417,8 @@ class Model:
             kept = {key: text for key, text in before.annotations.items() if not key.startswith("restow.dev/migration")}
             fact = replace(before, pod=PodUid(f"{alive.life.pods[0]}-{number}"), name=name, annotations=kept)
         fact = replace(_fresh(fact), created=self._now)
-        self._successors.add(fact.pod)
+        if not counts:
+            self._successors.add(fact.pod)
         self._begin(alive, fact.pod)
         self._facts(fact)
 
