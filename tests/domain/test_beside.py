@@ -749,6 +749,23 @@ def test_the_next_placeholder_can_be_made_although_the_evicted_pod_has_gone():
     assert (made.metadata, made.spec.containers, made.spec.affinity) == (first.metadata, first.spec.containers, first.spec.affinity)
 
 
+def test_where_somebody_has_the_capacity_before_the_next_placeholder_the_pod_that_was_gated_gets_the_place_on_the_old_node():
+    """Nothing holds it between the rejection and that placeholder. It would stay gated until the time to land is up."""
+    state = evicted(world(shape("all", cpu=4_000, scheduler=STOCK)))
+    successor(state)
+    then(state, e.PodGone("h"), e.PodGone("p"), changed("p2", node="b"))
+    then(state, changed("p2", node="b", phase="Failed", reason="OutOfcpu"))
+    successor(state, "p3")
+    then(state, pod("rival", "all", node="b"))
+    session_answers(state)
+    advance(state)
+    assert state.migrations["x-1"].back
+    create(state, "x-1")
+    session_answers(state)
+    session_answers(state)
+    assert Land("p3", "a") in session_owes(state)
+
+
 def test_nothing_is_held_for_a_pod_that_has_gone_before_it_was_evicted():
     state = holding(world())
     (name,) = state.slots["hold-x-1"]

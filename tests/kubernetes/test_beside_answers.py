@@ -110,6 +110,20 @@ async def test_where_a_kubelet_rejects_the_successor_the_next_one_has_the_slot(w
     await world.stands("victim", ["target"])
 
 
+@pytest.mark.parametrize("kind", ["deployments", "statefulsets"])
+async def test_where_somebody_has_the_slot_after_a_rejection_the_next_one_has_a_place_all_the_same(world: World, stack: Running, kind: str) -> None:
+    """Equal pods wait, and nothing holds the slot between the rejection and the next placeholder; the guard keeps the old node."""
+    _, move, _ = await begun(world, stack, kind, 0.2)
+    world.kubelets.refuse = "victim"
+    await world.budget(1)
+    one = await ended(stack, move, seconds=90)  # landDeadline is five minutes
+    rejected = [said for said in world.kubelets.rejected if said.endswith("UnexpectedAdmissionError")]
+    world.kubelets.rejected.clear()
+    assert len(rejected) == 1
+    assert one["step"] in ("landed", "failed"), one
+    await world.stands("victim", ["target" if one["step"] == "landed" else "source"])
+
+
 @pytest.mark.parametrize("lost", ["cordoned", "deleted"])
 async def test_a_target_that_is_lost_before_the_eviction_leaves_the_pod_where_it_is(world: World, stack: Running, lost: str) -> None:
     victim, move, _ = await begun(world, stack)

@@ -103,14 +103,14 @@ def _panel(top: int, name: str, lines: Sequence[Values], first: int, last: int) 
 
 def _path(line: Values, x: Callable[[int], float], y: Callable[[float], float]) -> str:
     """Broken where there is no value; one alone is a dash of three pixels."""
-    drawn, before = [], False
+    steps, before = [], False
     for at, (time, value) in enumerate(line):
         if value is not None:
-            drawn.append(f"{'L' if before else 'M'}{x(time)} {y(value)}")
+            steps.append(f"{'L' if before else 'M'}{x(time)} {y(value)}")
             if not before and (at + 1 == len(line) or line[at + 1][1] is None):
-                drawn.append("m-1.5 0h3")
+                steps.append("m-1.5 0h3")
         before = value is not None
-    return "".join(drawn)
+    return "".join(steps)
 
 
 def _scale(most: float) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.autoscalers import cordoned_for, is_going
-from restow.domain.beside import REFUSED, STOLEN
+from restow.domain.beside import REFUSED, STOLEN, is_beside
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -106,7 +106,18 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
     """Why no successor can land on the target any more."""
     if not is_open(state, migration):
         return disembodied(state, migration) or ("HoldLost", f"the hold on {migration.move.target} was lost before a successor took it")
+    if is_beside(state, migration.shape) and not held(state, migration) and _is_taken(state, migration):
+        # Its kubelet has rejected a successor, and nothing held the place until the next placeholder.
+        return "HoldLost", f"somebody else had the capacity on {migration.move.target} before the next placeholder"
     return lost(state, migration)
+
+
+def _is_taken(state: ClusterState, migration: Migration) -> bool:
+    """Whether a slot waits for what it had: its node has less for it than is to be held, or more is taken and held there than there is."""
+    row = state.table.rows.get(migration.move.target)
+    return row is not None and any(
+        slot.phase is SlotPhase.WAITING and (not slot.capacity.complete or bool((state.table.free[row] < 0).any())) for _, slot in slots_of(state, migration)
+    )
 
 
 def source_lost(state: ClusterState, migration: Migration) -> Reason | None:
