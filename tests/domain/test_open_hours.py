@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from domain.build import NOW, configured, node, run, then
-from domain.saga import advance, decider, failed, hold, land, move, owed, plan, step, terminate, world
-from domain.test_pause import told
+from domain.saga import decider, move, plan, world
+from domain.test_pause import begun, only_who_was_evicted_lands, told
 from domain.test_propose import approve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +16,8 @@ from restow.contracts.times import of, rfc3339
 from restow.domain import config, migration, windows
 from restow.domain.config import MigrationConfig, Period
 from restow.domain.decider import Rejected
-from restow.domain.effects import Evict
 from restow.domain.migration import open_hours
 from restow.domain.migration.warnings import warnings
-from restow.domain.records import Step
 
 MINUTE, HOUR = 60_000, 3_600_000
 DEFRAGMENTATION = {"defragmentation": config.DefragmentationArgs()}
@@ -212,22 +210,12 @@ def test_a_time_that_came_while_nobody_was_there_comes_again_after_them():
 
 
 def test_a_plan_under_way_ends_when_they_close_and_who_was_evicted_still_lands():
-    state = then(world(per_node=4, **UNTIL_SOON), plan("x", *(move(f"x-{i}", f"p{i}") for i in (1, 2, 3))))
-    advance(state)
-    hold(state, "x-1")
-    advance(state)
-    terminate(state, "p1")
-    advance(state)
-    assert (step(state, "x-1"), step(state, "x-2")) == (Step.EVICTED, Step.HOLDING)
+    state = begun(**UNTIL_SOON)
     assert decider.deadline(state) <= NOW + MINUTE
     command = decider.due(state, NOW + MINUTE)
     assert (command.plan, command.reason) == ("x", "Closed: no window of the policy is open, and no window opens again")
     assert run(state, decider, command) == [e.PlanCancelled("x", command.reason)]
-    assert set(failed(advance(state))) == {"x-2", "x-3"}
-    assert not [one for one in owed(state) if isinstance(one, Evict)]
-    land(state, "x-1", "new")
-    advance(state)
-    assert step(state, "x-1") is Step.LANDED
+    only_who_was_evicted_lands(state)
 
 
 def test_who_was_away_while_they_were_closed_does_not_go_on_with_the_plan_of_before():

@@ -45,20 +45,30 @@ def pause(state, reason="maintenance", by="ada"):
     return run(state, decider, c.Pause(NOW, by, reason))
 
 
-def test_moves_that_have_not_evicted_their_pod_are_rolled_back_and_one_that_has_still_lands():
-    state = then(world(per_node=4), plan("x", *(move(f"x-{i}", f"p{i}") for i in (1, 2, 3))))
+def begun(**conf):
+    """Of three moves of plan x one has evicted its pod, and one asks for its slot."""
+    state = then(world(per_node=4, **conf), plan("x", *(move(f"x-{i}", f"p{i}") for i in (1, 2, 3))))
     advance(state)
     hold(state, "x-1")
     advance(state)
     terminate(state, "p1")
     advance(state)
     assert (step(state, "x-1"), step(state, "x-2")) == (Step.EVICTED, Step.HOLDING)
-    assert pause(state) == [e.MovesPaused("ada", "maintenance"), e.PlanCancelled("x", "Paused: maintenance")]
+    return state
+
+
+def only_who_was_evicted_lands(state):
     assert set(failed(advance(state))) == {"x-2", "x-3"}
     assert not [one for one in owed(state) if isinstance(one, Evict)]
     land(state, "x-1", "new")
     advance(state)
     assert step(state, "x-1") is Step.LANDED
+
+
+def test_moves_that_have_not_evicted_their_pod_are_rolled_back_and_one_that_has_still_lands():
+    state = begun()
+    assert pause(state) == [e.MovesPaused("ada", "maintenance"), e.PlanCancelled("x", "Paused: maintenance")]
+    only_who_was_evicted_lands(state)
 
 
 @pytest.mark.parametrize("command", WHEN_ASKED, ids=lambda one: type(one).__name__)

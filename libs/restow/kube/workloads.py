@@ -64,11 +64,10 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
 def _wanted(workload: wire.Workload, owner: v.OwnerRef | None, busy: v.Busy) -> int | None:
     """Of a ReplicaSet that somebody controls only that one's number counts: in a rollout pods of the next one follow its own."""
     if isinstance(workload, wire.ReplicaSet) and owner is None:
-        replicas = (workload.spec or wire.ScaledSpec()).replicas
-        return 1 if replicas is None else replicas
+        return _number((workload.spec or wire.ScaledSpec()).replicas)
     if isinstance(workload, wire.StatefulSet) and busy == "scaling_down":
         spec = workload.spec or wire.StatefulSetSpec()
-        return (spec.ordinals or wire.Ordinals()).start + (1 if spec.replicas is None else spec.replicas)
+        return (spec.ordinals or wire.Ordinals()).start + _number(spec.replicas)
     return None
 
 
@@ -89,7 +88,12 @@ def _busy(workload: wire.Workload) -> v.Busy:
 
 
 def _of_scale(wanted: int | None, are: int) -> Literal["", "scaling_down"]:
-    return "scaling_down" if are > (1 if wanted is None else wanted) else ""
+    return "scaling_down" if are > _number(wanted) else ""
+
+
+def _number(said: int | None) -> int:
+    """Of pods, by a controller's spec; the API's default is one."""
+    return 1 if said is None else said
 
 
 def _of_deployment(meta: wire.Meta, spec: wire.ScaledSpec, status: wire.ScaledStatus) -> v.Busy:

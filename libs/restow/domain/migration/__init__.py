@@ -3,6 +3,7 @@
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.deadlines import until
 from restow.domain.migration.decider import (
+    TIMED,
     DryRunDecider,
     MigrationDecider,
     check,
@@ -16,6 +17,7 @@ decider = MigrationDecider()
 of_dry_runs = DryRunDecider()
 
 __all__ = [
+    "TIMED",
     "MigrationDecider",
     "check",
     "check_in",

@@ -42,7 +42,7 @@ from restow.domain.state import ClusterState, Touched
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 TIMED = ("interval", "cron", "demand")
-"""Triggers that nobody waits for."""
+"""Triggers of plans that the state asks for by itself: nobody waits for an answer."""
 CANCELLED_BY_HAND = "cancelled by hand"
 
 
@@ -55,9 +55,10 @@ class MigrationDecider:
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         if self.heeds_pause and isinstance(command, c.Defragment | c.Deschedule | c.MovePod | c.MoveGang):
             pause.heed(state)
-            if not open_hours.is_open(state.migration_config, command.time) and getattr(command, "trigger", "") in TIMED:
-                return ()  # Its time came while they were open, and nobody was there; it comes again.
-            open_hours.heed(state, command.time)
+            if not open_hours.is_open(state.migration_config, command.time):
+                if getattr(command, "trigger", "") in TIMED:
+                    return ()  # Its time came while they were open, and nobody was there; it comes again.
+                open_hours.heed(state, command.time)
             if isinstance(command, c.MovePod | c.MoveGang):
                 modes.heed(state)
         match command:

@@ -179,7 +179,7 @@ def not_before(state: ClusterState, at: Millis) -> Millis | None:
 
 def stops(state: ClusterState, now: Millis, under_way: Callable[[ClusterState], list[PlanId]]) -> c.CancelPlan | None:
     """The first plan that is under way although they are closed, or were meanwhile."""
-    at = _stops_at(state, under_way)
+    at = deadline(state, under_way)
     if at is None or at > now:
         return None
     told = said(state.migration_config, now) or f"no pod was to move at {rfc3339(at)}"
@@ -188,12 +188,7 @@ def stops(state: ClusterState, now: Millis, under_way: Callable[[ClusterState], 
 
 def deadline(state: ClusterState, under_way: Callable[[ClusterState], list[PlanId]]) -> Millis | None:
     """When something that is under way must end by the clock; None for never."""
-    return _stops_at(state, under_way)
-
-
-def _stops_at(state: ClusterState, under_way: Callable[[ClusterState], list[PlanId]]) -> Millis | None:
     config = state.migration_config
     if not (config.windows or config.blackouts) or not (state.backlog or state.active or state.demand_slots) or not under_way(state):
         return None
     return closes_at(config, state.time)
-

@@ -67,7 +67,7 @@ def no_more(state: ClusterState, migration: Migration) -> str:
     if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy:
         # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there.
         return ""
-    if len(list(state.alive_under(top))) < known.wanted or any(uid not in _of_others(state, migration) for uid in followers(state, migration)):
+    if len(list(state.alive_under(top))) < known.wanted or not _of_others(state, migration).issuperset(followers(state, migration)):
         return ""
     return f"{known.kind} {known.name} is to have {known.wanted} pod{'s' * (known.wanted != 1)}, and has them"
 

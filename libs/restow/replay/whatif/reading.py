@@ -16,6 +16,7 @@ from restow.contracts.values import PodShape
 from restow.domain import snapshot
 from restow.domain.deciders import DECIDERS
 from restow.domain.evolve.demand_slots import PLAN
+from restow.domain.migration import TIMED
 from restow.domain.record_trust import Examined
 from restow.domain.state import OVER, ClusterState, Touched
 from restow.eventlog.port import Record
@@ -36,8 +37,6 @@ from restow.replay.workload import workload_of
 
 BY_USERS = (c.MovePod, c.MoveGang, c.Approve, c.Reject, c.SetMode, c.CancelPlan, c.Defragment, c.Deschedule, c.Pause, c.Resume)
 """Commands of the descheduler that somebody may have sent."""
-TIMED = ("interval", "cron", "demand")
-"""Triggers of plans that the state asks for by itself."""
 NEAR = 100
 """Records before the end of a stretch among which there is one of ours, whose time is its end."""
 
