@@ -30,6 +30,7 @@ def why(state):
     return migration.step, migration.reason
 
 
+MINUTE = 60_000
 WAITS, OVER = (Step.EVICTED, ""), (Step.FAILED, "NotNeeded")
 
 
@@ -110,6 +111,17 @@ def test_a_follower_is_waited_for_however_many_there_are():
     then(state, e.PodGone("later"))
     advance(state)
     assert why(state) == OVER
+
+
+def test_one_that_its_replica_set_has_made_since_and_that_asks_for_something_else_has_come_for_it_and_its_slot_is_missed():
+    """Somebody's admission changes every pod (a sidecar): were that nobody's failure, auto-pause would never stop moves that cannot land."""
+    state = of_deployment()
+    then(state, e.PodGone("web-a"), pod("with-sidecar", "big", node="c", owner=WEB))
+    advance(state)
+    assert why(state) == WAITS
+    advance(state, after=10 * MINUTE)
+    assert why(state)[0] is Step.NOT_RECREATED
+    assert state.missed
 
 
 def test_of_two_that_left_one_is_needed_and_has_the_slot_of_its_own_and_the_other_is_not():

@@ -272,7 +272,8 @@ class Migration(Record):
     decided, 0 before. `group` is the victim's PodGroup, `returned` how often in a row pods before it were moved off the source
     and came back. `back`: since when it turns back to its source, 0 where it does not; `spent` is the hold's uid that it gave up for
     that. `vacated`: since when its pod is no more, 0 before.
-    `arrived`: its successor has been ready at the target, whatever became of it since: the hold is used up (RULES G-12). `job`: the uid of
+    `arrived`: its successor has been ready at the target, whatever became of it since: the hold is used up (RULES G-12). `controller`: the uid of whoever
+    has made its pod, empty of a bare one. `job`: the uid of
     the Job that its pod is of, empty of any other pod; `done`: why that makes no other pod (`verdicts.ENDED`), as far as a fact has said it."""
 
     id: MigrationId
@@ -297,6 +298,7 @@ class Migration(Record):
     spent: ReservationUid = ReservationUid("")
     vacated: Millis = Millis(0)
     arrived: bool = False
+    controller: str = ""
     job: str = ""
     done: str = ""
 

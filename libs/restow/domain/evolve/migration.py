@@ -123,7 +123,7 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
         before = state.migrations.get(move.follows)
         if before is None or before.step in FINAL or move.follows in state.followers:
             return None
-        return replace(new, shape=before.shape, lineage=before.lineage, group=before.group, job=before.job)
+        return replace(new, shape=before.shape, lineage=before.lineage, group=before.group, controller=before.controller, job=before.job)
     pod = state.fact_of(move.pod)
     if pod is None:
         return None
@@ -137,6 +137,7 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
         lineage=state.lineage(pod),
         group="/".join(group) if group is not None else "",
         returned=state.returned.get(move.pod, 0),
+        controller="" if pod.owner is None else pod.owner.uid,
         job=job_of(pod),
     )
     return _unless_taken(state, new)

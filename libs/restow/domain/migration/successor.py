@@ -67,9 +67,18 @@ def no_more(state: ClusterState, migration: Migration) -> str:
     if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy:
         # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there.
         return ""
-    if len(list(state.alive_under(top))) < known.wanted or not _of_others(state, migration).issuperset(followers(state, migration)):
+    alive = list(state.alive_under(top))
+    if len(alive) < known.wanted or any(_may_stand_for(state, uid, migration) for uid in set(alive) - _of_others(state, migration)):
         return ""
     return f"{known.kind} {known.name} is to have {known.wanted} pod{'s' * (known.wanted != 1)}, and has them"
+
+
+def _may_stand_for(state: ClusterState, uid: PodUid, migration: Migration) -> bool:
+    """Whether this pod of its Deployment may have come for the evicted one: who may follow it, and whoever its ReplicaSet has made since. One that asks for something else
+    was changed by somebody's admission: the next ones will be, too, so that each such move is a miss (RULES G-12)."""
+    pod = state.pods[uid].fact
+    same = pod.owner is not None and pod.owner.uid == migration.controller and state.order_of(uid) > migration.came_before
+    return same or may_follow(state, pod, migration)
 
 
 def _no_more_of_that_name(state: ClusterState, migration: Migration, known: WorkloadObserved | None, name: str) -> str:
