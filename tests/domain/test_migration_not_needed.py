@@ -1,8 +1,8 @@
 """Moves whose pod was evicted when its controller is scaled down, or rolled out: nobody follows, and the slot is free at once."""
 
 import pytest
-from domain.build import configured, given, node, pod, replica_of, shape, then
-from domain.saga import advance, evicts, hold, land, move, plan, step, terminate
+from domain.build import NOW, changed, configured, given, node, pod, replica_of, shape, then
+from domain.saga import advance, evicts, hold, land, move, plan, session_answers, step, terminate
 
 from restow.contracts import events as e
 from restow.domain.config import MigrationConfig
@@ -80,7 +80,7 @@ def wants(number, busy=""):
     return e.WorkloadObserved(ABOVE.uid, "Deployment", "default", "web", busy=busy, wanted=number)
 
 
-@pytest.mark.parametrize(("wanted", "busy", "expected"), [(2, "", OVER), (0, "", OVER), (3, "", WAITS), (None, "", WAITS), (2, "rollout", WAITS), (2, "paused", WAITS)])
+@pytest.mark.parametrize(("wanted", "busy", "expected"), [(2, "", OVER), (0, "", OVER), (3, "", WAITS), (None, "", WAITS), (2, "scaling_down", OVER), (2, "rollout", WAITS), (2, "paused", WAITS)])
 def test_a_deployment_at_rest_that_has_all_the_pods_it_wants_makes_no_other(wanted, busy, expected):
     state = of_deployment()
     advance(state)
@@ -122,6 +122,19 @@ def test_one_that_its_replica_set_has_made_since_and_that_asks_for_something_els
     advance(state, after=10 * MINUTE)
     assert why(state)[0] is Step.NOT_RECREATED
     assert state.missed
+
+
+@pytest.mark.parametrize(("wanted", "busy", "reason"), [(2, "", "NotNeeded"), (2, "scaling_down", "NotNeeded"), (3, "", "SuccessorGone"), (3, "rollout", "SuccessorGone")])
+def test_a_successor_that_goes_before_it_is_ready_because_fewer_are_wanted_is_no_failure(wanted, busy, reason):
+    """An autoscaler takes the youngest first. Who is deleted while as many are wanted is made again."""
+    state = of_deployment()
+    then(state, pod("later", owner=WEB))
+    session_answers(state, 0)
+    then(state, e.PodGone("web-a"))
+    then(state, wants(wanted, busy), changed("later", node="b", phase="Running", deleting=NOW))
+    advance(state)
+    assert (state.migrations[M].step, state.migrations[M].reason) == (Step.FAILED, reason)
+    assert bool(state.missed) == (wanted == 3 and not busy)
 
 
 def test_of_two_that_left_one_is_needed_and_has_the_slot_of_its_own_and_the_other_is_not():

@@ -171,6 +171,7 @@ async def test_pods_that_come_by_a_scale_up_meanwhile_are_let_go(world: World, s
 
 
 async def test_a_deployment_that_is_scaled_down_meanwhile_frees_the_slot_at_once(world: World, stack: Running) -> None:
+    """Whether its successor has come by then, or has the slot already, or neither."""
     victim, move, held = await begun(world, stack)
     await ending(world, victim)
     await world.api.ok("PATCH", f"{APPS}/deployments/victim", {"spec": {"replicas": 0}}, media=MERGE)

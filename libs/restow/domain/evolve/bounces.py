@@ -33,7 +33,8 @@ how often it has come back, so that once more is a finding again, and it is left
 often, a day would be over when the next one is made, and two plugins would move it to and fro for ever."""
 
 
-INTERFERENCE = frozenset({"HoldStolen", "SuccessorGone", "TargetLost"})
+SUCCESSOR_GONE = "SuccessorGone"
+INTERFERENCE = frozenset({"HoldStolen", SUCCESSOR_GONE, "TargetLost"})
 """Why moves end that somebody else has disturbed: a hold was preempted or deleted, a successor was deleted, or a target was cordoned or taken away."""
 POD_GONE = "PodGone"
 TAKEN_AWAY = "TakenAway"
@@ -62,9 +63,11 @@ def disturbed(state: ClusterState, lineage: str, shape: ShapeId, reason: str) ->
 
 
 def interfered(state: ClusterState, record: Migration) -> bool:
-    """Whether somebody else has ended a move that failed. Of one whose pod was deleted before Restow evicted it: where its controller did not ask for that."""
+    """Whether somebody else has ended a move that failed. Of one whose pod was deleted before Restow evicted it, or whose successor was: where its controller did not
+    ask for that."""
     if record.reason != POD_GONE:
-        return record.reason in INTERFERENCE
+        by_controller = record.reason == SUCCESSOR_GONE and busy(state, record.lineage.partition("/")[0]) is not None
+        return record.reason in INTERFERENCE and not by_controller
     live = state.live_of(record.move.pod)
     by_itself = live is not None and (not live.deleting or live.phase in OVER)
     return not by_itself and busy(state, record.lineage.partition("/")[0]) is None

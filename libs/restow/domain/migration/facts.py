@@ -358,6 +358,8 @@ RETURN_LATE = Fact("its time to get the capacity on the old node is up",
 SUCCESSOR_BACK = Fact("its successor is ready on the old node", lambda case: (
     (case.migration.arrived and case.migration.back and case.said(f"; its successor is back on {case.move.source}")) or None))
 SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case: case.migration.arrived)
+SUCCESSOR_NOT_WANTED = Fact("its successor was deleted before it was ready, and its controller makes no other pod",
+                            lambda case: case.successor_gone and (why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))
 SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
                       lambda case: case.successor_gone and ended("SuccessorGone"))
 SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (

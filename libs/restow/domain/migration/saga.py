@@ -206,6 +206,7 @@ SAGA: dict[Stage, Rows] = {
     Stage.LANDING: (
         (f.SUCCESSOR_BACK, Then.FAILED),
         (f.SUCCESSOR_READY, Then.LANDED),
+        (f.SUCCESSOR_NOT_WANTED, Then.FAILED),
         *LOST,
         (f.SUCCESSOR_GONE, Then.FAILED),
         (f.SUCCESSOR_ELSEWHERE, Then.FAILED),

@@ -64,7 +64,7 @@ def no_more(state: ClusterState, migration: Migration) -> str:
     known = state.workloads.get(top)
     if name:
         return _no_more_of_that_name(state, migration, known, name)
-    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy:
+    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy not in ("", "scaling_down"):
         # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there.
         return ""
     alive = list(state.alive_under(top))
