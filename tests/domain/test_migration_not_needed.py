@@ -153,3 +153,23 @@ def test_of_a_replica_set_under_somebody_who_is_not_known_nothing_is_said():
     then(state, e.WorkloadGone(ABOVE.uid))
     advance(state)
     assert why(state) == WAITS
+
+
+def test_what_was_told_before_the_eviction_says_nothing_of_now():
+    """The watch of Deployments is behind that of pods: it was scaled up since, and its pods are told already."""
+    state = of_deployment(wanted=2)
+    advance(state)
+    assert why(state) == WAITS
+    then(state, wants(3))
+    advance(state)
+    assert why(state) == WAITS
+    then(state, wants(2))
+    advance(state)
+    assert why(state) == OVER
+
+
+def test_pods_of_another_namespace_are_not_counted_whoever_they_say_owns_them():
+    state = of_deployment()
+    then(state, wants(3, "paused"), pod("forged", "big", namespace="tenant", owner=WEB), wants(3))
+    advance(state)
+    assert why(state) == WAITS

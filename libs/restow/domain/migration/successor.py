@@ -64,10 +64,12 @@ def no_more(state: ClusterState, migration: Migration) -> str:
     known = state.workloads.get(top)
     if name:
         return _no_more_of_that_name(state, migration, known, name)
-    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy not in ("", "scaling_down"):
-        # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there.
+    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy not in ("", "scaling_down") or not migration.told:
+        # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there. What was told before the eviction
+        # says nothing of now: where that watch is behind, its pods may already be more than the number that it told.
         return ""
-    alive = list(state.alive_under(top))
+    # The API takes any uid for an owner's: pods of other namespaces are not its own.
+    alive = [uid for uid in state.alive_under(top) if state.pods[uid].fact.namespace == migration.move.namespace]
     if len(alive) < known.wanted or any(_may_stand_for(state, uid, migration) for uid in set(alive) - _of_others(state, migration)):
         return ""
     return f"{known.kind} {known.name} is to have {known.wanted} pod{'s' * (known.wanted != 1)}, and has them"
