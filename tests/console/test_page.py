@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from console.browser import needs_chromium
 from console.logs_large import large
-from replay.handmade import Handmade, migration, node, observed, pod, proposed, shape
+from replay.handmade import PACKING, Handmade, migration, node, observed, pod, proposed, shape, time_at
 
+from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import OwnerRef
+from restow.contracts.values import Dear, Move, OwnerRef, SlotFor, Worth
 
 pytestmark = needs_chromium
 PHONE = {"width": 390, "height": 800}
@@ -91,6 +92,30 @@ async def test_plans_and_moves_lead_to_each_other(opened):
         await it.settled()
 
 
+async def test_a_plan_is_shown_as_the_nodes_before_and_after_it_and_its_moves_are_marked_in_both(opened):
+    async with opened(migration()) as it:
+        await it.go("#view=plans&plan=p1&at=3")
+        await it.settled()
+        assert "1 planned" in await it.text(".planview h1")
+        before, after = (it.page.locator(f"figure[data-side={side}] .chip:visible") for side in ("before", "after"))
+        assert [await one.get_attribute("aria-label") for one in (before, after)] == ["Move 1: shop/web-old leaves a for b", "Move 1: shop/web-old has come to b from a"]
+        names = await it.page.locator(".box .name").evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+        assert names == ["a, before the plan: 1 pod, 1 of them to leave", "b, before the plan: 0 pods", "a, after the plan: 0 pods", "b, after the plan: 1 pod, 1 of them come"]
+        # Where one of them is, there the same move is marked everywhere; arrows lead to the other map.
+        await before.focus()
+        await it.page.wait_for_selector(".each tr.lit")
+        await it.page.keyboard.press("ArrowDown")
+        assert await it.page.evaluate("document.activeElement.closest('figure').dataset.side") == "after"
+        assert await it.page.locator(".chip.lit").count() == 2
+        assert "nobody is left on a" in await it.text(".each")
+        await it.page.keyboard.press("Enter")
+        await it.page.wait_for_selector(".panel[aria-label='migration/p1-1']")
+        await it.settled()
+        assert await it.page.locator(".planview").count() == 1, "the plan stays beside its move"
+        await it.page.get_by_role("button", name="All plans").click()
+        await it.page.wait_for_selector(".list table:not(.each)")
+
+
 async def test_plans_that_were_only_observed_keep_score(opened):
     async with opened(observed()) as it:
         await it.go("#view=plans")
@@ -130,7 +155,7 @@ async def test_the_map_can_be_walked_with_the_keyboard_and_is_read_out(opened):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_on_a_phone_nothing_is_wider_than_the_screen(opened, scheme):
     async with opened(migration(), viewport=PHONE, color_scheme=scheme) as it:
-        for fragment in ("#", "#show=pod/shop/web-new", "#view=plans"):
+        for fragment in ("#", "#show=pod/shop/web-new", "#view=plans", "#view=plans&plan=p1"):
             await it.go(fragment)
             await it.settled()
             assert await it.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -145,7 +170,7 @@ ATTACKS = (
 
 
 def hostile():
-    """Every attack as every name and label that a user controls."""
+    """Every attack as every name and label that a user controls, and as whatever a plan says."""
     log = Handmade()
     log.facts(shape(), e.PriorityClassObserved("<b>", 1))
     for attack in ATTACKS:
@@ -153,6 +178,11 @@ def hostile():
         owner, queue = OwnerRef("ReplicaSet", attack, f"uid-{attack}"), {"scheduling.volcano.sh/queue-name": attack}
         pods = (msgspec.structs.replace(pod(attack, namespace=attack, uid=uid), owner=owner, annotations=queue, labels={attack: attack}) for uid in (attack, f"{attack}-2"))
         log.facts(msgspec.structs.replace(node("n"), name=attack, labels=labels), *pods, e.PodChanged(attack, attack, "Running", True, reason=attack))
+        move = Move(attack, attack, attack, attack, attack, attack, cost=1_000, reason=attack)
+        worth = Worth(attack, 24, 0, 5_000, 1_000, (Dear(attack, 1_000, {attack: 1_000}),))
+        slot = SlotFor(attack, f"{attack}-2", attack, attack)
+        planned = e.Planned(attack, attack, (move,), PACKING, PACKING, (attack,), {attack: 1}, attack, attack, slots=(slot,), reason=attack, worth=worth, mode="observe")
+        log.decide("migration", c.Defragment(time_at(log.seq + 1), "api", attack), planned)
     return log
 
 
@@ -164,9 +194,15 @@ async def test_no_name_becomes_code(opened):
                 said = urlencode({"show": show, "group": ("kind", "rack", "zone")[i % 3], "color": "queue"})
                 await it.page.evaluate("said => { location.hash = said }", said)
                 await it.settled()
+            await it.page.evaluate("said => { location.hash = said }", urlencode({"view": "plans", "plan": attack}))
+            if "{" not in attack:  # no route has a plan with a brace in its name
+                await it.page.wait_for_selector(".chip:not(.space *)")
+                assert attack in await it.text(".each")
+            await it.settled()
             await it.page.locator("#search").fill(attack)
             await it.until("document.querySelector('#found')?.getAttribute('aria-busy') === 'false'")
             assert attack in await it.text("#found")
+        await it.page.get_by_role("tab", name="Map").click()
         await it.page.locator("canvas.above").hover(position={"x": 30, "y": 40})
         assert await it.page.evaluate("window.owned") is None
         assert await it.page.locator("#app img:not([src='/icon.svg']), #app svg, #app script, #app style, #app a[href]").count() == 0

@@ -167,13 +167,14 @@ def _seen(one: MoveSeen | None) -> str:
 
 
 def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
-    """One plan with its moves; None where there was none by then."""
+    """One plan with its moves; None where there was none by then. `parts` of a cost are known of the dearest moves only."""
     note = index.plans.get(id)
     if note is None or note.seq > at:
         return None
     track = index.tracks["moves"]
     rows = {str(track.keys[row["slot"]]): row for row in track.rows[track.versions_at(at)]}
     waves = numbers(note.planned.moves)
+    parts = {one.migration: one.parts for one in note.planned.worth.dearest} if note.planned.worth is not None else {}
     seen = {one.migration: one for seq, look in note.looks if seq <= at for one in look.moves if look.look == 1 or one.pod != THERE}
     moves, steps = [], dict[str, int]()
     for move in note.planned.moves:
@@ -189,7 +190,9 @@ def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
                 "target": move.target,
                 "wave": waves[move.migration],
                 "after": list(move.after),
+                "follows": move.follows,
                 "cost": move.cost,
+                "parts": parts.get(move.migration, {}),
                 "why": move.reason,
                 "step": step,
                 "since": int(row["since"]) if row is not None else 0,

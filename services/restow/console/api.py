@@ -20,6 +20,7 @@ from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.index import KINDS
 from restow.console.orders import Orders
+from restow.console.plan_maps import plan_maps
 from restow.console.refused import Refused
 from restow.console.stories import Stories, reading
 from restow.console.tour import tour
@@ -77,6 +78,8 @@ class Api:
             Route(get, "/api/v1/happened", "The latest commits up to an instant, in sentences", self._happened, said, AT | limits),
             Route(get, "/api/v1/plans", "The plans made by an instant, and how far they were", self._plans, said, AT),
             Route(get, "/api/v1/plans/{plan}", "One plan with its moves", self._plan, said, AT),
+            Route(get, "/api/v1/plans/{plan}/maps", "The nodes that a plan touches, with who is on them before it and who is to be after it", self._plan_maps, said, AT),
+            Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
             Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
@@ -268,6 +271,23 @@ class Api:
     async def _plan(self, request: web.Request) -> web.Response:
         at, id = await self._at(request), request.match_info["plan"]
         return await self._cached(request, f"p-{at}-{hash_of(id)}", self._locked(lambda: answers.plan(self._index, id, at)))
+
+    async def _plan_maps(self, request: web.Request) -> web.Response:
+        at, id = await self._at(request), request.match_info["plan"]
+        # A plan is as it was made, whatever the instant.
+        return await self._cached(request, f"m-{self._made(id, at)}-{hash_of(id)}", self._locked(lambda: plan_maps(self._index, id, at)))
+
+    async def _plan_values(self, request: web.Request) -> web.Response:
+        at, id = await self._at(request), request.match_info["plan"]
+        seq = self._made(id, at)
+        return await self._asked(request, f"v-{seq}-{hash_of(id)}", lambda: self._stories.values(id, seq))
+
+    def _made(self, plan: str, at: int) -> int:
+        """The sequence of a plan. Raises Refused where there was none by then."""
+        note = self._index.plans.get(plan)
+        if note is None or note.seq > at:
+            raise Refused("there is none of that name at that instant", 404)
+        return note.seq
 
     async def _report(self, request: web.Request) -> web.Response:
         at = await self._at(request)

@@ -1,4 +1,4 @@
-"""What `restow why` and `restow report` say, at an instant: the log is read for it once more, up to there."""
+"""What `restow why` and `restow report` say, at an instant, and what a plan's moves are worth to it: the log is read for it once more, up to there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from restow.contracts.ids import PlanId
 from restow.eventlog.port import Truncated
+from restow.replay.plan_values import plan_values
 from restow.replay.settled import settle
 from restow.replay.source import LiveSource, Source, Until
 from restow.replay.why import why
@@ -50,6 +52,10 @@ class Stories:
     def report(self, at: int) -> Any:
         """The plans of `restow report -o json` on the log up to `at`. Raises ReplayError."""
         return self._once(("report", "", at), lambda: {"plans": msgspec.to_builtins(settle(Until(self.source, at)))})
+
+    def values(self, plan: str, seq: int) -> Any:
+        """What each move is worth to the plan that was made by the commit `seq`. Raises ReplayError."""
+        return self._once(("values", plan, seq), lambda: msgspec.to_builtins(plan_values(self.source, seq, PlanId(plan))))
 
     def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
         with self._lock:

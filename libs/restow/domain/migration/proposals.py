@@ -32,7 +32,7 @@ def approve(state: ClusterState, command: c.Approve) -> list[e.Event]:
         raise Rejected(f"approve: plan {command.plan} frees capacity for a job that waits, which needs all of its moves; allowed: the whole plan")
     for move in planned.moves:
         if move.migration in chosen:
-            for needed, why in _needs(planned, move):
+            for needed, why in needs(planned, move):
                 if needed not in chosen:
                     raise Rejected(f"approve: {move.migration} needs {needed}, {why}; allowed: both, or neither")
     return [e.PlanApproved(command.plan, command.by, command.reason, tuple(move.migration for move in planned.moves if move.migration in chosen))]
@@ -69,7 +69,7 @@ def _waiting(state: ClusterState, what: str, plan: PlanId) -> e.Planned:
     raise Rejected(f"{what}: plan {plan} does not wait for a person ({why}); allowed: {waiting}")
 
 
-def _needs(planned: e.Planned, move: Move) -> Iterator[tuple[MigrationId, str]]:
+def needs(planned: e.Planned, move: Move) -> Iterator[tuple[MigrationId, str]]:
     """Moves without which this one cannot be made, or must not."""
     for id in (*move.after, *((move.follows,) if move.follows else ())):
         yield id, "which makes its slot free" if id != move.follows else "which brings its pod half of the way"

@@ -150,7 +150,7 @@ function App({ store }) {
     </header>
     <${Tour} store=${store} />
     </div>
-    <main class=${state.selected ? "chosen" : ""}>
+    <main class=${`${state.selected ? "chosen" : ""} ${state.view === "plans" && state.plan ? "planning" : ""}`}>
       ${state.view === "plans" ? html`<${Plans} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
       <${Panel} store=${store} />
     </main>

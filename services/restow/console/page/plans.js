@@ -5,6 +5,7 @@ import { useEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { Answer, may, ModeBar } from "./access.js";
 import { amount, clock, date, isEmpty, many, number } from "./format.js";
+import { PlanView } from "./planview.js";
 import { useAnswer } from "./story.js";
 
 const html = htm.bind(h);
@@ -38,6 +39,11 @@ function outcome(plan) {
 }
 
 export function Plans({ store }) {
+  const { plan } = store.state;
+  return plan ? html`<${PlanView} key=${plan} store=${store} name=${plan} outcome=${(said) => outcome({ ...said, moves: said.moves.length })} />` : html`<${PlanList} store=${store} />`;
+}
+
+function PlanList({ store }) {
   const { at } = store.world;
   const { said, error } = useAnswer(store, "/api/v1/plans", {}, at);
   const { said: report } = useAnswer(store, "/api/v1/report", {}, at);

@@ -207,6 +207,8 @@ export class Store {
   }
 
   choose(patch) {
+    // What belongs to a plan is looked at beside it.
+    if (patch.selected?.startsWith("plan/")) patch.plan = patch.selected.slice("plan/".length);
     this.set(patch);
     this.relinkSoon();
   }
