@@ -70,3 +70,38 @@ def test_why_of_all_podgroups_lists_those_that_wait(restow, as_json, batch):
 @pytest.mark.parametrize("command", [("get", "queues"), ("get", "podgroups"), ("why", "podgroup/g"), ("why", "m-2"), ("why", "pg"), ("state",)])
 def test_everything_fits_100_columns(restow, batch, command):
     assert max(map(len, restow(*command, "--log", batch).output.splitlines())) <= 100
+
+
+def test_a_podgroup_in_full_says_who_is_in_it_and_what_each_waits_for(restow, as_json, batch):
+    said = restow("describe", "podgroup/shop/g", "--log", batch).said
+    assert said.startswith("podgroup shop/g")
+    assert "it needs 3 at the same time" in said
+    assert "MEMBERS, 3" in said
+    assert "shop/m-0" in said
+    assert restow("describe", "pg/shop/h", "--log", batch).said.count("Running") >= 2
+    told = as_json("describe", "pg/g", "--log", batch)
+    assert (told["minMember"], told["ready"], len(told["members"])) == (3, 0, 3)
+    assert {(one["status"], one["node"]) for one in told["members"]} == {("Waiting", "")}
+    assert all("pod group is not ready" in one["why"] or "nodes are available" in one["why"] for one in told["members"])
+
+
+def test_a_queue_in_full_says_what_it_may_use_and_uses_and_who_waits_in_it(restow, as_json, batch):
+    lines = restow("describe", "queue/batch", "--log", batch).output.splitlines()
+    assert [line.split() for line in lines if line.startswith("cpu")] == [["cpu", "2", "2", "-", "8"]]
+    assert "PODGROUPS that are not over, 1" in lines
+    told = as_json("describe", "q/default", "--log", batch)
+    assert ([one["name"] for one in told["groups"]], told["waiting"]) == (["g"], [])
+    assert restow("describe", "queue/none", "--log", batch).exit_code == 2
+
+
+def test_who_waits_in_a_queue_without_a_podgroup_is_told_with_why(restow, as_json, tmp_path):
+    log = gang()
+    log.facts(replace(pod("alone"), annotations={"scheduling.volcano.sh/queue-name": "default"}), e.PodGroupGone("shop", "g"))
+    told = as_json("describe", "queue/default", "--log", export(tmp_path / "alone.jsonl", log))
+    assert "alone" in [one["name"] for one in told["waiting"]]
+
+
+def test_a_queue_says_which_are_below_it(as_json, tmp_path):
+    log = gang()
+    log.facts(*(e.QueueObserved(name, f"uid-{name}", time_at(1), parent=above) for name, above in (("all", ""), ("a", "all"), ("b", "all"))), kind="queues")
+    assert as_json("describe", "queue/all", "--log", export(tmp_path / "below.jsonl", log))["below"] == ["a", "b"]

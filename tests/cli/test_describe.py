@@ -10,6 +10,7 @@ from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape,
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import (
+    Dear,
     DeviceRequest,
     DeviceShare,
     Expression,
@@ -20,6 +21,7 @@ from restow.contracts.values import (
     ReservationSpec,
     ReservationTask,
     Taint,
+    Worth,
 )
 from restow.domain.resources import GPU_MILLI
 
@@ -432,3 +434,37 @@ def test_a_node_that_is_gone_says_so_and_one_that_never_was_is_not_found(describ
     said = restow("describe", "node/c", "--log", str(tmp_path / "d.jsonl"))
     assert said.exit_code == 2
     assert "no node 'c'" in " ".join(said.output.split())
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_in_full_says_what_became_of_each_move(describe):
+    text = describe(migration(), "plan/p1").output
+    assert text.startswith("plan p1 (")
+    assert "1 move, done" in text.splitlines()[0]
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("p1-1")]
+    assert row == ["p1-1", "1", "landed", "shop/web-old", "a", "b"]
+
+
+def test_a_move_that_did_not_land_says_why(describe):
+    made = migration(lands=False)
+    made.decide("migration", c.Advance(time_at(600)), e.MigrationFailed("p1-1", "HoldLost", "it was lost"))
+    text = describe(made, "plans/p1").output
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("p1-1")]
+    assert (row[2], row[-1]) == ("failed", "HoldLost")
+
+
+def test_a_plan_says_what_it_is_worth_and_as_json_all_of_it(describe, restow, tmp_path):
+    made = migration(worth=Worth("GPU-hours", 24, 1_000, 3_000, 1_000, (Dear("p1-1", 1_000, {"move": 1_000}),)))
+    text = describe(made, "plan/p1").output
+    assert "1.0 → 3.0 GPU-hours (+2.0); the moves cost 1.0" in text
+    assert "DEAREST moves" in text
+    told = json.loads(restow("describe", "plan/p1", "-o", "json", "--log", export(tmp_path / "j.jsonl", made)).output)
+    assert (told["plan"]["plan"], told["planned"]["worth"]["cost"], told["migrations"][0]["step"]) == ("p1", 1_000, "landed")
+
+
+def test_of_a_plan_that_is_not_known_it_says_how_to_find_one(restow, tmp_path):
+    result = restow("describe", "plan/none", "--log", export(tmp_path / "n.jsonl", migration()))
+    assert result.exit_code == 2
+    assert "`restow get plans`" in result.output

@@ -74,6 +74,17 @@ def why(source: Source, text: str, progress: Progress = no_progress) -> Why:
     return answer
 
 
+def verdict_now(source: Source, text: str, progress: Progress = no_progress) -> tuple[Subject, ClusterState, list[str]]:
+    """What somebody means, the state at the end of the log, and the verdict on it there, of kinds about which nothing is asked on the way (`_questions`). Raises as `why` does."""
+    check_whole(source)
+    subject = find(source, text)
+    story = tell(source, subject, lambda done, total: progress(done, 2 * total))
+    state = _fold(source, {}, lambda done, total: progress(total + done, 2 * total))
+    answer = Why(subject, source.last, [], [], [])
+    VERDICTS[subject.kind](state, story, answer)
+    return subject, state, [*filter(None, (breaks.said(state), too_old(state))), *answer.verdict]
+
+
 def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Callable[[ClusterState], None]]]:
     """What to ask on the way to the end: the verdict on a pod where it was last told to wait, and at the last plan."""
     asked: dict[int, list[Callable[[ClusterState], None]]] = {}
@@ -156,4 +167,4 @@ def _fold(
     return state
 
 
-__all__ = ["Link", "ReplayError", "Why", "chain", "verdict_lines", "why"]
+__all__ = ["Link", "ReplayError", "Why", "chain", "verdict_lines", "verdict_now", "why"]

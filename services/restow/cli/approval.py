@@ -8,6 +8,7 @@ from urllib.parse import quote
 import click
 
 from restow.cli.descheduler_client import DeschedulerClient, descheduler_options
+from restow.cli.describe_plan import show_moves
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import emit, output_option, table
 from restow.cli.person import person
@@ -35,7 +36,7 @@ def plans(plan: str, client: DeschedulerClient, where: Where, output: str) -> No
     where.not_a_file(FILE)
     if plan:
         answer = client.get(f"/plans/{quote(plan, safe='')}")
-        return emit(answer) if output == "json" else _one(answer)
+        return emit(answer) if output == "json" else show_moves(answer)
     status = client.get("/status")
     if output == "json":
         return emit({"mode": status["mode"], "items": status["proposed"]})
@@ -50,19 +51,6 @@ def plans(plan: str, client: DeschedulerClient, where: Where, output: str) -> No
 def _gain(one: dict[str, Any]) -> str:
     before, after = one["before"], one["after"]
     return f"{before['free_nodes']} → {after['free_nodes']}, {before['free_devices']} → {after['free_devices']}"
-
-
-def _one(answer: dict[str, Any]) -> None:
-    plan = answer["plan"]
-    state = f"waits for a person until {plan['waitsUntil'][:19]}Z" if plan["waitsUntil"] else f"{plan['answer']} by {plan['by']}" if plan["answer"] else plan["phase"]
-    said(f"plan {plan['plan']} ({plan['trigger']}, {plan['planner']}): {counted(plan['moves'], 'move')}, {state}")
-    for text in (plan["cancelled"], plan["why"], plan["reason"]):
-        if text:
-            said(f"  {text}")
-    if answer["migrations"]:
-        rows = [(one["id"], one["wave"], one["step"], f"{one['namespace']}/{one['name']}", one["source"], one["target"] or "(evicted)", ", ".join(one["after"])) for one in answer["migrations"]]
-        titles = ("MOVE", "WAVE", "STEP", "POD", "FROM", "TO", "AFTER")
-        table(titles, rows, right=("WAVE",), flexible=("POD", "FROM", "TO", "AFTER"))
 
 
 @click.command()

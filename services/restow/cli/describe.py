@@ -1,4 +1,4 @@
-"""`restow describe`: a Reservation in full, or a node (`describe_node`)."""
+"""`restow describe`: a Reservation in full. The other kinds: `describe_node`, `describe_batch`, `describe_plan`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ _APIS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.s
 @log_options
 @output_option
 def describe(what: tuple[str, ...], where: Where, output: str) -> None:
-    """A Reservation in full: where it is held, who may use it, who does, what is left, and when and why it ends. For a waiting
-    Reservation: how many nodes each rule removes, and which single change would be enough. Everything is computed from the log.
+    """A Reservation, node, PodGroup, queue or plan in full, computed from the log.
+
+    Of a Reservation: where it is held, who may use it, who does, what is left, and when and why it ends. Of one that waits: how many nodes each rule removes,
+    and which single change would be enough.
 
     \b
     Examples:
@@ -47,8 +49,12 @@ def describe(what: tuple[str, ...], where: Where, output: str) -> None:
       restow describe like-web-mta5v          if no other namespace has one of that name
       restow describe reservation/gpu-hold    Koordinator's have no namespace
       restow describe node/n-3                capacity, devices, pods, holds, moves
+      restow describe podgroup/shop/train     its members, and what it lacks
+      restow describe queue/batch             what it may use and uses, and who waits in it
+      restow describe plan/pk3x9m2            its moves, its worth and cost, who stays and why
 
-    A node in full: what is free of each resource and device, who has the rest, for whom capacity is held there, and which moves lead there or away. Of anything else it prints what `restow why` does.
+    Of a node: what is free of each resource and device, who has the rest, for whom capacity is held there, and which moves lead there or away. Of a pod or a
+    migration it prints what `restow why` does.
     """
     import msgspec
 
@@ -56,15 +62,25 @@ def describe(what: tuple[str, ...], where: Where, output: str) -> None:
     from restow.replay.describe import described
     from restow.replay.find import parse
 
-    kind = parse("/".join(what)).kind
-    if kind == "node":
-        from restow.cli.describe_node import show
+    text = "/".join(what)
+    kind, _, name = text.partition("/")
+    if kind.lower() in ("plan", "plans") and name:
+        from restow.cli import describe_plan
 
-        return show("/".join(what), where, output)
+        return describe_plan.show(name, where, output)
+    kind = parse(text).kind
+    if kind == "node":
+        from restow.cli import describe_node
+
+        return describe_node.show(text, where, output)
+    if kind in ("podgroup", "queue"):
+        from restow.cli import describe_batch
+
+        return describe_batch.show(text, where, output)
     if kind not in ("", "reservation"):
         return why.explain(what, False, where, output)
     with where.source() as source, Progress("reading the log") as progress:
-        answer = described(source, "/".join(what), progress)
+        answer = described(source, text, progress)
         now = where.present(answer.time)
     if output == "json":
         emit(msgspec.to_builtins(answer))

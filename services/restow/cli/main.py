@@ -23,7 +23,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
-        "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
+        "describe": ("restow.cli.describe:describe", "A Reservation, node, PodGroup, queue or plan in full."),
         "top": ("restow.cli.top:top", "The cluster in this terminal, live: a map of the nodes, who waits, what moves."),
         "console": ("restow.cli.show_console:console", "The cluster in a browser: a map of it at any instant of its log."),
         "replay": ("restow.cli.show_console:replay", "A recorded log in a browser, with a tour of what happened in it."),

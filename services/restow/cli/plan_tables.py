@@ -53,6 +53,11 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if moves:
         click.echo()
         _moves(moves)
+    effect(answer, planned, dry)
+
+
+def effect(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
+    """What a plan holds first, what it does to nodes and to who may come, what it is worth, and who stays. `dry`: with its dearest moves."""
     if planned.slots:
         click.echo(f"\n{heading('CAPACITY')} that is held first, for those who wait")
         rows = [(f"{slot.namespace}/{slot.name}", slot.node) for slot in planned.slots]
