@@ -79,7 +79,7 @@ class Story:
             shape("theirs", cpu=100, gpu=(1, 1000), scheduler="volcano"),
         ]
         session = configured("session", self.pick((BOTH, OURS, OURS)))
-        beside = configured("migration", config.MigrationConfig(beside=("volcano",)))
+        beside = configured("migration", config.MigrationConfig(beside=("volcano",), budgets=(config.EvictionBudget("few", 3, per="namespace"),)))
         facts = [queue("a"), pod_group("g", self.pick(("", "a"))), pod_group("h"), beside, session, self.budget()]
         first = [self.observed(uid) for uid in self.chance.sample(PODS, self.chance.randint(0, 50))]
         return [*shapes, *(self.node(name) for name in NODES), *facts, self.workload(), *first]

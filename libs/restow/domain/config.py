@@ -200,6 +200,22 @@ class Period(Config):
     reason: str = ""
 
 
+class EvictionBudget(Config):
+    """At most so many `evictions` by moves within so many milliseconds, or each `day` from midnight in the policy's time zone: of pods in `namespaces`, in those that `namespace_selector` selects, in
+    `queues`, on nodes that `node_selector` selects (empty, None: all), together, or `per` namespace or queue, or per value of a label of their nodes. It is known by its `name`
+    (`domain/eviction_budgets.py`)."""
+
+    name: str
+    evictions: int
+    within: int | Literal["day"] = 86_400_000
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector | None = None
+    queues: tuple[str, ...] = ()
+    node_selector: Selector | None = None
+    per: Literal["", "namespace", "queue"] = ""
+    per_node_label: str = ""
+
+
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
@@ -214,7 +230,7 @@ class MigrationConfig(Config):
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
     first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it. `auto_pause`: when moves stop by themselves.
     `mode`: what becomes of plans, as long as nobody sets another one (`domain/migration/modes.py`); one that is proposed waits for a person for `approve_deadline`.
-    `windows` and `blackouts`: when pods may move (`domain/migration/open_hours.py`)."""
+    `windows` and `blackouts`: when pods may move (`domain/migration/open_hours.py`); `budgets`: how many in a time (`domain/eviction_budgets.py`)."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -246,6 +262,7 @@ class MigrationConfig(Config):
     approve_deadline: int = 3_600_000
     windows: tuple[Period, ...] = ()
     blackouts: tuple[Period, ...] = ()
+    budgets: tuple[EvictionBudget, ...] = ()
 
     def unavailable_of(self, pods: int) -> int:
         """How many of a workload with so many pods may be away at once; 0 for no bound."""

@@ -12,6 +12,8 @@ from restow.contracts.events import PodObserved
 ADMISSION = "kueue.x-k8s.io/admission"
 """The gate of a pod that is not admitted yet."""
 MANAGED = "kueue.x-k8s.io/managed"
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+"""Label of what is to go through a LocalQueue of its namespace: a pod, or what makes it."""
 GROUP = "kueue.x-k8s.io/pod-group-name"
 REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
 """Annotations of a pod: all pods of its set on nodes with one value of the node label that they name; or, if that cannot be, as near as can be."""

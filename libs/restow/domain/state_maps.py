@@ -279,6 +279,10 @@ class Maps:
     """Lineages whose pods bounced off a node."""
     evictions: dict[MigrationId, Millis] = stored(dict)
     """When evictions were decided: those of the minute before the last one."""
+    budgeted: dict[MigrationId, tuple[str, ...]] = stored(dict)
+    """Moves that are not over, and the eviction budgets that they are charged to, if any (`domain.eviction_budgets`)."""
+    budget_spent: dict[str, dict[MigrationId, Millis]] = stored(dict)
+    """By eviction budget: when evictions were decided that are charged to it, as long as they may count."""
     followers: dict[MigrationId, MigrationId] = stored(dict)
     """Migration → the one that moves its successor on."""
     promised: dict[NodeName, dict[MigrationId, None]] = stored(dict)

@@ -17,6 +17,7 @@ from restow.domain.descheduling.interpreter import IN_THE_CLEAR
 from restow.domain.descheduling.model import DEFRAGMENTATION, Policy
 from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, load, refused_upstream, written
 from restow.domain.descheduling.policy import read as read_policy
+from restow.domain.eviction_budgets import DAY
 from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations
 
@@ -41,7 +42,7 @@ def read(said: Any) -> Config:
         if key in own:
             raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
     _known(own, "$.restow", tuple(key for key in MigrationConfig.__struct_encode_fields__ if key not in NOT_HERE))
-    own |= _with_hooks(own) | _with_periods(own)
+    own |= _with_hooks(own) | _with_periods(own) | _with_budgets(own)
     if "autoPause" in own:
         own["autoPause"] = with_durations(own["autoPause"], ("within", "pending", "every"), "$.restow.autoPause")
     config = convert(MigrationConfig, own, "$.restow")
@@ -71,6 +72,14 @@ def _with_periods(own: Mapping[str, Any]) -> dict[str, Any]:
             read = [with_durations(one, ("duration",), f"$.restow.{name}[{i}]") for i, one in enumerate(periods)]
             found[name] = [{key: value.isoformat() if isinstance(value, date) else value for key, value in one.items()} for one in read]
     return found
+
+
+def _with_budgets(own: Mapping[str, Any]) -> dict[str, Any]:
+    budgets = own.get("budgets")
+    if not isinstance(budgets, list):
+        return {}
+    is_day = [isinstance(one, Mapping) and one.get("within") == DAY for one in budgets]
+    return {"budgets": [with_durations(one, () if day else ("within",), f"$.restow.budgets[{i}]") for i, (one, day) in enumerate(zip(budgets, is_day, strict=True))]}
 
 
 def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:

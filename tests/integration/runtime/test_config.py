@@ -588,3 +588,25 @@ def test_windows_and_blackouts_are_read_as_people_write_them():
     for wrong, said in (("duration: 8h", "duration: 8d"), ("00Z, end", "00, end"), ("start:", "begin:")):
         with pytest.raises(BadConfig, match=r"\$\.restow\.(windows|blackouts)|blackouts\[0\]"):
             policy.read(parse(PERIODS.replace(wrong, said)))
+
+
+BUDGETS = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+restow:
+  budgets:
+  - {name: prod, evictions: 5, within: day, namespaces: [shop], namespaceSelector: {matchLabels: {tier: gold}}}
+  - {name: pools, evictions: 10, within: 12h, perNodeLabel: cloud.google.com/gke-nodepool}
+  - {name: queues, evictions: 0, per: queue}
+"""
+
+
+def test_eviction_budgets_are_read_as_people_write_them():
+    assert policy.read(parse(BUDGETS)).budgets == (
+        config.EvictionBudget("prod", 5, "day", ("shop",), config.Selector({"tier": "gold"})),
+        config.EvictionBudget("pools", 10, 12 * 3_600_000, per_node_label="cloud.google.com/gke-nodepool"),
+        config.EvictionBudget("queues", 0, 24 * 3_600_000, per="queue"),
+    )
+    for wrong, said in (("12h", "12d"), ("day", "week"), ("per: queue", "per: pod"), ("evictions: 5", "evictions: many"), ("name: prod", "nam: prod")):
+        with pytest.raises(BadConfig, match=r"\$\.restow\.budgets"):
+            policy.read(parse(BUDGETS.replace(wrong, said)))

@@ -12,6 +12,7 @@ from restow.domain import promised_slots, thefts
 from restow.domain.beside import STOLEN
 from restow.domain.evolve import (
     bounces,
+    budgets,
     common,
     consents,
     demand_slots,
@@ -59,6 +60,7 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
     if state.migration_config.beside != before.beside:
         schedulers_named.changed(state, held_for)
     state.timed_from = state.time
+    budgets.configured(state, before.budgets)
     searches.configured(state)
     state.touched.nodes |= dict.fromkeys(name for name, node in state.nodes.items() if node.marks)
 
@@ -76,6 +78,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         _begin(state, event, event.moves)
     if state.left_alone:
         bounces.forget(state)
+    budgets.forget(state)
     _forget_plans(state)
 
 
@@ -101,6 +104,7 @@ def _begin(state: ClusterState, event: e.Planned, moves: Sequence[Move]) -> None
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
         promised_slots.settle(state, id)
+        budgets.begins(state, record)
         state.touched.migrations[id] = None
         if record.reason:
             continue
@@ -257,6 +261,7 @@ def _step(to: Step, after: frozenset[Step]):
         promised_slots.settle(state, record.id)
         state.touched.migrations[record.id] = None
         group_moves.moved_on(state, record)
+        budgets.moved_on(state, record)
         if to not in FINAL:
             state.put(state.active, record.id, None)
             return

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PlanId
-from restow.domain import defragmentation, hooks, windows
+from restow.domain import defragmentation, eviction_budgets, hooks, windows
 from restow.domain.config import LONGEST, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
@@ -67,9 +67,9 @@ class MigrationDecider:
             case c.Deschedule():
                 return modes.stamped(state, deschedule(state, command))
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
-                return (move_pod(state, now, plan, pod, target),)
+                return (_in_budget(state, now, move_pod(state, now, plan, pod, target)),)
             case c.MoveGang(time=now, plan=plan, group=group):
-                return (move_gang(state, now, plan, group),)
+                return (_in_budget(state, now, move_gang(state, now, plan, group)),)
             case c.LookBack():
                 return modes.look_back(state, command)
             case c.CancelPlan(plan=plan, reason=reason):
@@ -165,6 +165,7 @@ def check(config: MigrationConfig) -> None:
     hooks.check(config.hooks)
     pause.check(config)
     open_hours.check(config)
+    eviction_budgets.check(config)
     for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
@@ -210,6 +211,13 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str, steps: in
         # Once: names of a gang's pods may begin with the gang's.
         return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1))
     return defragment(state, now, plan, steps=steps)
+
+
+def _in_budget(state: ClusterState, now: Millis, planned: e.Planned) -> e.Planned:
+    """What somebody has asked for by name. Raises Rejected where an eviction budget has not enough left for all of it."""
+    if why := eviction_budgets.objection(state, now, (eviction_budgets.keys_of(state, move) for move in planned.moves)):
+        raise Rejected(f"move: {why}; allowed: later, or with other budgets in the policy")
+    return planned
 
 
 def _own_trigger(state: ClusterState) -> tuple[Millis, str] | None:

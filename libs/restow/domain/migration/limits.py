@@ -8,9 +8,10 @@ while it is evicted, but takes nothing from its gang: it was not among the ready
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Hashable
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
-from restow.domain import beside, thefts
+from restow.domain import beside, eviction_budgets, thefts
 from restow.domain.disruption import Spare
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
@@ -19,7 +20,15 @@ from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
-from restow.domain.verdicts import BUDGET, GANG_MINIMUM, HOLDS_STOLEN, MAX_UNAVAILABLE, NOT_GATED, ended
+from restow.domain.verdicts import (
+    BUDGET,
+    EVICTION_BUDGET,
+    GANG_MINIMUM,
+    HOLDS_STOLEN,
+    MAX_UNAVAILABLE,
+    NOT_GATED,
+    ended,
+)
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 ANY = 1 << 30
@@ -61,6 +70,7 @@ class Limits:
         self._evicted = dict(state.evictions)
         self._budgeted: dict[str, int] = defaultdict(int)
         """By disruption budget: evictions that are still to be accepted."""
+        self._allotted: dict[MigrationId, str] | None = None
         self._spare = Spare(state, self._moved, self._moved)
 
     def _counted(self) -> "Limits":
@@ -119,6 +129,19 @@ class Limits:
         self._coming -= 1
         self._evicted[migration.id] = now
         self.going.append(migration)
+
+    def _unit(self, migration: Migration) -> Hashable:
+        """All moves off its node, or of its gang, where these are made all or none."""
+        return self.whole.key(migration) if self.whole.binds(migration) else migration.id
+
+    def over_eviction_budget(self, migration: Migration, now: Millis) -> Reason | None:
+        """Whether a budget of the policy has nothing left for it, who was planned before having had their part. One answer a decision."""
+        if migration.id not in self._state.budgeted:
+            return None
+        if self._allotted is None:
+            self._allotted = eviction_budgets.refused(self._state, now, self._unit)
+        why = self._allotted.get(migration.id)
+        return None if why is None else (EVICTION_BUDGET, why)
 
     @property
     def free(self) -> int:

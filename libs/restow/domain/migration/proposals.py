@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PlanId
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move
+from restow.domain import eviction_budgets
 from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.migration import open_hours, pause
@@ -26,6 +27,7 @@ def approve(state: ClusterState, command: c.Approve) -> list[e.Event]:
     if unknown := [id for id in command.moves if id not in known]:
         raise Rejected(f"approve: plan {command.plan} has no move {unknown[0]!r}; allowed: {_names(planned.moves)}")
     chosen = frozenset(command.moves)
+    _in_budget(state, command, planned)
     if not chosen or chosen == known:
         return [e.PlanApproved(command.plan, command.by, command.reason)]
     if planned.slots:
@@ -88,6 +90,13 @@ def _in_time(state: ClusterState, command: c.Approve) -> None:
         raise Rejected(f"approve: plan {command.plan} does not wait for a person any more (the mode is {state.mode.name}); allowed: a plan made in mode {PROPOSE}")
     if (until := state.proposals[command.plan]) <= command.time:
         raise Rejected(f"approve: plan {command.plan} has waited until {rfc3339(until)}; allowed: the next one, which is made from the cluster as it is now")
+
+
+def _in_budget(state: ClusterState, command: c.Approve, planned: e.Planned) -> None:
+    """Raises Rejected where an eviction budget would refuse one of the moves as soon as they are begun."""
+    moves = [move for move in planned.moves if not command.moves or move.migration in command.moves]
+    if why := eviction_budgets.objection(state, command.time, (eviction_budgets.keys_of(state, move) for move in moves)):
+        raise Rejected(f"approve: {why}; allowed: fewer of the moves of plan {command.plan}, or later")
 
 
 def _names(moves: tuple[Move, ...]) -> str:

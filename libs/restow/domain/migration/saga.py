@@ -102,6 +102,7 @@ STOPPED: Rows = (
     (f.POD_UNFIT, Then.FAILED),
     (f.HOLD_FAILS, Then.FAILED),
     (f.ANOTHER_STAYS, Then.FAILED),
+    (f.OVER_EVICTION_BUDGET, Then.FAILED),
 )
 LOST: Rows = (
     (f.SLOT_VOID, Then.FAILED),
@@ -113,6 +114,7 @@ SAGA: dict[Stage, Rows] = {
     Stage.PLANNED: (
         *NEVER,
         (f.NO_TURN, Then.WAITS),
+        (f.OVER_EVICTION_BUDGET, Then.FAILED),
         (f.POD_UNFIT, Then.FAILED),
         (f.TARGET_LOST, Then.FAILED),
         (f.OTHERS_FIRST, Then.WAITS_FOR_MOVES),
@@ -125,6 +127,7 @@ SAGA: dict[Stage, Rows] = {
         *NEVER,
         (f.SLOTS_NOT_HELD, Then.WAITS),
         (f.NODE_HAS_NO_TURN, Then.WAITS_FIRST),
+        (f.OVER_EVICTION_BUDGET, Then.FAILED),
         (f.POD_UNFIT, Then.FAILED),
         (f.TARGET_LOST, Then.FAILED),
         (f.LIMITS_REFUSE_FOR_GOOD, Then.FAILED),
@@ -134,6 +137,7 @@ SAGA: dict[Stage, Rows] = {
     Stage.PLANNED_ALONE: (
         *NEVER,
         (f.NO_TURN, Then.WAITS),
+        (f.OVER_EVICTION_BUDGET, Then.FAILED),
         (f.POD_UNFIT_TO_EVICT, Then.FAILED),
         (f.LIMITS_REACHED, Then.WAITS),
         (f.LIMITS_REFUSE, Then.FAILED),
