@@ -5,6 +5,7 @@ import pytest
 from domain.build import NOW, changed, configured, node, pod, reservation, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 from domain.test_beside import (
+    STOCK,
     evicted,
     free,
     guard,
@@ -22,6 +23,7 @@ from domain.test_beside import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import beside, config, session, snapshot, thefts
+from restow.domain.beside import guard_of
 from restow.domain.effects import (
     CloseLanding,
     CreatePlaceholder,
@@ -35,6 +37,7 @@ from restow.domain.effects import (
 from restow.domain.migration import successor as successors
 from restow.domain.records import SlotPhase, Step
 from restow.domain.session.plugins.predicates.nominees import KEPT
+from restow.kube.placeholder import of_slot
 
 LATE = 10 * config.MigrationConfig().land_deadline
 
@@ -565,3 +568,74 @@ def test_moves_of_our_own_pods_do_not_rest():
     then(state, plan("x", move("x-1")))
     advance(state)
     assert step(state, "x-1") is Step.HOLDING
+
+
+def back_and_rejected(*more: e.Event):
+    """Its successor got the place on the old node, and the kubelet there has rejected it. The next one is gated."""
+    state = turned_back(world(*more))
+    then(state, e.PodGone("p"))
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)
+    then(state, e.PodGone("g"), pod("p2", "s", owner=OWNER), changed("p2", node="a"), changed("p2", node="a", phase="Failed", reason="OutOfcpu"))
+    advance(state)
+    successor(state, "p3")
+    advance(state)
+    return state
+
+
+def test_where_the_old_node_s_kubelet_rejects_the_successor_the_next_guard_is_made_although_the_pod_has_gone():
+    """It was made of the pod itself: with that gone none was, and who followed stayed gated until the time to land was up."""
+    first = of_slot(evicted(world()), guard_of("x-1"), NOW)
+    state = back_and_rejected()
+    assert CreatePlaceholder(*guard_of("x-1")) in session_owes(state)
+    made = of_slot(state, guard_of("x-1"), NOW)
+    assert made is not None
+    assert (made.metadata, made.spec.containers) == (first.metadata, first.spec.containers)
+    then(state, guard(state, "g2"))
+    session_answers(state)
+    advance(state)
+    assert (state.migrations["x-1"].successor, Land("p3", "a") in session_owes(state)) == ("p3", True)
+
+
+def test_where_somebody_has_the_place_on_the_old_node_by_then_the_next_one_is_let_go_at_once():
+    state = back_and_rejected(shape("all", cpu=4_000, scheduler=STOCK))
+    then(state, pod("rival", "all", node="a"))
+    session_answers(state)
+    advance(state)
+    assert (step(state, "x-1"), "others have its capacity on a" in state.migrations["x-1"].message) == (Step.FAILED, True)
+    session_answers(state)
+    assert LetGo("p3") in session_owes(state)
+
+
+def test_a_guard_whose_nomination_is_taken_away_after_the_pod_has_gone_is_nominated_again():
+    """As kube-scheduler does to all on a node where it preempts anybody."""
+    state = evicted(world())
+    then(state, e.PodGone("p"), guard(state, node=""))
+    assert CreatePlaceholder(*guard_of("x-1")) in session_owes(state)
+    assert of_slot(state, guard_of("x-1"), NOW) is not None
+
+
+def test_while_its_placeholder_stands_a_rival_that_is_bound_there_too_takes_nothing():
+    """The kubelet has taken the placeholder, so it rejects the rival. Nobody turns back by that."""
+    state = evicted(world(shape("small", cpu=2_000, scheduler=STOCK)))
+    then(state, pod("rival", "small", node="b", phase="Pending", ready=False))
+    session_answers(state)
+    successor(state)
+    advance(state)
+    assert not state.migrations["x-1"].back
+    then(state, changed("rival", node="b", phase="Failed", reason="OutOfcpu"))
+    session_answers(state)
+    assert Land("p2", "b") in session_owes(state)
+
+
+def test_where_the_target_has_not_enough_for_it_any_more_the_successor_turns_back_at_once():
+    """As where a device of a node fails. The session gives the slot up, and nothing is held: it would stay gated until the time to land is up."""
+    state = evicted(world())
+    then(state, e.PodGone("p"), node("b", cpu=1_000))
+    session_answers(state)
+    successor(state)
+    advance(state)
+    assert state.migrations["x-1"].back
+    create(state, "x-1")
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)

@@ -183,12 +183,13 @@ def of_slot(state: ClusterState, key: SlotKey, now: Millis, image: str = IMAGE) 
     return placeholder(state.shapes[slot.shape], hold)
 
 
-def _labels(state: ClusterState, migration: Migration, record: Reservation, task: str) -> dict[str, str] | None:
+def _labels(state: ClusterState, migration: Migration, record: Reservation | None, task: str = "") -> dict[str, str] | None:
+    """`task`: empty for the first one, for that of a migration has no other."""
     if (pod := state.fact_of(migration.move.pod)) is not None:
         return pod.labels
-    if migration.step is not Step.EVICTED or record.spec is None:
+    if migration.step is not Step.EVICTED or record is None or record.spec is None:
         return None
-    return next((one.labels for one in record.spec.tasks if one.name == task), None)
+    return next((one.labels for one in record.spec.tasks if task in ("", one.name)), None)
 
 
 def _lifetime(state: ClusterState, migration: Migration, now: Millis) -> int:
@@ -202,13 +203,14 @@ def _seconds(needed: Millis, now: Millis) -> int:
 
 def _guard(state: ClusterState, key: SlotKey, now: Millis, image: str) -> Placeholder | None:
     """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked. No kubelet ends it: its lifetime
-    tells another installation's collector from when on nobody needs it."""
+    tells another installation's collector from when on nobody needs it. It may be made, or nominated, anew after its pod has gone: the kubelet has rejected the
+    successor there, or its scheduler has taken the nomination away."""
     migration = state.migrations[MigrationId(key[1])]
-    pod = state.fact_of(migration.move.pod)
-    if pod is None:
+    record = state.reservations.get(migration.reservation or migration.spent)
+    if (labels := _labels(state, migration, record)) is None:
         return None
     hold = Hold(
-        log=state.log, slot="/".join(key), node=migration.move.source, namespace=pod.namespace, labels=pod.labels, migration=migration.id, virtual=True,
+        log=state.log, slot="/".join(key), node=migration.move.source, namespace=migration.move.namespace, labels=labels, migration=migration.id, virtual=True,
         lifetime=_lifetime(state, migration, now), image=image,
     )  # fmt: skip
     return placeholder(state.shapes[migration.shape], hold)

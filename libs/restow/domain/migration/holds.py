@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.autoscalers import cordoned_for, is_going
-from restow.domain.beside import REFUSED, STOLEN, is_beside
+from restow.domain.beside import REFUSED, STOLEN, is_beside, is_embodied
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -106,18 +106,32 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
     """Why no successor can land on the target any more."""
     if not is_open(state, migration):
         return disembodied(state, migration) or ("HoldLost", f"the hold on {migration.move.target} was lost before a successor took it")
-    if is_beside(state, migration.shape) and not held(state, migration) and _is_taken(state, migration):
-        # Its kubelet has rejected a successor, and nothing held the place until the next placeholder.
-        return "HoldLost", f"somebody else had the capacity on {migration.move.target} before the next placeholder"
+    if is_beside(state, migration.shape) and not held(state, migration):
+        # Who is gated waits for this slot alone, and may have the place on the old node.
+        if any(slot.phase is SlotPhase.PENDING and slot.reasons for _, slot in slots_of(state, migration)):
+            return "HoldLost", f"node {migration.move.target} has not enough for it any more"
+        if _is_taken(state, migration):
+            # Its kubelet has rejected a successor, and nothing held the place until the next placeholder.
+            return "HoldLost", f"somebody else had the capacity on {migration.move.target} before the next placeholder"
     return lost(state, migration)
 
 
 def _is_taken(state: ClusterState, migration: Migration) -> bool:
-    """Whether a slot waits for what it had: its node has less for it than is to be held, or more is taken and held there than there is."""
+    """Whether a slot waits for what it had, and no placeholder stands in it: its node has less for it than is to be held, or more is taken and held there than
+    there is. (Where one stands, its kubelet has taken it; a node may say for a moment that it has less, as one whose device plugin starts again.)"""
     row = state.table.rows.get(migration.move.target)
     return row is not None and any(
-        slot.phase is SlotPhase.WAITING and (not slot.capacity.complete or bool((state.table.free[row] < 0).any())) for _, slot in slots_of(state, migration)
-    )
+        slot.phase is SlotPhase.WAITING and not is_embodied(state, (migration.reservation, name), slot)
+        and (not slot.capacity.complete or bool((state.table.free[row] < 0).any()))
+        for name, slot in slots_of(state, migration)
+    )  # fmt: skip
+
+
+def is_source_taken(state: ClusterState, migration: Migration) -> bool:
+    """Whether others have what its pod has left on the old node, to which it turns back. Its successor is gated and would wait for nothing."""
+    if not migration.vacated or not is_beside(state, migration.shape):
+        return False
+    return any(slot.phase is SlotPhase.WAITING and not slot.capacity.complete for _, slot in slots_of(state, migration))
 
 
 def source_lost(state: ClusterState, migration: Migration) -> Reason | None:
