@@ -10,10 +10,10 @@ count. Preemption and reclaim by the scheduler, and whoever else evicts, are not
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import MigrationId, Millis, NodeName
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move
 from restow.domain import windows
@@ -27,6 +27,7 @@ from restow.domain.promised_slots import order
 from restow.domain.records import Migration, Step
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import EVICTION_BUDGET
 
 MOST = 50
 """Budgets of a policy."""
@@ -207,6 +208,60 @@ def objection(state: ClusterState, now: Millis, moves: Iterable[Sequence[Key]]) 
     return ""
 
 
+class Left:
+    """What one run of planners may take: what is neither spent nor planned, less what the run has taken already. What is planned is counted now, for the run may
+    apply its own plans to the state as it goes on."""
+
+    def __init__(self, state: ClusterState, now: Millis) -> None:
+        self._state, self._now = state, now
+        self.bounds = bool(state.migration_config.budgets)
+        self._planned = reserved(state) if self.bounds else Counter[Key]()
+        self._left: dict[Key, int] = {}
+        self._charged: dict[tuple[PodUid, NodeName], tuple[Key, ...]] = {}
+        self._said: dict[Key, str] = {}
+        self._taken = Counter[Key]()
+
+    def copy(self) -> "Left":
+        new = Left.__new__(Left)
+        new.__dict__.update(self.__dict__)
+        new._taken = self._taken.copy()
+        return new
+
+    def charged(self, uid: PodUid, node: NodeName) -> tuple[Key, ...]:
+        """Which budgets are charged where it leaves this node."""
+        known = self._charged.get((uid, node))
+        if known is None:
+            pod = self._state.pods[uid].fact
+            known = self._charged[uid, node] = keys(self._state, pod.namespace, queue_of(self._state, pod), node) if self.bounds else ()
+        return known
+
+    def take(self, charged: Iterable[Key]) -> None:
+        self._taken.update(charged)
+
+    def exceeded(self, more: Mapping[Key, int]) -> str:
+        """Why so many more are too many, `Word: sentence`, by the first budget of which that is so; empty where they are not."""
+        key = next((key for key, many in more.items() if self._taken[key] + many > self._of(key)), None)
+        return "" if key is None else self._why(key)
+
+    def reached(self, charged: Iterable[Key]) -> str:
+        """The same of one more eviction."""
+        return self.exceeded(dict.fromkeys(charged, 1))
+
+    def _of(self, key: Key) -> int:
+        """At the beginning of the run."""
+        left = self._left.get(key)
+        if left is None:
+            left = self._left[key] = _most(self._state, key) - len(spent(self._state, key, self._now)) - self._planned[key]
+        return left
+
+    def _why(self, key: Key) -> str:
+        known = self._said.get(key)
+        if known is None:
+            all_of_it = why(self._state, key, self._now, self._planned[key], 1)
+            known = self._said[key] = f"{EVICTION_BUDGET}: {all_of_it}{f'; this plan may take {left}' if (left := self._of(key)) > 0 else ''}"
+        return known
+
+
 def why(state: ClusterState, key: Key, now: Millis, planned: int, needed: int) -> str:
     """That so many more evictions are too many for a budget of which so many are `planned` before, and when they would not be."""
     budget = of_key(state.migration_config, key)
@@ -215,7 +270,7 @@ def why(state: ClusterState, key: Key, now: Millis, planned: int, needed: int) -
     then = frees_at(state, key, now, planned + needed)
     return (
         f"the eviction budget {said(budget, key)}: {used} spent{f', {planned} planned' * bool(planned)}"
-        f"{f'; {needed} more needed at once' * (needed > 1)}{f'; there is enough from {rfc3339(then)} on' if then is not None else ''}"
+        f"{f'; {needed} more needed at once' * (needed > 1)}{f'; there is enough from {rfc3339(then)} on' if then is not None and then > now else ''}"
     )
 
 

@@ -6,7 +6,7 @@ plugins (`scope`); where there is no policy, as upstream's DefaultEvictor does b
 
 from collections.abc import Sequence
 
-from restow.contracts.ids import PodUid, ShapeId
+from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain.beside import another_scheduler
 from restow.domain.config import DefragmentationArgs
@@ -168,6 +168,7 @@ class Evictable:
 
     def _filtered(self, uid: PodUid) -> str:
         said = self._scope.why_not(uid) if self._scope.why_not is not None else ""
+        said = said or self._scope.quota.nothing_left(uid, self._state.pods[uid].live.node or NodeName(""))
         head, _, sentence = said.partition(": ")
         return f"{RENAMED[head]}: {sentence}" if head in RENAMED else said
 

@@ -135,7 +135,7 @@ class _Packing:
             id = MigrationId(f"{self._task.plan}-{len(self._moves) + 1}")
             self._moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices, gang=going.gang))
             self._ends[uid] = spot
-            self._quota.take(source, pod.namespace)
+            self._quota.take(source, pod.namespace, self._quota.charged(uid, source))
         return None
 
     def _limit(self, going: Sequence[PodUid]) -> str:
@@ -144,11 +144,11 @@ class _Packing:
             return LIMIT
         quota = self._quota if len(going) == 1 else self._quota.copy()
         for uid in going:
-            namespace = self._state.pods[uid].fact.namespace
-            if said := quota.reached(self._at(uid), namespace):
+            namespace, charged = self._state.pods[uid].fact.namespace, quota.charged(uid, self._at(uid))
+            if said := quota.reached(self._at(uid), namespace, charged):
                 return said
             if len(going) > 1:
-                quota.take(self._at(uid), namespace)
+                quota.take(self._at(uid), namespace, charged)
         return ""
 
 

@@ -17,6 +17,7 @@ from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy, P
 from restow.domain.descheduling.node_fit import NodeFit
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
+from restow.domain.eviction_budgets import Left
 from restow.domain.state import ClusterState
 
 LEAST_NODES = 2
@@ -64,6 +65,7 @@ class Run:
         """Evictions of pods that were evicted already, in plans with places in between."""
         self.per_node: Counter[NodeName] = Counter()
         self.per_namespace: Counter[str] = Counter()
+        self.budgets = Left(state, now)
         self.fit = NodeFit(state, now)
         self._on: dict[NodeName, list[PodUid]] | None = None
         for provider in policy.metrics_providers:
@@ -90,16 +92,20 @@ class Run:
         self.evictions[pod] = eviction
         self.per_node[eviction.node] += 1
         self.per_namespace[self.state.pods[pod].fact.namespace] += 1
+        self.budgets.take(self.budgets.charged(pod, eviction.node))
 
     def count_plan(self, moves: Sequence[Move], turn: Turn, reason: str) -> None:
         """All of a plan's moves: who moves on from a place in between is evicted once more."""
+        who = dict[str, PodUid]()
         for move in moves:
+            who[move.migration] = move.pod or who[move.follows]
             if move.pod:
                 self.count(move.pod, Eviction(move.pod, move.source, turn.plugin, turn.profile, turn.point, reason))
             else:
                 self.again += 1
                 self.per_node[move.source] += 1
                 self.per_namespace[move.namespace] += 1
+                self.budgets.take(self.budgets.charged(who[move.migration], move.source))
 
     @property
     def taken(self) -> int:
@@ -135,7 +141,7 @@ class Run:
             return PER_NODE
         if any(_exceeded(self.per_namespace[name] + count, policy.max_no_of_pods_to_evict_per_namespace) for name, count in namespaces.items()):
             return PER_NAMESPACE
-        return ""
+        return self.budgets.exceeded(Counter(key for uid, pod in zip(pods, known, strict=True) if pod.live.node for key in self.budgets.charged(uid, pod.live.node)))
 
     def full(self, node: NodeName) -> bool:
         policy = self.policy
@@ -160,7 +166,7 @@ class Run:
             return home.evictable(uid) or home.fits(uid, elsewhere=False) if home is not None else ""
 
         quota = Quota(
-            policy.max_no_of_pods_to_evict_per_node, policy.max_no_of_pods_to_evict_per_namespace, self.per_node, self.per_namespace
+            policy.max_no_of_pods_to_evict_per_node, policy.max_no_of_pods_to_evict_per_namespace, self.per_node, self.per_namespace, self.budgets
         )
         return Scope(why_not, selected, targets, quota)
 

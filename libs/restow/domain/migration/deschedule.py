@@ -17,12 +17,13 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation import PLANNED, Candidate
 from restow.domain.defragmentation.plan import Task
-from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.defragmentation.scope import EVERYTHING, Quota, Scope
 from restow.domain.descheduling.framework import Eviction, Turn
 from restow.domain.descheduling.interpreter import TOTAL, Run
 from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy
 from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
+from restow.domain.eviction_budgets import Left
 from restow.domain.fold import apply
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration.as_one import Gangs
@@ -75,7 +76,7 @@ def _alone(state: ClusterState, policy: Policy | None, now: Millis) -> tuple[Sco
     """What the policy lets a plan of its own do, and how many moves it may have."""
     config = state.migration_config
     if policy is None:
-        return EVERYTHING, config.max_moves
+        return Scope(quota=Quota(None, None, budgets=Left(state, now))) if config.budgets else EVERYTHING, config.max_moves
     return Run(state, policy, now).scope(config.profile), policy.bound(config.max_moves)
 
 

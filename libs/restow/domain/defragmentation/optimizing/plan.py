@@ -258,10 +258,11 @@ def beyond(limits: Limits, ordered: Ordered) -> set[PodUid]:
     dropped: set[PodUid] = set()
     for move in ordered.moves:
         first = who[move.migration] = who[move.follows] if move.follows else move
-        if first.pod in dropped or quota.reached(move.source, move.namespace):
+        charged = quota.charged(first.pod, move.source)
+        if first.pod in dropped or quota.reached(move.source, move.namespace, charged):
             dropped.add(first.pod)
         else:
-            quota.take(move.source, move.namespace)
+            quota.take(move.source, move.namespace, charged)
     if limits.whole:
         left = {move.source for move in ordered.moves if move.pod in dropped}
         dropped |= {move.pod for move in ordered.moves if move.pod and move.source in left}

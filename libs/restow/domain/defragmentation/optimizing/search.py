@@ -242,7 +242,13 @@ class Search:
             if why := self.limits.quota.exceeded(world.name(row), leaving, name, gone):
                 self.bounded.update(dict.fromkeys(pods, why))
                 return why
-        return ""
+        if not self.limits.quota.has_budgets:
+            return ""
+        more = Counter(key for uid in fresh for key in world.charged(uid))
+        why = self.limits.quota.over_budget({key: world.charged_for[key] + more[key] for uid in homes for key in world.charged(uid)})
+        if why:
+            self.bounded.update(dict.fromkeys(pods, why))
+        return why
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
         self.stuck.update(dict.fromkeys(pods, uid))

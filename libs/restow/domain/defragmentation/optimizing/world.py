@@ -61,6 +61,9 @@ class World:
         """Whether moves cost nothing: to see what could be gained."""
         self.gone_of: Counter[str] = Counter()
         """By namespace: pods that are not at home."""
+        self._quota = task.scope.quota
+        self.charged_for: Counter[str] = Counter()
+        """By eviction budget, where there are any: the same."""
         self._come: dict[int, dict[PodUid, None]] = {}
         self._trail: list[tuple[PodUid, Spot, bool, int]] = []
         self.touched: list[PodUid] = []
@@ -217,6 +220,10 @@ class World:
         """Who has left the row, of those whose home it is."""
         return self._gone.get(row, {})
 
+    def charged(self, uid: PodUid) -> tuple[str, ...]:
+        """The eviction budgets that its leaving home is charged to."""
+        return self._quota.charged(uid, self.name(self.home(uid).row))
+
     def changed(self, mark: int) -> list[PodUid]:
         """Who was lifted or landed since."""
         return list(dict.fromkeys(uid for uid, *_ in self._trail[mark:]))
@@ -257,6 +264,8 @@ class World:
         else:
             self._gone.setdefault(row, {})[uid] = None
             self.gone_of[self.state.pods[uid].fact.namespace] += 1
+            if self._quota.has_budgets:
+                self.charged_for.update(self.charged(uid))
             self.leave_home(uid, spot)
         self._weigh(row, -1)
 
@@ -269,6 +278,8 @@ class World:
         if spot == self.home(uid):
             del self._gone[row][uid]
             self.gone_of[self.state.pods[uid].fact.namespace] -= 1
+            if self._quota.has_budgets:
+                self.charged_for.subtract(self.charged(uid))
             self.return_home(uid, spot)
         else:
             self.away[uid] = spot
