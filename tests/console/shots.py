@@ -34,6 +34,7 @@ async def main(file: str) -> None:
         await shot(console, "tour", "#tour=4", viewport=WIDE, color_scheme="light")
         await shot(console, "why", f"#show=pod/{index.labels[waits]}&color=idle", viewport=WIDE, color_scheme="dark")
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")
+        await shot(console, "queues", "#view=queues", viewport=WIDE, color_scheme="light")
         await shot(console, "phone", f"#show=pod/{index.labels[waits]}", viewport=PHONE, color_scheme="light")
         await waiting()
     finally:

@@ -1,6 +1,8 @@
 """What people are told that a pod does: its phase, or what the log knows beyond it."""
 
 from restow.contracts.ids import PodUid
+from restow.contracts.times import rfc3339
+from restow.domain.session.reasons import pod_sentence
 from restow.domain.state import ClusterState
 from restow.domain.state_maps import OVER
 
@@ -20,3 +22,12 @@ def pod_status(state: ClusterState, uid: PodUid) -> str:
             return "Nominated"
         return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].fact.gated else "Pending"
     return live.phase
+
+
+def why_waits(state: ClusterState, uid: PodUid) -> str:
+    """Of a pod without a node: what its scheduler has said, in a sentence."""
+    nomination = state.nominations.get(uid)
+    if nomination is not None:
+        return f"runs on {nomination.node} next, until {rfc3339(nomination.deadline)}"
+    parked = state.parked.get(uid)
+    return pod_sentence(state.waiting[parked[0]]) if parked is not None else "no session has looked at it yet"

@@ -58,8 +58,8 @@ def _group(state: ClusterState, subject: Subject) -> dict[str, Any]:
 
 def _queue(state: ClusterState, subject: Subject) -> dict[str, Any]:
     """`groups`: PodGroups that are not over; `waiting`: pods of no PodGroup that wait for a node."""
-    from restow.cli.batch import podgroups, queues
     from restow.domain.session.jobs import job_of
+    from restow.replay.batch import podgroups, queues
 
     every = queues(state)
     row = next((one for one in every if one["name"] == subject.name), None)
@@ -75,10 +75,9 @@ def _queue(state: ClusterState, subject: Subject) -> dict[str, Any]:
 
 
 def _pod(state: ClusterState, uid: Any) -> dict[str, Any]:
-    from restow.cli.views import why_waits
     from restow.domain.groups import task_of
     from restow.domain.resources import PODS
-    from restow.replay.pod_status import pod_status
+    from restow.replay.pod_status import pod_status, why_waits
 
     pod = state.pods[uid].fact
     return {

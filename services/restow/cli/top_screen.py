@@ -10,7 +10,6 @@ from rich.text import Text
 
 from restow.cli.amounts import span
 from restow.cli.output import number, plain
-from restow.cli.views import why_waits
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.domain.migration import open_hours
@@ -18,6 +17,7 @@ from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.state import OVER, ClusterState
 from restow.domain.too_old import too_old
 from restow.replay import breaks
+from restow.replay.pod_status import why_waits
 
 SHADES = "·▁▂▃▄▅▆▇█"
 """Nothing used … all used."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from restow.cli.amounts import amount, of, span
-from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
+from restow.cli.batch import podgroup_row, queue_row
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, Millis
@@ -21,14 +21,14 @@ from restow.domain.node_table import NO_DEVICE
 from restow.domain.other_schedulers import other_scheduler
 from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
-from restow.domain.session.reasons import pod_sentence
 from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 from restow.replay import breaks
+from restow.replay.batch import podgroups, queues
 from restow.replay.beside import beside_view
 from restow.replay.moves import consent_lines
-from restow.replay.pod_status import pod_status
+from restow.replay.pod_status import pod_status, why_waits
 from restow.replay.sentences import devices_text
 
 Rows = list[dict[str, Any]]
@@ -205,15 +205,6 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
 
 def _who_waits(groups: dict[str, int]) -> str:
     return ", ".join(f"{groups[phase]} PodGroup{'s' * (groups[phase] != 1)} {phase}" for phase in WAITING_GROUPS if groups.get(phase))
-
-
-def why_waits(state: ClusterState, uid: Any) -> str:
-    """Of a pod without a node: what its scheduler has said, in a sentence."""
-    nomination = state.nominations.get(uid)
-    if nomination is not None:
-        return f"runs on {nomination.node} next, until {rfc3339(nomination.deadline)}"
-    parked = state.parked.get(uid)
-    return pod_sentence(state.waiting[parked[0]]) if parked is not None else "no session has looked at it yet"
 
 
 def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]:

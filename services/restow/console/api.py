@@ -22,6 +22,7 @@ from restow.console.index import KINDS
 from restow.console.orders import Orders
 from restow.console.plan_maps import plan_maps
 from restow.console.refused import Refused
+from restow.console.shares import MOST_STEPS, shares
 from restow.console.stories import Stories, reading
 from restow.console.tour import tour
 from restow.eventlog.port import LogError
@@ -80,6 +81,8 @@ class Api:
             Route(get, "/api/v1/plans/{plan}", "One plan with its moves", self._plan, said, AT),
             Route(get, "/api/v1/plans/{plan}/maps", "The nodes that a plan touches, with who is on them before it and who is to be after it", self._plan_maps, said, AT),
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
+            Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
+            Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
             Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
@@ -288,6 +291,14 @@ class Api:
         if note is None or note.seq > at:
             raise Refused("there is none of that name at that instant", 404)
         return note.seq
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        at = await self._at(request)
+        return await self._asked(request, f"q-{at}", lambda: self._stories.queues(at))
+
+    async def _shares(self, request: web.Request) -> web.Response:
+        at, steps = await self._at(request), max(1, number(request, "steps", 120, MOST_STEPS))
+        return await self._cached(request, f"s-{at}-{steps}", self._locked(lambda: shares(self._index, at, steps)))
 
     async def _report(self, request: web.Request) -> web.Response:
         at = await self._at(request)

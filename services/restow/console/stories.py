@@ -11,9 +11,12 @@ import msgspec
 
 from restow.contracts.ids import PlanId
 from restow.eventlog.port import Truncated
+from restow.replay.batch import queues
 from restow.replay.plan_values import plan_values
+from restow.replay.queues import reserved, waiting
 from restow.replay.settled import settle
 from restow.replay.source import LiveSource, Source, Until
+from restow.replay.state_at import check_whole, state_at
 from restow.replay.why import why
 
 T = TypeVar("T")
@@ -52,6 +55,20 @@ class Stories:
     def report(self, at: int) -> Any:
         """The plans of `restow report -o json` on the log up to `at`. Raises ReplayError."""
         return self._once(("report", "", at), lambda: {"plans": msgspec.to_builtins(settle(Until(self.source, at)))})
+
+    def queues(self, at: int) -> Any:
+        """Queues, who waits in them, and what is reserved, on the log up to `at`. Raises ReplayError."""
+        return self._once(("queues", "", at), lambda: self._queues(at))
+
+    def _queues(self, at: int) -> dict[str, Any]:
+        check_whole(self.source)
+        state = state_at(self.source, seq=at)
+        return {
+            "time": state.time,
+            "queues": queues(state),
+            "waiting": msgspec.to_builtins(waiting(state)),
+            "reservations": msgspec.to_builtins(reserved(state)),
+        }
 
     def values(self, plan: str, seq: int) -> Any:
         """What each move is worth to the plan that was made by the commit `seq`. Raises ReplayError."""

@@ -11,6 +11,7 @@ import { GROUPS } from "./layout.js";
 import { Legend, NodeMap } from "./map.js";
 import { Panel } from "./panel.js";
 import { Plans } from "./plans.js";
+import { Queues } from "./queues.js";
 import { Store } from "./store.js";
 import { Dock } from "./time.js";
 import { Tour } from "./tour.js";
@@ -120,7 +121,7 @@ function App({ store }) {
         " ": () => (event.target.tagName === "BUTTON" ? null : state.playing ? store.pause() : store.play()),
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
-        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), e: () => store.toEnd(),
+        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), e: () => store.toEnd(),
         t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
       if (doing) {
@@ -142,7 +143,7 @@ function App({ store }) {
     <div>
     <header>
       <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
-      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}</nav>
+      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}${tab("queues", "Queues")}</nav>
       <button class="guide" aria-pressed=${state.tour !== null} title="what happened in this log, step by step (t)" disabled=${!state.log?.last} onClick=${() => store.choose({ tour: state.tour === null ? 1 : null })}>Tour</button>
       <${Search} store=${store} />
       <${Health} state=${state} />
@@ -150,8 +151,8 @@ function App({ store }) {
     </header>
     <${Tour} store=${store} />
     </div>
-    <main class=${`${state.selected ? "chosen" : ""} ${state.view === "plans" && state.plan ? "planning" : ""}`}>
-      ${state.view === "plans" ? html`<${Plans} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
+    <main class=${`${state.selected ? "chosen" : ""} ${(state.view === "plans" && state.plan) || state.view === "queues" ? "planning" : ""}`}>
+      ${state.view === "plans" ? html`<${Plans} store=${store} />` : state.view === "queues" ? html`<${Queues} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
       <${Panel} store=${store} />
     </main>
     <${Dock} store=${store} />

@@ -15,6 +15,7 @@ export class Store {
       me: null, log: null, timeline: null, error: "", playing: false, speed: 10, version: 0, names: 0, panel: true,
       ...link.read(location.hash),
     };
+    this.address = location.hash; // as it was read or written last
     this.follow = this.state.follow = this.state.at === null;
     this.world = new World();
     this.names = new api.Names(() => this.set({ names: this.state.names + 1 }));
@@ -42,7 +43,7 @@ export class Store {
     // A browser has six connections to a host, and every page that is open needs one: those that nobody sees give theirs away.
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stream.close() : this.listen()));
     addEventListener("hashchange", () => {
-      const said = link.read(location.hash);
+      const said = link.read((this.address = location.hash));
       if (link.written(said) === link.written(this.linked())) return;
       this.set({ ...said, at: this.state.at });
       this.follow = said.at === null;
@@ -107,8 +108,11 @@ export class Store {
   }
 
   relink() {
+    // Somebody has just changed the address: `hashchange` is on its way, and what it says counts.
+    if (location.hash !== this.address) return;
     const text = link.written(this.linked());
     if ((location.hash || "#") !== text) history.replaceState(null, "", text);
+    this.address = location.hash;
   }
 
   // To an instant, `{ at }` or `{ time }`. While one is on its way only the latest wish counts.

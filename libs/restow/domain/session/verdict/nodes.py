@@ -76,11 +76,11 @@ def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> Iterator[Relief]
     """`free` `(nodes, devices) int64`. Nothing where nothing at all is left. Nodes that have less than the most are not counted:
     a request of that size would not fit there."""
     if asked is not None and asked.count > 1:
-        left, change = (free >= asked.milli).sum(axis=1), "a request of at most {} GPUs"
+        left, change = (free >= asked.milli).sum(axis=1), "a request of at most {} GPU{}"
     else:
-        left, change = free.max(axis=1), "a GPU share of at most {} thousandths of one device"
+        left, change = free.max(axis=1), "a GPU share of at most {} thousandth{} of one device"
     if (most := int(left.max())) > 0:
-        yield Relief(change.format(most), int((left >= most).sum()))
+        yield Relief(change.format(most, "s" * (most != 1)), int((left >= most).sum()))
 
 
 def every_rule(node: NodeObserved, on: p.Switches, tolerate: p.Tolerate, chosen: Callable[[], bool]) -> list[str]:
