@@ -33,6 +33,7 @@ from restow.contracts.times import of, rfc3339
 from restow.domain import config, eviction_budgets, migration, snapshot
 from restow.domain.config import EvictionBudget, MigrationConfig, Requirement, Selector
 from restow.domain.decider import Rejected
+from restow.domain.migration.warnings import warnings
 from restow.domain.records import Step
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -214,6 +215,18 @@ def test_of_a_plan_that_waits_for_a_person_as_much_can_be_approved_as_is_left():
         approve(state)
     approve(state, "x-2")
     assert begun(advance(state)) == ["x-2"]
+
+
+def test_everybody_is_told_what_is_used_up_and_until_when():
+    two = (EvictionBudget("few", 1), EvictionBudget("each", 2, "day", per="namespace"), EvictionBudget("none", 0, queues=("x",)))
+    state = then(world(budgets=two), plan("x", move("x-1", "p1")))
+    assert warnings(state) == ["eviction budgets are used up: few"], "what is planned may still come back: nobody knows until when"
+    advance(state)
+    through(state, "x-1", "new")
+    assert [(one.budget, one.of, one.spent, one.planned, one.left, one.again) for one in eviction_budgets.accounts(state, NOW)] == [
+        ("few", "", 1, 0, 0, rfc3339(NOW + DAY)), ("each", "default", 1, 0, 1, ""), ("none", "", 0, 0, 0, ""),
+    ]  # fmt: skip
+    assert warnings(state) == [f"eviction budgets are used up: few until {rfc3339(NOW + DAY)}"]
 
 
 # -- restarts ------------------------------------------------------------------------------------------------------------

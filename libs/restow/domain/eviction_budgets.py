@@ -12,6 +12,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.contracts.times import rfc3339
@@ -39,6 +41,8 @@ _LONGEST_DAY = 50 * 3_600_000
 """Milliseconds: a zone that changes sides of the date line has a day twice."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 NAMESPACE, QUEUE = "namespace", "queue"
+TOLD = 3
+"""Budgets that a sentence names."""
 BEFORE_EVICTION = (Step.PLANNED, Step.HOLDING, Step.HELD)
 
 
@@ -172,6 +176,53 @@ def day_of(zone: str, now: Millis) -> tuple[Millis, Millis]:
     while end <= now:
         begin, end = end, windows.next_firing(MIDNIGHT, zone, end)
     return begin, end
+
+
+class Account(msgspec.Struct, frozen=True, rename="camel"):
+    """What a budget has: `of` is the namespace, queue or label's value that it is about, empty where it is about no single one. `left` is below zero where the policy has
+    made it smaller. `again`: when it has one more, RFC 3339; empty where it has, or never will."""
+
+    budget: str
+    of: str
+    within: str
+    evictions: int
+    spent: int
+    planned: int
+    left: int
+    again: str
+
+
+def accounts(state: ClusterState, now: Millis) -> list[Account]:
+    """In the policy's order; of one that is `per` something those of which anything is spent or planned, by name."""
+    planned, found = reserved(state), list[Account]()
+    for budget in state.migration_config.budgets:
+        if not (budget.per or budget.per_node_label):
+            found.append(_account(state, budget, budget.name, now, planned))
+            continue
+        known = dict.fromkeys(key for key in (*state.budget_spent, *planned) if key.startswith(f"{budget.name}/"))
+        several = (_account(state, budget, key, now, planned) for key in sorted(known))
+        found += [one for one in several if one.spent or one.planned]
+    return found
+
+
+def _account(state: ClusterState, budget: EvictionBudget, key: Key, now: Millis, planned: Mapping[Key, int]) -> Account:
+    used, coming = len(spent(state, key, now)), planned.get(key, 0)
+    left = budget.evictions - used - coming
+    again = frees_at(state, key, now, coming + 1) if left <= 0 else None
+    return Account(
+        budget.name, key.partition("/")[2], DAY if budget.within == DAY else format_milliseconds(int(budget.within)),
+        budget.evictions, used, coming, left, rfc3339(again) if again is not None and again > now else "",
+    )  # fmt: skip
+
+
+def nothing_left(state: ClusterState, now: Millis) -> str:
+    """Which budgets allow no further move, for people; empty where none is used up. (Of one that allows none at all there is nothing to tell.)"""
+    used_up = [one for one in accounts(state, now) if one.left <= 0 and one.evictions]
+    if not used_up:
+        return ""
+    told = [f"{one.budget}{f' ({one.of})' * bool(one.of)}{f' until {one.again}' * bool(one.again)}" for one in used_up[:TOLD]]
+    more = f" and {len(used_up) - TOLD} more" if len(used_up) > TOLD else ""
+    return f"eviction budgets are used up: {', '.join(told)}{more}"
 
 
 # -- what is left ----------------------------------------------------------------------------------------------------------

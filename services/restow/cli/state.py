@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from restow.domain.state import ClusterState
 
 KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "plans", "migrations")
+BUDGETS = 10
+"""Eviction budgets in the summary, those with the least left."""
 _ALIASES = {"no": "nodes", "po": "pods", "pg": "podgroups", "q": "queues", "rsv": "reservations", "resv": "reservations", "mig": "migrations"}
 
 
@@ -176,6 +178,9 @@ def _summary(s: dict[str, Any]) -> None:
         line("mode", f"{mode['name']}{since}, by {mode['by'] or 'the policy'}{': ' * bool(mode['reason'])}{mode['reason']}{proposed}")
     if s["closed"]:
         line("closed", f"no pod is moved: {s['closed']}")
+    for one in sorted(s["budgets"], key=lambda one: one["left"])[:BUDGETS]:
+        of, again = f" ({one['of']})" * bool(one["of"]), f", more from {one['again']} on" * bool(one["again"])
+        line("eviction budget", f"{one['budget']}{of}: {max(one['left'], 0)} left of {one['evictions']} {'a day' if one['within'] == 'day' else 'within ' + one['within']}{again}")
     if paused := s["paused"]:
         why = f": {paused['reason']}" if paused["reason"] else ""
         line("paused", f"no pod is moved since {paused['since']}, by {paused['by'] or 'Restow itself'}{why}; `restow resume` ends that")

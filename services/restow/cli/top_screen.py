@@ -12,6 +12,7 @@ from restow.cli.amounts import span
 from restow.cli.output import number, plain
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName
+from restow.domain import eviction_budgets
 from restow.domain.migration import open_hours
 from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.state import OVER, ClusterState
@@ -65,6 +66,8 @@ def _head(state: ClusterState, cluster: str, now: Millis, error: str) -> list[Te
         lines.append(Text(f"nodes: {said}", "yellow"))
     if shut := open_hours.said(state.migration_config, state.time):
         lines.append(Text(f"no pod is moved: {plain(shut)}", "yellow"))
+    if used_up := eviction_budgets.nothing_left(state, state.time):
+        lines.append(Text(plain(used_up), "yellow"))
     if state.pause.since:
         lines.append(Text(plain(f"moves are paused by {state.pause.by or 'Restow itself'}: {state.pause.reason}"), "yellow"))
     lines += [Text(plain(trouble), "red") for trouble in (breaks.said(state), too_old(state), error) if trouble]

@@ -15,7 +15,7 @@ from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, Millis
 from restow.contracts.times import millis, rfc3339
 from restow.contracts.values import DeviceShare
-from restow.domain import migration
+from restow.domain import eviction_budgets, migration
 from restow.domain.migration import open_hours
 from restow.domain.node_table import NO_DEVICE
 from restow.domain.other_schedulers import other_scheduler
@@ -240,6 +240,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "tooOld": too_old(state),
         "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
         "closed": open_hours.said(state.migration_config, state.time),
+        "budgets": msgspec.to_builtins(eviction_budgets.accounts(state, state.time)),
         "mode": {"name": state.mode.name, "since": rfc3339(state.mode.since) if state.mode.since else "", "by": state.mode.by, "reason": state.mode.reason},
         "proposed": list(state.proposals),
         "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),

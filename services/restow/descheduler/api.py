@@ -17,6 +17,7 @@ from restow.descheduler import http_requests
 from restow.descheduler.follow import Followers
 from restow.descheduler.http_requests import Refused
 from restow.descheduler.sampler import Sampler
+from restow.domain import eviction_budgets
 from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, of_dry_runs, open_hours, search, turns_of, wants_samples
 from restow.domain.migration.bounds import bound_of
@@ -324,6 +325,7 @@ class _Api:
                 "changes": "allowed with the token" if context.gate.configured() else "refused: no token is configured",
                 "paused": {"since": rfc3339(state.pause.since), "by": state.pause.by, "reason": state.pause.reason} if state.pause.since else None,
                 "closed": open_hours.said(config, context.clock.now()),
+                "budgets": eviction_budgets.accounts(state, context.clock.now()),
                 "mode": {"name": state.mode.name, "since": rfc3339(state.mode.since) if state.mode.since else "", "by": state.mode.by, "reason": state.mode.reason},
                 "proposed": [plan_view(state, plan) for plan in state.proposals],
                 "triggers": {

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from restow.contracts.ids import NodeName, PlanId
+from restow.domain import eviction_budgets
 from restow.domain.defragmentation import PLUGIN
 from restow.domain.migration import open_hours
 from restow.domain.migration.deschedule import PLANNER as POLICY
@@ -26,6 +27,7 @@ STRATEGY = LOOP[:-2]
 LANDED = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 EVICTED = ("result", "strategy", "profile", "namespace", "node")
 GAINS = ("free_nodes", "free_devices", "fragmented")
+LEFT = "Evictions that an eviction budget has left, neither spent nor planned: where the least is left, if it is for each namespace, queue or node label"
 MILLI = ("fragmented",)
 """Said in thousandths of a device."""
 
@@ -68,10 +70,18 @@ class DeschedulerMetrics:
         yield Labelled.one("plans_proposed", "Plans that wait for a person to approve or reject them", len(state.proposals))
         yield Labelled.one("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", state.pause.since > 0)
         yield Labelled.one("moves_closed", "1 while no pod is moved by the clock (policy windows, blackouts)", not open_hours.is_open(state.migration_config, self._now()))
+        yield Labelled("eviction_budget_left", LEFT, ("budget",), self._left(state))
         yield Labelled.one("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", empty)
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
         asked = Counts("given" if known.given else "waited for" for known in state.consents.values())
         yield Labelled("consents", "Migrations whose workload was asked, by its word", ("word",), [((word,), float(asked[word])) for word in ("given", "waited for")])
+
+    def _left(self, state: ClusterState) -> list[tuple[tuple[str, ...], float]]:
+        """One sample a budget, however many namespaces, queues or nodes it is for."""
+        left = {budget.name: float(budget.evictions) for budget in state.migration_config.budgets}
+        for one in eviction_budgets.accounts(state, self._now()) if left else ():
+            left[one.budget] = max(min(left[one.budget], one.left), 0)
+        return [((name,), many) for name, many in left.items()]
 
     # -- what happened -------------------------------------------------------------------------------------------------
 

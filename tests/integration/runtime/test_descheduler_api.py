@@ -288,6 +288,21 @@ async def test_in_a_blackout_a_request_is_refused_with_why_and_a_dry_run_is_not(
         assert next(line for line in (await made.metrics()).splitlines() if line.startswith("restow_moves_closed")).endswith(" 1.0")
 
 
+SPARING = POLICY | {"restow": {"budgets": [{"name": "few", "evictions": 1, "within": "day"}]}}
+
+
+async def test_what_an_eviction_budget_has_left_is_told_and_a_move_beyond_it_is_refused(broker, tmp_path):
+    async with world(broker, tmp_path, said=SPARING) as made:
+        plan = (await made.ask("POST", "/defragment"))[1]["plan"]
+        assert (await made.over(plan))["migrations"][0]["step"] == "landed"
+        (known,) = (status := (await made.ask("GET", "/status"))[1])["budgets"]
+        assert (known["budget"], known["spent"], known["left"], known["again"][11:]) == ("few", 1, 0, "00:00:00.000Z")
+        assert f"eviction budgets are used up: few until {known['again']}" in status["warnings"]
+        assert re.search(r'^restow_eviction_budget_left\{budget="few",family="migration"\} 0\.0$', await made.metrics(), re.M)
+        refused = await made.ask("POST", "/migrations", {"pod": await lone(made)})
+        assert (refused[0], "the eviction budget few allows 1 a day: 1 spent" in refused[1]["error"]) == (409, True)
+
+
 PROPOSE = POLICY | {"restow": {"mode": "propose", "approveDeadline": "5m", "budgetPatience": "60s"}}
 
 

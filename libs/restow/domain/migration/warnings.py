@@ -1,5 +1,6 @@
 """What a policy says that matches nothing in this cluster: allowed, for it may match tomorrow, and told, for it may be a slip."""
 
+from restow.domain import eviction_budgets
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, capacity_of, selector
 from restow.domain.descheduling.interpreter import Run
@@ -14,9 +15,9 @@ from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """That moves are paused, or closed by the clock, and the mode where it is not automatic. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
+    """That moves are paused, or closed by the clock, the mode where it is not automatic, and eviction budgets that are used up. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
     paused = [f"{told}; `restow resume` ends that"] if (told := pause.said(state)) else []
-    return [*paused, *filter(None, (open_hours.said(state.migration_config, state.time), modes.said(state))), *_of_policy(state)]
+    return [*paused, *filter(None, (open_hours.said(state.migration_config, state.time), modes.said(state), eviction_budgets.nothing_left(state, state.time))), *_of_policy(state)]
 
 
 def _of_policy(state: ClusterState) -> list[str]:
