@@ -88,6 +88,15 @@ def test_one_that_never_opens_again_is_said():
     assert open_hours.opens_at(always, at("2026-11-24T00:00:00Z")) is None
 
 
+def test_a_freeze_is_looked_through_however_many_windows_would_have_opened_in_it():
+    """After a thousand of them it said that none opens again."""
+    freeze = Period(start="2026-12-18T00:00:00Z", end="2027-01-04T00:00:00Z")
+    conf = MigrationConfig(windows=(Period("*/10 * * * *", 5 * MINUTE),), blackouts=(freeze, Period("0 0 4 1 *", HOUR)))
+    assert open_hours.opens_at(conf, at("2026-12-18T01:00:00Z")) == at("2027-01-04T01:00:00Z")
+    always = MigrationConfig(windows=(Period("0 * * * *", HOUR),), blackouts=(freeze,))
+    assert open_hours.closes_at(always, at("2026-11-24T00:00:00Z")) == at("2026-12-18T00:00:00Z")
+
+
 MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
 MINUTES = 3 * 24 * 60
 CRONS = st.builds("{} {} * * {}".format, st.integers(0, 59), st.one_of(st.just("*"), st.just("*/5"), st.integers(0, 23)), st.sampled_from(["*", "1-5", "2", "0,6"]))

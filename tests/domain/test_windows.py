@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.domain.windows import WindowError, next_firing, next_interval, parse, zone
+from restow.domain.windows import WindowError, last_firing, next_firing, next_interval, parse, zone
 
 NEW_YORK = "America/New_York"
 
@@ -19,6 +19,14 @@ def after(cron: str, when: str, tz: str = "UTC") -> str:
 def test_a_firing_is_strictly_after_the_given_time():
     assert after("0 3 * * *", "2025-01-01T03:00:00+00:00") == "2025-01-02T03:00:00+00:00"
     assert after("0 3 * * *", "2025-01-01T02:59:59.999+00:00") == "2025-01-01T03:00:00+00:00"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 59), st.sampled_from(["*", "2", "*/5", "0,23"]), st.sampled_from(["*", "31", "1-3"]), st.sampled_from(["*", "0", "1-5"]), st.sampled_from(["UTC", NEW_YORK]), st.integers(0, 500_000))
+def test_the_last_firing_is_the_one_after_which_the_next_is_later(minute, hour, day, weekday, tz, start):
+    cron, now = f"{minute} {hour} {day} * {weekday}", 1_700_000_000_000 + start * 60_000
+    last = last_firing(cron, tz, now)
+    assert last <= now < next_firing(cron, tz, last)
 
 
 def test_blanks_around_dash_and_comma_are_accepted():

@@ -106,6 +106,18 @@ def next_firing(cron: str, tz: str, after: Millis) -> Millis:
     raise WindowError(f"cron: {cron!r} never fires ({sorted(read.days)} in months {sorted(read.months)})")
 
 
+def last_firing(cron: str, tz: str, until: Millis) -> Millis:
+    """The last firing up to this instant. Raises WindowError."""
+    read, where = parse(cron), zone(tz)
+    start = datetime.fromtimestamp(until / 1000, UTC).astimezone(where).date()
+    for offset in range(MAX_YEARS * 366):
+        # A skipped time of the day before may fire on this one.
+        both = (_on_day(cron, tz, start - timedelta(days=offset + more)) for more in (0, 1))
+        if found := [firing for day in both for firing in day if firing <= until]:
+            return max(found)
+    raise WindowError(f"cron: {cron!r} has never fired ({sorted(read.days)} in months {sorted(read.months)})")
+
+
 def next_interval(interval: int, last: Millis) -> Millis | None:
     """When something that was last done at `last` is due again, None for never. All in milliseconds."""
     return Millis(last + interval) if interval > 0 else None

@@ -11,8 +11,11 @@ from domain.saga import advance, hold, move, plan, world
 from structlog.testing import capture_logs
 
 from restow.contracts.times import millis, seconds
+from restow.descheduler.effects import executors
+from restow.descheduler.landings import Landings
 from restow.descheduler.node_leases import NodeLeases
 from restow.domain.autoscalers import CORDONED, ENDS, GRACE, LEASE, PROTECTED
+from restow.domain.effects import MarkNode
 from restow.garbage_collector.node_marks import MarksOfNobody
 from restow.kube.client import ApiStatus
 
@@ -94,4 +97,15 @@ async def test_an_end_is_put_off_by_the_clock_of_the_api(ahead):
     api = Api(b={PROTECTED: LOG, ENDS[PROTECTED]: seconds(NOW)})
     api.ahead = ahead
     await NodeLeases(context(marked(b=LOG), api)).round()
+    assert abs(millis(api.notes["b"][ENDS[PROTECTED]]) - (NOW + ahead + LEASE)) <= 2_000
+
+
+@pytest.mark.parametrize("ahead", [3_600_000, -3_600_000])
+async def test_a_mark_ends_by_the_clock_of_the_api(ahead):
+    """Set by a descheduler whose clock is an hour away from that of the collector that takes it away."""
+    api, state = Api(b={}), marked(b="")
+    api.ahead = ahead
+    there = SimpleNamespace(**vars(context(state, api)), metrics=SimpleNamespace(gauges=lambda read: None), recorder=None)
+    await executors(there, Landings(there))[MarkNode].execute(MarkNode("b", protect=True, plan=""), state)
+    assert api.notes["b"][PROTECTED].split()[0] == LOG
     assert abs(millis(api.notes["b"][ENDS[PROTECTED]]) - (NOW + ahead + LEASE)) <= 2_000

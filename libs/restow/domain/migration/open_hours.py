@@ -22,7 +22,7 @@ MOST = 50
 """Windows, and blackouts."""
 SHORTEST = 60_000
 LOOKS = 1_000
-"""Changes that are looked at: of a window each day a year and a half."""
+"""Periods that are looked at, one after the other."""
 
 
 def check(config: MigrationConfig) -> None:
@@ -107,13 +107,18 @@ def _first(opened: Periods, closed: Periods, zone: str, now: Millis, wanted: boo
 
 
 def _looked(opened: Periods, closed: Periods, zone: str, now: Millis, wanted: bool) -> tuple[Millis, Millis | None]:
-    """Until when it was looked, and what was found."""
+    """Until when it was looked, and what was found. Whatever begins or ends within a period that decides alone is passed over: months may be closed in which
+    thousands of windows would have opened."""
     at = now
     for _ in range(LOOKS):
         if _is_open(opened, closed, zone, at) is wanted:
             return at, at
-        later = min((change for one in (*opened, *closed) if (change := _change(one, zone, at)) is not None), default=None)
-        if later is None:
+        if wanted:
+            later = max((_end(one, zone, at) for one in _covering(closed, zone, at)), default=None) or _next(opened, zone, at)
+        else:
+            ends = max((_end(one, zone, at) for one in _covering(opened, zone, at)), default=None)
+            later = min((one for one in (_next(closed, zone, at), ends) if one is not None), default=None)
+        if later is None or later >= LATEST:
             return Millis(LATEST), None
         at = later
     return at, None
@@ -135,13 +140,17 @@ def _covers(period: Period, zone: str, now: Millis) -> bool:
     return windows.next_firing(period.cron, zone, Millis(now - period.duration)) <= now
 
 
-def _change(period: Period, zone: str, now: Millis) -> Millis | None:
-    """The first instant after `now` at which it may begin or end."""
+def _end(period: Period, zone: str, now: Millis) -> Millis:
+    """When one that covers `now` ends, if it does not fire again before."""
     if not period.cron:
-        return min((at for at in _fixed(period) if at > now), default=None)
-    begins, ends = windows.next_firing(period.cron, zone, now), windows.next_firing(period.cron, zone, Millis(now - period.duration)) + period.duration
-    at = min(begins, ends)
-    return Millis(at) if at < LATEST else None
+        return _fixed(period)[1]
+    return Millis(windows.last_firing(period.cron, zone, now) + period.duration)
+
+
+def _next(periods: Periods, zone: str, now: Millis) -> Millis | None:
+    """The first instant after `now` at which one of these begins."""
+    begins = (windows.next_firing(one.cron, zone, now) if one.cron else _fixed(one)[0] for one in periods)
+    return min((at for at in begins if at > now), default=None)
 
 
 @lru_cache(maxsize=256)
