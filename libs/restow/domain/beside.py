@@ -377,13 +377,14 @@ def owed(
             return pod in state.gated and state.pods[pod].fact.landing and pod not in expected(state, may_run) and not owns(pod)
 
 
-def let_go_at(state: Maps, pod: PodUid) -> Millis:
+def let_go_at(state: Maps, pod: PodUid, ahead: int = 0) -> Millis:
     """When a gated pod for which nothing is held may be let go: another installation's only when its entry has been over for a while, and one that the API has
-    refused to let go a while after that. On an idle cluster no event says that it is so late, so that it is owed before, and waits for the clock."""
+    refused to let go a while after that. `ahead`: milliseconds by which the API server's clock, by which an entry ends, is ahead of ours. On an idle cluster no event says that it is so late, so that it is owed before, and waits for the clock."""
     known = state.not_let_go.get(pod)
     # Where the clock was put back, nobody waits until it is there again.
     again = known.until if known is not None and known.until <= state.time + LET_GO_AGAIN_LONGEST else Millis(0)
-    return max(forsaken_at(state, state.pods[pod].fact), again)
+    forsaken = forsaken_at(state, state.pods[pod].fact)
+    return max(Millis(forsaken - ahead if forsaken else 0), again)
 
 
 def let_go_refused(state: Maps, pod: PodUid, reason: str, may_run: MayRun, owns: Callable[[PodUid], bool]) -> tuple[e.Event, ...]:

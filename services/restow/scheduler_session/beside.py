@@ -5,12 +5,14 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
 from restow.domain.beside import GUARD, keeps_slot, let_go_at, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
+from restow.domain.gated import forsaken_at
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.beside import Beside
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import IMAGE, of_slot, priority_of
 from restow.kube.retry import Backoff
+from restow.kube.server_clock import ServerClock
 from restow.runtime.effector import Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
 from restow.scheduler_session.landing_leases import LandingLeases
@@ -29,6 +31,7 @@ class BesideEffects:
     def __init__(self, context: Context, leases: LandingLeases, image: str = "") -> None:
         self._context, self._leases, self._image = context, leases, image or IMAGE
         self._kube = Beside(context.client, Backoff(attempts=1), image=self._image)
+        self._clock = ServerClock(context.client, context.clock.now)
 
     async def occupy(self, effect: CreatePlaceholder, state: ClusterState) -> Answer:
         """Where the pod is gone there is nobody to hold for: that is a fact, and ends the move."""
@@ -91,9 +94,9 @@ class BesideEffects:
         return Done() if effect.until else Report(c.ReportOwners(self._context.clock.now(), effect.reservation))
 
     async def let_go(self, effect: LetGo, state: ClusterState) -> Answer:
-        if (early := let_go_at(state, effect.pod) - self._context.clock.now()) > 0:
-            return Wait(min(early / 1000, LONGEST))
         pod = state.pods[effect.pod].fact
+        if (early := await self._early(state, pod)) > 0:
+            return Wait(min(early / 1000, LONGEST))
         match await self._kube.let_go(_ref(pod)):
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip()
@@ -103,6 +106,13 @@ class BesideEffects:
             case k.Failed() as failed:
                 return later(failed)
         return Done()
+
+    async def _early(self, state: ClusterState, pod: PodObserved) -> int:
+        """Milliseconds until it may be let go. The API server is asked for its time before another installation's pod is."""
+        ahead = 0
+        if forsaken_at(state, pod):
+            ahead = await self._clock.time() - self._context.clock.now()
+        return let_go_at(state, pod.pod, ahead) - self._context.clock.now()
 
 
 def _ref(pod: PodObserved) -> k.PodRef:

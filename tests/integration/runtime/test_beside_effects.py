@@ -299,16 +299,22 @@ async def test_owners_of_a_reservation_are_gated_only_where_the_gate_could_be_ta
     assert (asked, entries[-1]) == (["h"], None), "taking it off asks nobody"
 
 
-async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_cluster_where_nothing_happens(monkeypatch):
+@pytest.mark.parametrize("ahead", [0, -480_000, 480_000])
+async def test_what_another_installation_has_gated_is_let_go_by_the_clock_on_a_cluster_where_nothing_happens(monkeypatch, ahead):
+    """By the API server's, as the entry: with that eight minutes behind, everything that another installation gates would be let go at once."""
     state, let_go = world(), []
-    facts = {"owner": OWNER, "gated": True, "landing": True, "annotations": {beside.GATE: f"another {rfc3339(NOW + 1_000)}"}}
+    facts = {"owner": OWNER, "gated": True, "landing": True, "annotations": {beside.GATE: f"another {rfc3339(NOW + ahead + 1_000)}"}}
     then(state, pod("q", "s", **facts))
 
     async def lets_go(_, ref):
         let_go.append(ref.name)
         return k.Done()
 
+    async def time(_):
+        return now + ahead
+
     monkeypatch.setattr(Beside, "let_go", lets_go)
+    monkeypatch.setattr(ServerClock, "time", time)
     now = NOW
     effects = effects_of(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: now)))
     waited = 0
