@@ -32,6 +32,8 @@ GOALS = {50: 97.0, 500: 95.0, 5_000: 92.0}
 BUDGETS = {50: 0.3, 500: 1.5, 5_000: 5.0}
 """CPU seconds of the bound."""
 SIZES = {Size.FULL: (50, 500, 5_000), Size.QUICK: (50, 500), Size.SMOKE: (8,)}
+VALUED = {Size.FULL: 500, Size.QUICK: 50, Size.SMOKE: 8}
+"""Nodes up to which plans by `value` are made: they take the longest."""
 
 World = Callable[[], ClusterState]
 
@@ -61,6 +63,8 @@ def _cases(nodes: int, seed: int, size: Size) -> Iterator[tuple[str, ClusterStat
         state = world()
         yield name, state, optimizing("devices")
         yield name, state, optimizing("nodes")
+        if nodes <= VALUED[size]:
+            yield name, state, optimizing("value")
     yield "VMs", vm_hosts(nodes, seed=seed), optimizing("capacity", capacity={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)})
 
 

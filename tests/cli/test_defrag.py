@@ -203,6 +203,10 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(restow, desc
         "BOUND gained 206 of at most 240 whole free GPUs for what these moves cost (LP bound): gap 14.1 %; beyond the cost 136 of at most 170",
     ),
     (
+        {"kind": "LP", "objective": "value", "unit": "GPU-hours", "gained": 398_570_000_000, "cost": 37_400_000_000, "net": 404_632_000_001, "most": 442_032_000_000, "gap": 98},
+        "BOUND gained 399 of at most 442 GPU-hours for what these moves cost (LP bound): gap 9.8 %; beyond the cost 361 of at most 405",
+    ),
+    (
         {"kind": "volume", "objective": "nodes", "gained": 0, "cost": 0, "net": 400_000, "most": 0, "gap": 0},
         "BOUND no free node can be gained by any plan that costs no more (volume bound)",
     ),

@@ -10,13 +10,26 @@ from collections.abc import Iterable
 import highspy
 from domain.build import GPU
 
+from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.demand_mix import mix
+from restow.domain.defragmentation.prices import Prices
 from restow.domain.state import ClusterState
 
 
 def optimum(state: ClusterState, args: DefragmentationArgs, moves: int) -> tuple[int, int]:
-    """(gain, moves). Every pod may move; nodes differ only in what they have."""
+    """(gain, moves). Every pod may move; nodes differ only in what they have. By `value` in thousandths of a GPU-hour, before anything is rounded."""
     return _Model(state, args, moves).solved()
+
+
+def demands(state: ClusterState, args: DefragmentationArgs) -> list[tuple[PodShape, float]]:
+    """What is asked for, and what one of it that fits is worth in thousandths of a GPU-hour, where nodes cost what they have."""
+    names = {column: name for name, column in state.table.columns.items()}
+    sizes = Prices(state, args.prices).sizes
+    return [
+        (PodShape({names[column]: amount for column, amount in one.v.items}, devices=one.v.devices), one.part * one.size * args.horizonHours / 1024 / 1000)
+        for one in mix(state, sizes)
+    ]  # fmt: skip
 
 
 class _Model:
@@ -81,6 +94,8 @@ class _Model:
             for p in self.pods:
                 self.solver.addConstr(free + self.at[p, n] <= 1)
             return 1 * free
+        if objective == "value":
+            return self._sum(weight * self._copies(n, one) for one, weight in demands(self.state, self.args))
         if objective == "devices":
             whole = [self._binary() for _ in range(fact.devices)]
             for d, free in enumerate(whole):
@@ -93,7 +108,27 @@ class _Model:
             self.solver.addConstr(self._used(n, resource) + int(amount.removesuffix("m")) * copies <= fact.allocatable[resource])
         return 1 * copies
 
+    def _copies(self, n: str, one: PodShape):
+        """How often a request fits beside itself; its shares of devices on different ones each time."""
+        fact = self.state.nodes[n]
+        copies = self.solver.addVariable(0, 1000, type=highspy.HighsVarType.kInteger)
+        for resource, amount in one.requests.items():
+            if resource != GPU:
+                self.solver.addConstr(self._used(n, resource) + amount * copies <= fact.allocatable.get(resource, 0))
+        if one.devices is None:
+            return 1 * copies
+        slots = [self.solver.addVariable(0, 1000, type=highspy.HighsVarType.kInteger) for _ in range(fact.devices)]
+        self.solver.addConstr(self._sum(slots) == one.devices.count * copies)
+        for d, slot in enumerate(slots):
+            used = self._sum(self._asks(p).devices.milli * self.on[p, n, d] for p in self.pods if (p, n, d) in self.on)
+            self.solver.addConstr(used + one.devices.milli * slot <= 1000)
+            self.solver.addConstr(1 * slot <= 1 * copies)
+        return 1 * copies
+
     def solved(self) -> tuple[int, int]:
+        if self.args.objective == "value":
+            self.solver.maximize(self.worth - (1000 + self.args.minimumGain) * self.moved)
+            return round(self.solver.val(self.worth)), round(self.solver.val(self.moved))
         least = max(self.args.minimumGain, 1) * 1000
         # In thousandths of a gain, so that the solver's tolerances do not matter.
         self.solver.maximize(1000 * self.worth - (least / 1000) * self.moved)

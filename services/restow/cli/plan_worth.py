@@ -52,15 +52,23 @@ def missed(one: Missed, unit: str) -> str:
 
 def bounded(bound: Mapping[str, Any]) -> str:
     """`BOUND  gained 206 of at most 240 whole free GPUs for what these moves cost (LP bound): gap 14.2 %; beyond the cost 136 of at most 170`."""
-    gained, most = (bound[key] // 1_000_000 for key in ("gained", "most"))
-    what = PIECES[bound["objective"]]
-    if not most:
-        return f"{heading('BOUND')}  no {what} can be gained by any plan that costs no more ({bound['kind']} bound)"
-    plural = what.replace("slot", "slots") if what.startswith("slot") else f"{what}s"
-    net, best = amount((bound["gained"] - bound["cost"]) // 1000), amount(-(-bound["net"] // 1000))
+    kind = f"({bound['kind']} bound)"
+    net, best = bound["gained"] - bound["cost"], bound["net"]
+    if bound["objective"] == "value":
+        # In millionths of a thousandth.
+        what = unit = plain(bound["unit"])
+        gained, most, beyond, least = (amount(n // 1_000_000) for n in (bound["gained"], bound["most"], net, best + 999_999))
+    else:
+        what = unit = PIECES[bound["objective"]]
+        if bound["most"] // 1_000_000 != 1:
+            what = what.replace("slot", "slots") if what.startswith("slot") else f"{what}s"
+        gained, most = (number(bound[key] // 1_000_000) for key in ("gained", "most"))
+        beyond, least = amount(net // 1000), amount(-(-best // 1000))
+    if not bound["most"]:
+        return f"{heading('BOUND')}  no {unit} can be gained by any plan that costs no more {kind}"
     return (
-        f"{heading('BOUND')}  gained {number(gained)} of at most {number(most)} {what if most == 1 else plural} for what these moves cost "
-        f"({bound['kind']} bound): gap {bound['gap'] / 10:.1f} %; beyond the cost {net} of at most {best}"
+        f"{heading('BOUND')}  gained {gained} of at most {most} {what} for what these moves cost "
+        f"{kind}: gap {bound['gap'] / 10:.1f} %; beyond the cost {beyond} of at most {least}"
     )
 
 

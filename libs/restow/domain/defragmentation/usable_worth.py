@@ -62,6 +62,28 @@ class UsableWorth:
             known = self._known[key] = self._prices.part(row, size // WHOLE_PART) * self._hours // MILLI
         return known
 
+    def weights(self, row: int, one: int) -> list[int]:
+        """Of each demand what one more that fits adds to the row's worth, times `one`, rounded up; 0 where the row does not take it."""
+        per_hour, below = self._prices.per_hour[row] * self._hours * one, max(self._prices.size[row], 1) * WHOLE_PART * MILLI
+        return [-(-per_hour * wanted.part * wanted.size // below) if mask[row] else 0 for wanted, mask in zip(self._wanted, self._open, strict=True)]
+
+    def counts(self, free: list[int], shares: list[int]) -> list[int]:
+        """How often each demand fits, whatever node it is."""
+        return [self._times(i, free, shares, one.v.devices) for i, one in enumerate(self._wanted)]
+
+    def needs(self, i: int) -> list[tuple[int, int]]:
+        """By column what a demand asks for; without GPU share where devices say enough."""
+        return self._needs[i]
+
+    def empty(self, row: int, one: int) -> int:
+        """What the row is worth with nobody on it because of that, times `one`, rounded up; 0 where an autoscaler takes none."""
+        return -(-self._prices.per_hour[row] * self._hours * one // MILLI) if self._removable else 0
+
+    def rounded(self, row: int, one: int) -> int:
+        """By how much less than its `weights` say the row may be worth, because `one` (the method) rounds down; times `one`."""
+        hours, size = self._hours * one, max(self._prices.size[row], 1) * MILLI
+        return one - (-hours // MILLI) - (-self._prices.per_hour[row] * hours // size)
+
     def _times(self, i: int, free: list[int], shares: list[int], request: DeviceRequest | None) -> int:
         most = min([free[c] // a for c, a in self._needs[i]], default=copies(shares, request) if request is not None else 0)
         if most > 0 and request is not None:

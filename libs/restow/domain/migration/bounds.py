@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from restow.contracts import commands as c
 from restow.contracts.events import Event, Planned
-from restow.domain.defragmentation.bound import OBJECTIVES, Bound, judged
+from restow.domain.defragmentation.bound import Bound, countable, judged
 from restow.domain.migration.deschedule import task_of
 from restow.domain.state import ClusterState
 
@@ -14,6 +14,6 @@ def bound_of(state: ClusterState, command: c.Command, events: Sequence[Event]) -
     if not isinstance(command, c.Defragment) or command.demand:
         return None
     task = task_of(state, command.time, command.plan, command.steps)
-    if task.args.planner != "optimizing" or task.args.objective not in OBJECTIVES:
+    if task.args.planner != "optimizing" or not countable(task):
         return None
     return next((judged(task, event) for event in events if isinstance(event, Planned)), None)

@@ -14,18 +14,21 @@ from restow.domain.defragmentation.bound.problem import ONE, Problem, problems
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.prices import Prices
 
-__all__ = ["OBJECTIVES", "ONE", "Bound", "bound", "judged"]
+__all__ = ["OBJECTIVES", "ONE", "Bound", "bound", "countable", "judged"]
 
 Kind = Literal["LP", "volume"]
 WORK = 120_000_000
 """Steps are fewer where each is more work: units of all bins, times who is at home in one."""
-OBJECTIVES = ("devices", "nodes", "capacity")
+OBJECTIVES = ("devices", "nodes", "capacity", "value")
+LARGEST = 1 << 59
+"""What all nodes are worth in millionths of thousandths, at most."""
 STEPS = {"LP": 200, "volume": 300}
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Of one plan, all but `gap` in millionths of one of the objective. `gained` and `cost` are the plan's. `net`: no plan gains more beyond its cost. `most`: so no
+    """Of one plan, all but `gap` in millionths of one of the objective (of `value`: of a thousandth of the `unit`). `gained` and `cost` are the plan's. `net`: no plan gains more beyond its cost. `most`: so no
     plan that costs no more than this one gains more than that. `gap`: thousandths of `most` that this one misses."""
 
     kind: Kind
@@ -35,6 +38,7 @@ class Bound(msgspec.Struct, frozen=True):
     net: int
     most: int
     gap: int
+    unit: str = ""
 
 
 def bound(task: Task, kind: Kind | None = None) -> int:
@@ -42,6 +46,12 @@ def bound(task: Task, kind: Kind | None = None) -> int:
     better one that can be had unless it is said."""
     with opened(task, task.args.objective, Rows(task)) as world:
         return _bound(world, task, kind or _best())
+
+
+def countable(task: Task) -> bool:
+    """Whether the amounts are small enough to be added up: prices may be millions a day."""
+    prices = Prices(task.state, task.args.prices)
+    return task.args.objective in OBJECTIVES and sum(prices.per_hour) * task.args.horizonHours * 1000 < LARGEST
 
 
 def _best() -> Kind:
@@ -63,13 +73,15 @@ def _work(of: Problem) -> int:
 def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:
     """The plan of this task beside its bound."""
     kind = kind or _best()
-    with opened(task, task.args.objective, Rows(task)) as world:
+    rows = Rows(task)
+    with opened(task, task.args.objective, rows) as world:
         gained = ONE * _gain(world, planned)
         net = _bound(world, task, kind)
+    unit = rows.appraisal.prices.unit if task.args.objective == "value" else ""
     cost = sum(move.cost for move in planned.moves) * max(least(task.args), 1)
     # What is gained is a whole number of the objective.
     most = (net + cost) // ONE * ONE
-    return Bound(kind, task.args.objective, gained, cost, net, most, (most - gained) * 1000 // most if most else 0)
+    return Bound(kind, task.args.objective, gained, cost, net, most, (most - gained) * 1000 // most if most else 0, unit)
 
 
 def _gain(world: World, planned: Planned) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from restow.domain.defragmentation.bound.problem import ONE, REST, Problem
+from restow.domain.defragmentation.bound.problem import REST, Problem
 from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
 from restow.domain.defragmentation.bound.volume import first
 
@@ -110,7 +110,7 @@ class Program:
         matrix[:, self._classes : self._moves] = answer.spare.reshape(lumps, self._groups * self._others)
         matrix[:, self._moves] = answer.moves
         matrix[np.arange(lumps), self._moves + 1 + np.arange(lumps)] = 1
-        worth = answer.worth / ONE
+        worth = answer.worth / self._of.scale
         if self._duals is not None:
             better = worth - matrix @ self._duals > 1e-7
             worth, matrix = worth[better], matrix[better]
@@ -123,5 +123,6 @@ class Program:
         self._highs.run()
         duals = self._duals = np.array(self._highs.getSolution().row_dual)
         pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)
-        prices = Prices(np.maximum(-pods * ONE, 0), np.maximum(-rest * ONE, 0), round(max(float(duals[self._moves]), 0) * ONE))
-        return self._highs.getInfo().objective_function_value * ONE - self._of.before, prices
+        scale = self._of.scale
+        prices = Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale))
+        return self._highs.getInfo().objective_function_value * scale - self._of.before, prices

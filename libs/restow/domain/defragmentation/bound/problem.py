@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from restow.contracts.ids import PodUid, ShapeId
+from restow.domain.defragmentation.bound.valued import Valued, Values
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
+from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.fragmentation import alike
 from restow.domain.node_table import NO_DEVICE, WHOLE
@@ -28,8 +30,8 @@ MOST_UNITS = 2000
 """A bin has no more, however small the capacity is that is asked for: beyond, a unit is worth several."""
 REST = 1024
 """The largest node has so many units of every other resource."""
-CLASSES, GROUPS = 400, 48
-"""At most about so many: beyond, those that are nearly the same are taken for the same."""
+CLASSES, GROUPS, VALUED = 400, 48, 192
+"""At most about so many: beyond, those that are nearly the same are taken for the same. `VALUED`: groups, by objective `value`."""
 OTHERS = 2
 """Resources that have a price, beside the one that is packed: those that are used most."""
 LUMPS = 100
@@ -49,13 +51,16 @@ class Item(NamedTuple):
 
 class Raw(NamedTuple):
     """A node as it is found: `bins` with their capacity and who is at home in each, `loose` who is on the node and in none of them, what it has of other
-    resources. `worth` with nothing on it, beside what `Problem.slot` says."""
+    resources, and what it is worth: `empty` with nothing on it, `base` whatever is on it, beside what `Problem.slot` and `Problem.left` say; and `before`."""
 
     row: int
     rest: tuple[int, ...]
     bins: list[tuple[int, list[Item]]]
     loose: list[Item]
     empty: int
+    base: int
+    before: int
+    profile: tuple[int, ...] = ()
 
 
 class Bins(NamedTuple):
@@ -71,13 +76,14 @@ class Bins(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """N nodes: `group`, `many`, `lump` (nodes of one lump are added up), `empty` `(N,)`, `offers` `(N, R)`. What is on them, of one node so `often`: bins (`of`, `bin`),
+    """N nodes: `group`, `many`, `lump` (nodes of one lump are added up), `empty` (0 where that counts for nothing), `base` `(N,)`, `offers` `(N, R)`. What is on them, of one node so `often`: bins (`of`, `bin`),
     and who is in none of its bins (`loose_of`, `loose`, a class, and its `loose_cost`)."""
 
     group: np.ndarray
     many: np.ndarray
     lump: np.ndarray
     empty: np.ndarray
+    base: np.ndarray
     offers: np.ndarray
     of: np.ndarray
     bin: np.ndarray
@@ -92,7 +98,8 @@ class Problem(NamedTuple):
     """Arrays over classes (K) and groups of nodes (G); R resources beside the one that is packed.
 
     `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `parts` `(K,)`: of how many a pod consists; `admits` `(G, K) bool`. `slot`: the size of one of the
-    objective beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now."""
+    objective beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now. `left` `(G, units)`: what is left of a bin is worth that, and
+    `together` `(G, n)`: that many of a node's bins that are `whole` (so many units) and have nothing in them, that more. `scale`: what counts is about so much."""
 
     size: np.ndarray
     rest: np.ndarray
@@ -105,6 +112,10 @@ class Problem(NamedTuple):
     slot_rest: np.ndarray
     slot_worth: int
     before: int
+    left: np.ndarray
+    together: np.ndarray
+    whole: int
+    scale: int
 
     @property
     def full(self) -> int:
@@ -119,19 +130,26 @@ class Problem(NamedTuple):
 
 def problems(world: World, least: int) -> Iterator[Problem]:
     """Of the world as it is, before anybody has moved. Each is a relaxation of its own: where whole nodes are wanted, one packs devices, and one what else is used
-    most. `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
+    most; by `value` each of them twice. `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
     wanted, objective = world.value.capacity, world.value.objective
     gpu, columns = world.state.table.columns.get(GPU_MILLI, -1), _columns(world)
     asked = dict(wanted.items) if wanted is not None else {}
     single = wanted.devices if wanted is not None and wanted.devices is not None and wanted.devices.count == 1 else None
-    by_device = objective == "devices" or single is not None or (objective == "nodes" and gpu in columns)
+    by_device = objective == "devices" or single is not None or (objective in ("nodes", "value") and gpu in columns)
     if by_device:
         others = [c for c in columns if c != gpu][:OTHERS]
-        raws, slot = list(_by_device(world, least, others)), 0 if objective == "nodes" else single.milli if single is not None else WHOLE
-        yield _problem(world, raws, slot, tuple(asked.get(c, 0) for c in others), others)
+        for values in _values(world, -1):
+            raws, slot = list(_by_device(world, least, others, values)), 0 if objective in ("nodes", "value") else single.milli if single is not None else WHOLE
+            yield _problem(world, raws, slot, tuple(asked.get(c, 0) for c in others), others, values)
     if not by_device or (objective == "nodes" and columns[0] != gpu):
-        raws, others = list(_by_node(world, least, columns[: OTHERS + 1])), columns[1 : OTHERS + 1]
-        yield _problem(world, raws, asked.get(columns[0], 0) if columns else 0, tuple(asked.get(c, 0) for c in others), others)
+        for values in _values(world, columns[0] if columns else 0):
+            raws, others = list(_by_node(world, least, columns[: OTHERS + 1], values)), columns[1 : OTHERS + 1]
+            yield _problem(world, raws, asked.get(columns[0], 0) if columns else 0, tuple(asked.get(c, 0) for c in others), others, values)
+
+
+def _values(world: World, packed: int) -> list[Values | None]:
+    """By objective `value` one relaxation for each."""
+    return [Values(world, world.value, packed, as_it_is) for as_it_is in (False, True)] if isinstance(world.value, Usable) else [None]
 
 
 def _columns(world: World) -> list[int]:
@@ -144,11 +162,14 @@ def _columns(world: World) -> list[int]:
     return [c for c in order if used[c] > 0 or c in needs] or order[:1]
 
 
-def _empty(world: World, row: int, there: list[PodUid]) -> int:
-    return ONE if world.value.objective == "nodes" and int(world.loads[row]) <= len(there) else 0
+def _valued(world: World, row: int, there: list[PodUid], values: Values | None) -> Valued:
+    if values is not None:
+        return values.of(row, there)
+    empty = ONE if world.value.objective == "nodes" and int(world.loads[row]) <= len(there) else 0
+    return Valued((), 0, ONE * world.worth[row], empty, {})
 
 
-def _by_node(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
+def _by_node(world: World, least: int, columns: list[int], values: Values | None) -> Iterator[Raw]:
     """A node is one bin, packed in the first of the columns."""
     state, gpu = world.state, world.state.table.columns.get(GPU_MILLI, -1)
     for row in np.flatnonzero(world.counted & (world.open | world.sources)).tolist():
@@ -157,17 +178,18 @@ def _by_node(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
         if gpu in columns:
             # Of devices that are over-committed one may have less than none; slots are counted on the others.
             free[columns.index(gpu)] = max(free[columns.index(gpu)], sum(max(share, 0) for share in world.free(row)[1]))
+        valued = _valued(world, row, there, values)
         for uid in there:
             asked = dict(world.vector(uid).items)
             amounts = [asked.get(c, 0) for c in columns]
             free = [f + a for f, a in zip(free, amounts, strict=True)]
             like = alike(state, state.pods[uid].fact.shape)
-            items.append(Item(amounts[0], amounts[0], tuple(amounts[1:]), like, least * world.cost(uid), 1))
-        yield Raw(row, tuple(free[1:]), [(free[0], items)], [], _empty(world, row, there))
+            items.append(Item(amounts[0], amounts[0], tuple(amounts[1:]), like, least * world.cost(uid) - valued.more.get(uid, 0), 1))
+        yield Raw(row, tuple(free[1:]), [(free[0], items)], [], valued.empty, valued.base, valued.before, valued.profile)
 
 
-def _by_device(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
-    """A device is one bin; who asks for none is on the node only. Whose leaving frees no device that is known stays for the bound as well: it could gain
+def _by_device(world: World, least: int, columns: list[int], values: Values | None) -> Iterator[Raw]:
+    """A device is one bin; who asks for none is on the node only. Whose leaving frees no device that is known stays for the bound as well, where it could gain
     nothing."""
     state = world.state
     for row in np.flatnonzero(world.counted & (world.open | world.sources)).tolist():
@@ -176,8 +198,9 @@ def _by_device(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
         loose: list[Item] = []
         free, rest = shares[:], [world.free(row)[0][c] for c in columns]
         there = [uid for uid in world.pods(row) if world.movable(uid)]
+        valued = _valued(world, row, there, values)
         for uid in there:
-            v, like, cost = world.vector(uid), alike(state, state.pods[uid].fact.shape), least * world.cost(uid)
+            v, like, cost = world.vector(uid), alike(state, state.pods[uid].fact.shape), least * world.cost(uid) - valued.more.get(uid, 0)
             asked = dict(v.items)
             amounts = [asked.get(c, 0) for c in columns]
             rest = [f + a for f, a in zip(rest, amounts, strict=True)]
@@ -185,21 +208,26 @@ def _by_device(world: World, least: int, columns: list[int]) -> Iterator[Raw]:
                 loose.append(Item(0, 0, tuple(amounts), like, cost, 1))
                 continue
             had, parts = [d for d in world.spot(uid).devices if d.index < len(shares)], v.devices.count
+            if not had and values is not None:
+                loose.append(Item(0, 0, tuple(amounts), like, cost, 1))
+            # What is gained by its leaving is gained once all of its parts have left.
+            part = least * world.cost(uid) // parts - -(-valued.more.get(uid, 0) // max(len(had), 1))
             each = tuple(a // parts for a in amounts)
             for d in had:
                 free[d.index] += d.milli
-                items[d.index].append(Item(d.milli, v.devices.milli, each, like, cost // parts, parts))
+                items[d.index].append(Item(d.milli, v.devices.milli, each, like, part, parts))
         bins = [(share, some) for share, some in zip(free, items, strict=True) if share > NO_DEVICE // 2]
-        yield Raw(row, tuple(rest), bins, loose, _empty(world, row, there))
+        yield Raw(row, tuple(rest), bins, loose, valued.empty, valued.base, valued.before, valued.profile)
 
 
 # -- as arrays -----------------------------------------------------------------------------------------------------------
 
 
-def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...], others: list[int]) -> Problem:
+def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...], others: list[int], values: Values | None) -> Problem:
     state, table = world.state, world.state.table
     items = [item for raw in raws for some in (*(some for _, some in raw.bins), raw.loose) for item in some]
-    unit = _unit(Counter(item.size for item in items if item.size), slot, max((capacity for raw in raws for capacity, _ in raw.bins), default=1))
+    wanted = values.sizes() if values is not None else []
+    unit = _unit(Counter([*(item.size for item in items if item.size), *wanted]), slot, max((capacity for raw in raws for capacity, _ in raw.bins), default=1))
     largest = [max(int(table.allocatable[:, c].max(initial=1)), 1) for c in others]
     likes = sorted({item.like for item in items})
     masks = {like: static_mask(state, like) & world.open for like in likes}
@@ -214,7 +242,10 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
     classes = {one: k for k, one in enumerate(sorted({key(item) for item in items}))}
     size = np.array([one[0] for one in classes], np.int64)
     rest = np.array([one[1] for one in classes], np.int64).reshape(len(classes), len(others))
-    admits, group_of = _groups(world, [masks[one[2]] for one in classes], others)
+    profiles = np.zeros((len(table.names), len(values.wanted) if values is not None else 0), np.int64)
+    for raw in raws:
+        profiles[raw.row] = raw.profile
+    admits, group_of, profiles = _groups(world, [masks[one[2]] for one in classes], others, profiles)
     count = np.zeros(len(classes), np.int64)
     bins: Counter[tuple] = Counter()
     nodes: Counter[tuple] = Counter()
@@ -231,16 +262,27 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
             max(max(a, 0) * REST // most, int(rest[there, r].sum())) for r, (a, most) in enumerate(zip(raw.rest, largest, strict=True))
         )
         bins.update(held)
-        nodes[group, offers, tuple(sorted(held)), loose, raw.empty] += 1
+        nodes[group, offers, tuple(sorted(held)), loose, raw.empty, raw.base] += 1
     # Where a unit is worth several, what is left of one is, too.
     each = -(-unit // slot) if 0 < slot < unit else 1 if slot else 0
-    before = ONE * (sum(world.worth[raw.row] for raw in raws) - (each * bins.total() if each > 1 else 0))
+    before = sum(raw.before for raw in raws) - (ONE * each * bins.total() if each > 1 else 0)
     numbered = {one: b for b, one in enumerate(sorted(bins, key=lambda one: (-len(one[2]), one)))}
     return Problem(
         size, rest, count, np.array([one[3] for one in classes], np.int64), admits, _bins(numbered, bins), _nodes(nodes, numbered, len(others)),
         max(slot // unit, 1) if slot else 0, np.array([0 if each > 1 else a * REST // most for a, most in zip(slot_rest, largest, strict=True)], np.int64),
-        ONE * each, before,
+        ONE * each, before, *_worths(values, profiles, unit, raws),
     )  # fmt: skip
+
+
+def _worths(values: Values | None, profiles: np.ndarray, unit: int, raws: list[Raw]) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """`left`, `together`, `whole` and `scale` of a problem."""
+    width = max((max(capacity, sum(item.size for item in some)) // unit for raw in raws for capacity, some in raw.bins), default=0) + 1
+    most, groups = max((len(raw.bins) for raw in raws), default=0), len(profiles)
+    if values is None:
+        return np.zeros((groups, width), np.int64), np.zeros((groups, 1), np.int64), 0, ONE
+    left, together = values.by_units(profiles, unit, width), values.together(profiles, most)
+    scale = int(left[:, -1].max(initial=0)) + int((together // np.maximum(np.arange(most + 1), 1)).max(initial=0))
+    return left, together if together.any() else together[:, :1], WHOLE // unit, max(scale, ONE)
 
 
 def _bins(numbered: dict[tuple, int], many: Counter[tuple]) -> Bins:
@@ -255,31 +297,34 @@ def _bins(numbered: dict[tuple, int], many: Counter[tuple]) -> Bins:
 
 def _nodes(nodes: Counter[tuple], numbered: dict[tuple, int], others: int) -> Nodes:
     order = sorted(nodes)
-    held = [(n, numbered[one], often) for n, (_, _, bins, _, _) in enumerate(order) for one, often in Counter(bins).items()]
-    loose = [(n, k, cost, often) for n, (_, _, _, some, _) in enumerate(order) for (k, cost), often in Counter(some).items()]
+    held = [(n, numbered[one], often) for n, (_, _, bins, *_) in enumerate(order) for one, often in Counter(bins).items()]
+    loose = [(n, k, cost, often) for n, (_, _, _, some, *_) in enumerate(order) for (k, cost), often in Counter(some).items()]
     whose, who = np.array(held, np.int64).reshape(-1, 3).T, np.array(loose, np.int64).reshape(-1, 4).T
     lump = np.arange(len(order)) * min(len(order), LUMPS) // max(len(order), 1)
     return Nodes(
-        np.array([one[0] for one in order], np.int64), np.array([nodes[one] for one in order], np.int64), lump, np.array([one[4] for one in order], np.int64),
+        np.array([one[0] for one in order], np.int64), np.array([nodes[one] for one in order], np.int64), lump, np.array([one[4] for one in order], np.int64), np.array([one[5] for one in order], np.int64),
         np.array([one[1] for one in order], np.int64).reshape(len(order), others), *whose, *who,
     )  # fmt: skip
 
 
-def _groups(world: World, masks: list[np.ndarray], others: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """`(G, K) bool` and `(nodes,) int64`: nodes are one group that take the same classes, and (as far as there are not too many) that are of one size."""
+def _groups(world: World, masks: list[np.ndarray], others: list[int], profiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`(G, K) bool`, `(nodes,) int64` and `(G, demands) int64`: nodes are one group that take the same classes and are worth the same, and (as far as there are not too many) that are of
+    one size. `profiles` `(nodes, demands)`; of a group the largest."""
     table = world.state.table
     take = np.array(masks, bool).reshape(len(masks), len(table.names)).T
-    for kind in (np.hstack([table.allocatable, take]) if others else take, take):
+    same, limit = np.hstack([take, profiles]), VALUED if profiles.size else GROUPS
+    for kind in (np.hstack([table.allocatable, same]) if others else same, same):
         _, first, group_of = np.unique(kind, axis=0, return_index=True, return_inverse=True)
-        if len(first) <= GROUPS:
-            return take[first], group_of.ravel()
+        if len(first) <= limit:
+            return take[first], group_of.ravel(), profiles[first]
     group_of = group_of.ravel()
     # The rarest become one group that takes what any of them takes.
-    common = np.argsort(-np.bincount(group_of), kind="stable")[: GROUPS - 1]
-    number = np.full(len(first), GROUPS - 1)
+    common = np.argsort(-np.bincount(group_of), kind="stable")[: limit - 1]
+    number = np.full(len(first), limit - 1)
     number[common] = np.arange(len(common))
     found = number[group_of]
-    return np.array([take[found == g].any(axis=0) for g in range(GROUPS)]), found
+    every = range(limit)
+    return np.array([take[found == g].any(axis=0) for g in every]), found, np.array([profiles[found == g].max(axis=0, initial=0) for g in every])
 
 
 def _unit(sizes: Counter[int], slot: int, largest: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
 
-NEVER = -(1 << 50)
+NEVER = -(1 << 58)
 
 
 class Prices(NamedTuple):
@@ -39,7 +39,7 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     width = int(bins.capacity.max(initial=0)) + 1
     pays = prices.pods[None] - _charge(prices.rest, of.rest)
     slot_pays = of.slot_worth - _charge(prices.rest, of.slot_rest[None])[:, 0]
-    table, counts, filler = _arrivals(of, np.where(of.admits, pays, 0), slot_pays, width)
+    table, counts, filler, spared = _arrivals(of, np.where(of.admits, pays, 0), slot_pays, width)
     there = bins.kind >= 0
     leaving = np.where(there, bins.cost + (prices.move // of.parts)[bins.kind], 0) if len(of.size) else bins.cost
     to_stay = np.where(there, pays[bins.group[:, None], bins.kind] + leaving, 0) if len(of.size) else bins.cost
@@ -51,12 +51,37 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     gone = _sums(nodes.of, all_leave[nodes.bin] * nodes.often, len(nodes.many)) + _sums(nodes.loose_of, loose_leave * nodes.loose_often, len(nodes.many))
     held = _sums(nodes.of, packed[nodes.bin] * nodes.often, len(nodes.many)) - gone
     held += _sums(nodes.loose_of, np.maximum(loose_stay, 0) * nodes.loose_often, len(nodes.many)) + ((prices.rest[nodes.group] * nodes.offers) // REST).sum(axis=1)
-    alone = np.where(nodes.empty > 0, nodes.empty - gone, NEVER)
+    alone = np.where(nodes.empty != 0, nodes.empty - gone, NEVER)
+    together, freed = _together(of, packed)
+    held += nodes.base + together
     # Who has no size after rounding is paid for as often as there is one.
     free = np.where(of.admits & (of.size == 0)[None], pays, 0).max(axis=0, initial=0)
     value = int((np.maximum(alone, held) * nodes.many).sum()) + prices.move * limit - int(((prices.pods - free) * of.number).sum()) - of.before
     inside, slots = _inside(of, counts[bins.group, left], filler[bins.group], stays)
-    return _by_lump(of, value, alone > held, inside, slots, there & ~stays, loose_stay > 0)
+    worth = slots * of.slot_worth + of.left[bins.group, spared[bins.group, left]]
+    return _by_lump(of, value, alone > held, freed, inside, (slots, worth), there & ~stays, loose_stay > 0)
+
+
+def _together(of: Problem, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` what nodes are paid more where some of their bins have nothing in them, and of each bin of a node how many are those, `(len(nodes.of),)`."""
+    bins, nodes, most = of.bins, of.nodes, of.together.shape[1] - 1
+    freed = np.zeros(len(nodes.of), np.int64)
+    if not most:
+        return np.zeros(len(nodes.many), np.int64), freed
+    # What is lost by keeping it so.
+    less = np.where(bins.capacity >= of.whole, packed - of.left[bins.group, bins.capacity], -NEVER)
+    entry = np.repeat(np.arange(len(nodes.of)), nodes.often)
+    entry = entry[np.lexsort((less[nodes.bin[entry]], nodes.of[entry]))]
+    node, lost = nodes.of[entry], less[nodes.bin[entry]]
+    at = np.arange(len(entry)) - np.searchsorted(node, node)
+    matrix = np.full((len(nodes.many), most + 1), -NEVER, np.int64)
+    matrix[:, 0] = 0
+    matrix[node, at + 1] = lost
+    able = matrix < -NEVER
+    paid = np.where(able, of.together[nodes.group] - np.cumsum(np.where(able, matrix, 0), axis=1), NEVER)
+    chosen = paid.argmax(axis=1)
+    np.add.at(freed, entry, at < chosen[node])
+    return paid[np.arange(len(paid)), chosen], freed
 
 
 def _sums(at: np.ndarray, amounts: np.ndarray, length: int) -> np.ndarray:
@@ -66,20 +91,25 @@ def _sums(at: np.ndarray, amounts: np.ndarray, length: int) -> np.ndarray:
     return found
 
 
-def _by_lump(of: Problem, value: int, emptied: np.ndarray, inside: np.ndarray, slots: np.ndarray, gone: np.ndarray, loose_stays: np.ndarray) -> Answer:
-    """Of bins that are not of `emptied` nodes what is in them; of the others all are gone."""
+def _by_lump(
+    of: Problem, value: int, emptied: np.ndarray, freed: np.ndarray, inside: np.ndarray, holds: tuple[np.ndarray, np.ndarray], gone: np.ndarray, loose_stays: np.ndarray
+) -> Answer:
+    """Of bins that are not of `emptied` nodes, or `freed`, what is in them; of the others all are gone. `holds`: slots, and what is not in the bin is worth."""
+    slots, worth_of = holds
     bins, nodes, classes = of.bins, of.nodes, len(of.size)
     lumps, groups, width = int(nodes.lump.max(initial=-1)) + 1, len(of.admits), len(bins.many)
-    each, held = nodes.often * nodes.many[nodes.of], ~emptied[nodes.of]
-    at = nodes.lump[nodes.of] * width + nodes.bin
-    all_of, kept = (np.bincount(at, each * some, lumps * width).reshape(lumps, width) for some in (np.ones(len(at)), held))
+    each, held = nodes.many[nodes.of], ~emptied[nodes.of]
+    at, kept_each = nodes.lump[nodes.of] * width + nodes.bin, each * held * (nodes.often - freed)
+    all_of, kept, bare = (np.bincount(at, some, lumps * width).reshape(lumps, width) for some in (each * nodes.often, kept_each, each * held * freed))
     cost = (bins.cost * gone).sum(axis=1)
     cost_of_all = np.where(bins.kind >= 0, bins.cost, 0).sum(axis=1)
     moves = (gone / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     moves_of_all = ((bins.kind >= 0) / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     emptied_bins = all_of - kept
     found = kept @ inside
-    worth = kept @ (slots * of.slot_worth - cost) - emptied_bins @ cost_of_all + np.bincount(nodes.lump, nodes.many * nodes.empty * emptied, lumps)
+    worth = kept @ (worth_of - cost) - emptied_bins @ cost_of_all + bare @ of.left[bins.group, bins.capacity]
+    together = of.together[nodes.group, _sums(nodes.of, freed, len(nodes.many))]
+    worth += np.bincount(nodes.lump, nodes.many * np.where(emptied, nodes.empty, nodes.base + together), lumps)
     left = kept @ moves + emptied_bins @ moves_of_all
     # Who is in no bin.
     stays = loose_stays & ~emptied[nodes.loose_of]
@@ -90,7 +120,7 @@ def _by_lump(of: Problem, value: int, emptied: np.ndarray, inside: np.ndarray, s
     spare = np.zeros((lumps, groups, of.rest.shape[1]))
     np.add.at(spare, (nodes.lump, nodes.group), nodes.offers * (nodes.many * ~emptied)[:, None])
     used = inside @ of.rest + slots[:, None] * of.slot_rest[None]
-    np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * (each * held)[:, None])
+    np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * kept_each[:, None])
     np.add.at(spare, (whose, nodes.group[nodes.loose_of]), -of.rest[nodes.loose] * (loose * stays)[:, None])
     return Answer(value, worth, found, spare / REST, left)
 
@@ -100,9 +130,9 @@ def _charge(rest: np.ndarray, amounts: np.ndarray) -> np.ndarray:
     return (rest[:, None, :] * amounts[None] // REST).sum(axis=2)
 
 
-def _arrivals(of: Problem, pays: np.ndarray, slot_pays: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _arrivals(of: Problem, pays: np.ndarray, slot_pays: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """By group and units: the most that arrivals and slots of the objective pay, `(G, width)`; how many of each of S sizes that is, `(G, width, S)`; and which class
-    pays most of a size, `(G, S)`: K for a slot, K + 1 for nobody."""
+    pays most of a size, `(G, S)`: K for a slot, K + 1 for nobody. Last the units that are left then, `(G, width)`."""
     groups, classes, most = len(pays), len(of.size), max(width - 1, 1)
     pay, filler = np.zeros((groups, most + 1), np.int64), np.full((groups, most + 1), classes + 1)
     offers = [(int(of.size[k]), pays[:, k], k) for k in range(classes)]
@@ -112,10 +142,12 @@ def _arrivals(of: Problem, pays: np.ndarray, slot_pays: np.ndarray, width: int) 
             pay[better, size], filler[better, size] = paid[better], k
     sizes = np.flatnonzero((filler <= classes).any(axis=0))
     pay, filler = pay[:, sizes], filler[:, sizes]
-    value, counts = np.zeros((groups, width), np.int64), np.zeros((groups, width, len(sizes)), np.int16)
+    value, counts = of.left[:, :width].copy(), np.zeros((groups, width, len(sizes)), np.int16)
+    spared = np.tile(np.arange(width), (groups, 1))
     every = np.arange(groups)
     for x in range(1, width):
-        value[:, x], counts[:, x] = value[:, x - 1], counts[:, x - 1]
+        as_before = value[:, x - 1] >= value[:, x]
+        value[as_before, x], counts[as_before, x], spared[as_before, x] = value[as_before, x - 1], counts[as_before, x - 1], spared[as_before, x - 1]
         fit = int(np.searchsorted(sizes, x, "right"))
         if fit:
             options = value[:, x - sizes[:fit]] + pay[:, :fit]
@@ -125,7 +157,8 @@ def _arrivals(of: Problem, pays: np.ndarray, slot_pays: np.ndarray, width: int) 
             value[some, x] = options[some, at]
             counts[some, x] = counts[some, x - sizes[at]]
             counts[some, x, at] += 1
-    return value, counts, filler
+            spared[some, x] = spared[some, x - sizes[at]]
+    return value, counts, filler, spared
 
 
 def _with_home(of: Problem, table: np.ndarray, pays: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

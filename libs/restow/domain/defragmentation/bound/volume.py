@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from restow.domain.defragmentation.bound.problem import ONE, REST, Problem
+from restow.domain.defragmentation.bound.problem import REST, Problem
 from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
 
 SHARES = ((10, 0), (8, 2), (6, 4), (4, 6))
-"""Tenths of the objective that the packed resource and all others stand for."""
+"""Tenths of `scale` that the packed resource and all others stand for."""
 SCALES = ((10, 0), (8, 0), (9, 2))
-"""Tenths of one of the objective that a full bin pays, and that a move does: some where their limit matters."""
+"""Tenths of `scale` that a full bin pays, and that a move does: some where their limit matters."""
 FIRST, LAST = 0.1, 1e-4
 """How far a step aims below the best value, as a part of it."""
 PATIENCE, MEMORY = 5, 0.3
@@ -25,10 +25,10 @@ def first(of: Problem) -> Iterator[Prices]:
     groups, others = len(of.admits), of.rest.shape[1]
     for packed, rest in SHARES if others else SHARES[:1]:
         for scale, move in SCALES:
-            unit = ONE * scale // 10 // of.bins_each
+            unit = of.scale * scale // 10 // of.bins_each
             share = unit * rest // 10 // max(others, 1)
             pods = unit * packed // 10 * of.size // of.full + share * of.rest.sum(axis=1) // REST
-            yield Prices(pods, np.full((groups, others), share, np.int64), ONE * move // 10)
+            yield Prices(pods, np.full((groups, others), share, np.int64), of.scale * move // 10)
 
 
 def descended(of: Problem, limit: int, steps: int) -> int:
@@ -43,7 +43,7 @@ def descended(of: Problem, limit: int, steps: int) -> int:
         norm = float((ways * down * down).sum())
         if norm <= 0 or aim < LAST:
             break
-        there = np.maximum(at - aim * max(abs(best), ONE) / norm * ways * down, 0)
+        there = np.maximum(at - aim * max(abs(best), of.scale) / norm * ways * down, 0)
         answer = relaxed(of, _prices(of, there), limit)
         if answer.value < best:
             best, at, futile = answer.value, there, 0
@@ -55,11 +55,11 @@ def descended(of: Problem, limit: int, steps: int) -> int:
 
 def _ways(of: Problem, limit: int) -> np.ndarray:
     """By price, how far it may go: more, the fewer there are of what it is for."""
-    one = ONE / of.bins_each
+    one = of.scale / of.bins_each
     sizes = np.maximum(one * of.size / of.full, one * of.rest.sum(axis=1) / REST / 3)
     nodes = np.bincount(of.nodes.group, of.nodes.many, len(of.admits))
-    rest = np.repeat(ONE / 10 / np.maximum(nodes, 1), of.rest.shape[1])
-    return np.concatenate([np.maximum(sizes, one / of.full) / np.maximum(of.number, 1), rest, [ONE / 10 / max(limit, 1)]])
+    rest = np.repeat(of.scale / 10 / np.maximum(nodes, 1), of.rest.shape[1])
+    return np.concatenate([np.maximum(sizes, one / of.full) / np.maximum(of.number, 1), rest, [of.scale / 10 / max(limit, 1)]])
 
 
 def _flat(prices: Prices) -> np.ndarray:

@@ -13,7 +13,7 @@ class Usable(Value):
 
     def __init__(self, of: UsableWorth, gpu: int) -> None:
         super().__init__("value", None, gpu)
-        self._of = of
+        self.of = of
         self._read = frozenset(c for one in of.wanted for c, _ in one.v.items)
         self._with_devices = any(one.v.devices is not None for one in of.wanted)
         self.most = of.most
@@ -23,7 +23,7 @@ class Usable(Value):
         self.wanted = list(requests.values())
 
     def worth(self, row: int, free: list[int], shares: list[int], loads: int) -> int:
-        return self._of.one(row, free, shares, loads)
+        return self.of.one(row, free, shares, loads)
 
     def lost_one(self, row: int, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
         left = free[:]
@@ -34,13 +34,13 @@ class Usable(Value):
             rest = shares[:]
             for i in fullest(shares, v.devices) or ():
                 rest[i] -= v.devices.milli
-        return self._of.one(row, free, shares, loads) - self._of.one(row, left, rest, loads + 1)
+        return self.of.one(row, free, shares, loads) - self.of.one(row, left, rest, loads + 1)
 
     def lost(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
         left = free.copy()
         for c, a in v.items:
             left[:, c] -= a
-        return self._of.many(rows, free, shares, loads) - self._of.many(rows, left, with_request(shares, v.devices), loads + 1)
+        return self.of.many(rows, free, shares, loads) - self.of.many(rows, left, with_request(shares, v.devices), loads + 1)
 
     def reads(self, v: Vector) -> bool:
         return (self._with_devices and v.devices is not None) or any(c in self._read for c, _ in v.items)

@@ -1,0 +1,132 @@
+"""What nodes are worth by objective `value`, as far as a bound can follow it.
+
+A demand that asks for what is packed counts as often as what is left of that allows, as if the node had enough of everything else. Any other one counts as often as it fits now, and more only
+where somebody leaves: each pod then gains at most the part of a request that it uses, of one resource of which too little is left. So may count whatever another resource keeps off the node
+now (`as_it_is`), which is the lower bound where few may move. What is worth more on the way by rounding is counted as a gain of whoever moves.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.demand_mix import Wanted
+from restow.domain.defragmentation.optimizing.choices import free_without
+from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
+from restow.domain.defragmentation.optimizing.usable import Usable
+from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.device_choice import copies
+from restow.domain.node_table import WHOLE, Vector
+
+
+class Valued(NamedTuple):
+    """Of a row, in millionths of the objective. `profile`: of each demand that is counted by what is packed what one more adds (0 where it is not); `base`: all others as they are; `before`:
+    all of them; `empty`: with nobody on it (0: no more than that); `more`: what each pod's leaving adds to `base` at most."""
+
+    profile: tuple[int, ...]
+    base: int
+    before: int
+    empty: int
+    more: dict[PodUid, int]
+
+
+class Values:
+    """`packed`: the column that is packed, or -1 for devices."""
+
+    def __init__(self, world: World, worth: Usable, packed: int, as_it_is: bool) -> None:
+        self._world, self._worth, self._packed, self._as_it_is = world, worth.of, packed, as_it_is
+        self.wanted: tuple[Wanted, ...] = worth.of.wanted
+
+    def of(self, row: int, there: Sequence[PodUid]) -> Valued:
+        """With these who may leave."""
+        world, worth = self._world, self._worth
+        weights = worth.weights(row, THOUSANDTHS)
+        free, shares = world.free(row)
+        now, most = worth.counts(free, shares), worth.counts(*free_without(world, row, there))
+        # Whoever moves changes two nodes.
+        rounded = 2 * worth.rounded(row, THOUSANDTHS)
+        profile, base, more = [0] * len(weights), 0, dict.fromkeys(there, rounded)
+        for i, weight in enumerate(weights):
+            if not weight or not most[i]:
+                continue
+            if self._asked(self.wanted[i].v, i)[0] and not (self._as_it_is and self._fit(i, free, shares) > now[i]):
+                profile[i] = weight
+                continue
+            base += weight * now[i]
+            if most[i] > now[i]:
+                self._freed(more, i, weight, free, now[i], most[i])
+        before = sum(weight * count for weight, count in zip(weights, now, strict=True))
+        empty = worth.empty(row, THOUSANDTHS)
+        if empty and int(world.loads[row]) <= 0:
+            before = empty
+            base += empty if there else 0
+        if empty and int(world.loads[row]) <= len(there):
+            # Of who leaves then nothing is gained but that.
+            empty = empty - sum(more.values()) + rounded * len(there) or 1
+        else:
+            empty = 0
+        return Valued(tuple(profile), base, before, empty, more)
+
+    def _fit(self, i: int, free: list[int], shares: list[int]) -> int:
+        """How often the demand, which asks for what is packed, fits into what is left of that."""
+        v = self.wanted[i].v
+        if self._packed >= 0:
+            return free[self._packed] // self._asked(v, i)[0]
+        return copies(shares, v.devices) if v.devices is not None else 0
+
+    def _freed(self, more: dict[PodUid, int], i: int, weight: int, free: list[int], now: int, most: int) -> None:
+        """Counts as a gain of each pod that may leave its part of it, by the resource by which that is the least in all."""
+        parts: dict[PodUid, int] | None = None
+        for column, amount in self._worth.needs(i):
+            if free[column] // amount > now:
+                continue
+            missing = (now + 1) * amount - free[column]
+            some = {uid: self._part(self._used(uid, column), weight, missing, amount, most - now) for uid in more}
+            if parts is None or sum(some.values()) < sum(parts.values()):
+                parts = some
+        for uid in more:
+            # Without any part devices keep it off, of a node that is packed otherwise.
+            more[uid] += weight * (most - now) if parts is None else parts[uid]
+
+    def _used(self, uid: PodUid, column: int) -> int:
+        return sum(amount for c, amount in self._world.vector(uid).items if c == column)
+
+    @staticmethod
+    def _part(used: int, weight: int, missing: int, amount: int, most: int) -> int:
+        """The least concave function that is above the steps: nobody's leaving gains less by it than beside others'."""
+        if missing > amount:
+            return -(-weight * most * used // (missing + (most - 1) * amount))
+        gained = -(-weight * used // missing) if used <= missing else weight - (-weight * (used - missing) // amount)
+        return min(gained, weight * most)
+
+    # -- of what is packed ---------------------------------------------------------------------------------------------
+
+    def by_units(self, profiles: np.ndarray, unit: int, width: int) -> np.ndarray:
+        """`(G, width) int64`: by units that are left of what is packed what they are worth, with these `profiles` `(G, demands)`."""
+        most = np.arange(width, dtype=np.int64) * unit + unit - 1
+        found = np.zeros((len(profiles), width), np.int64)
+        for i, one in enumerate(self.wanted):
+            asked, parts = self._asked(one.v, i)
+            if asked and (parts == 1 or asked < WHOLE):
+                found -= -profiles[:, i, None] * (most // asked)[None] // parts
+        return found
+
+    def together(self, profiles: np.ndarray, most: int) -> np.ndarray:
+        """`(G, most + 1) int64`: what so many whole free devices of one node are worth, beside `by_units`: demands of several."""
+        found = np.zeros((len(profiles), most + 1), np.int64)
+        for i, one in enumerate(self.wanted):
+            asked, parts = self._asked(one.v, i)
+            if parts > 1 and asked >= WHOLE:
+                found += profiles[:, i, None] * (np.arange(most + 1) // parts)[None]
+        return found
+
+    def sizes(self) -> list[int]:
+        """What the demands ask for of one bin."""
+        return [asked for i, one in enumerate(self.wanted) if (asked := self._asked(one.v, i)[0])]
+
+    def _asked(self, v: Vector, i: int) -> tuple[int, int]:
+        """Of one bin, and of how many."""
+        if self._packed >= 0:
+            return dict(self._worth.needs(i)).get(self._packed, 0), 1
+        return (v.devices.milli, v.devices.count) if v.devices is not None else (0, 1)
