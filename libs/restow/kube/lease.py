@@ -119,6 +119,10 @@ class Elector:
         lease.spec = self._claim(lease.spec)
         return await self._write(lease, new=False)
 
+    def surely_holds(self) -> bool:
+        """Whether nobody can have taken the Lease from us: our last write is younger than half of its duration."""
+        return self._seen is not None and self._seen.holderIdentity == self.identity and self._clock() < self._seen_at + self.config.duration / 2
+
     async def release(self) -> None:
         """Gives the Lease up, so that the next leader need not wait. Best effort."""
         try:

@@ -10,6 +10,11 @@ from restow.contracts.ids import Family
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 
+FOREIGN = (
+    ", and has the Lease as far as it knows: the services of another cluster, or namespace, write to the same log; allowed: for each a RESTOW_CLUSTER of its own"
+    " (the value `cluster` of the chart), or a broker of its own"
+)
+
 
 class Deposed(RuntimeError):
     """Another process leads this family, or must: this one is too old for the log. Stop deciding and acting, and exit; a supervisor starts a standby."""
@@ -30,6 +35,8 @@ class Leadership:
         self.phase = Phase.STANDBY
         self.epoch = 0
         self.changed: list[Callable[[], None]] = []
+        self.holds_lease: Callable[[], bool] = lambda: False
+        """Whether this process has the Lease for sure, so that whoever leads beside it does not go by that."""
 
     @property
     def leading(self) -> bool:
@@ -51,7 +58,7 @@ class Leadership:
             self.depose(why)
         leader = state.leaders[self.family]
         if self.phase is Phase.LEADING and leader.epoch > self.epoch:
-            self.depose(f"{leader.holder} leads {self.family} since epoch {leader.epoch}; this process led epoch {self.epoch}")
+            self.depose(f"{leader.holder} leads {self.family} since epoch {leader.epoch}; this process led epoch {self.epoch}{FOREIGN * self.holds_lease()}")
 
     def depose(self, why: str) -> None:
         """Raises Deposed."""

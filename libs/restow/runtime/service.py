@@ -447,6 +447,7 @@ class Process:
             self._waiting_for_lease(None)
             self.logger.info("holds the lease")
             await context.commander.to_tail()
+            leadership.holds_lease = elector.surely_holds
             leadership.claim()
             leadership.check(context.state)
             lost = asyncio.create_task(lease.lost.wait())

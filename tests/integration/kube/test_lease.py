@@ -54,6 +54,20 @@ async def test_a_held_lease_is_not_taken(elector):
     assert not await elector("b").acquire_or_renew()
 
 
+async def test_who_wrote_a_lease_a_moment_ago_has_it_for_sure(elector, time):
+    a, b = elector("a"), elector("b")
+    assert not a.surely_holds()
+    await a.acquire_or_renew()
+    await b.acquire_or_renew()
+    assert (a.surely_holds(), b.surely_holds()) == (True, False)
+    time.now += 7.5
+    assert not a.surely_holds(), "it may be another's soon"
+    time.now += 7.5
+    await b.acquire_or_renew()
+    await a.acquire_or_renew()
+    assert (a.surely_holds(), b.surely_holds()) == (False, True)
+
+
 async def test_an_abandoned_lease_is_taken_after_its_duration_by_ones_own_clock(api, elector, time):
     a, b = elector("a"), elector("b")
     await a.acquire_or_renew()

@@ -269,14 +269,18 @@ async def test_a_rejected_command_is_told_to_its_submitter_and_the_others_are_de
         assert [type(event) for event in outcome.events] == [e.PodReleased]
 
 
-async def test_two_leaders_the_deposed_one_stops_deciding_and_acting():
+@pytest.mark.parametrize("has_lease", [False, True])
+async def test_two_leaders_the_deposed_one_stops_deciding_and_acting(has_lease):
+    """Where it has the Lease all the while the other one is another cluster's, which uses the same log: that is said."""
     log = memory()
     first, second = Rig(log, holder="first").start(), Rig(log, holder="second").start()
+    first.leadership.holds_lease = lambda: has_lease
     await first.lead()
     await second.lead()
     await until(lambda: first.tasks[0].done(), first.follower)
     assert isinstance(first.tasks[0].exception(), Deposed)
     assert "second leads session since epoch 2" in str(first.tasks[0].exception())
+    assert ("a RESTOW_CLUSTER of its own" in str(first.tasks[0].exception())) is has_lease
     await cluster(log)
     assert (await soon(second.bound.get())).pod == "p0"
     await idle()
