@@ -11,18 +11,14 @@ import time
 import pytest
 from cli.conftest import RESTOW, export
 from console.logs_large import large
-from domain.build import configured
-from domain.saga import NONE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from replay.handmade import Handmade, migration, node, pod, shape, time_at
+from replay.handmade import Handmade, budgeted, migration, node, pod, shape, time_at
 
 from restow.cli.top_screen import SHADES, picture
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Move
-from restow.domain.config import EvictionBudget, MigrationConfig
 from restow.replay.state_at import state_at
 
 
@@ -75,12 +71,8 @@ def test_a_pause_and_nodes_that_take_nothing_are_told():
 
 
 def test_eviction_budgets_that_are_used_up_are_told():
-    log = migration()
-    assert "eviction budget" not in "\n".join(said(log))
-    log.decide("migration", c.Advance(time_at(log.seq + 1)), configured("migration", MigrationConfig(budgets=(EvictionBudget("few", 1, per="namespace"),))))
-    move = Move("p2-1", "uid-web-new", "shop", "web-new", "b", "a")
-    log.decide("migration", c.Defragment(time_at(log.seq + 1), "api", "p2"), e.Planned("p2", "Defragmentation", (move,), NONE, NONE))
-    assert "eviction budgets are used up: few (shop)" in said(log)
+    assert "eviction budget" not in "\n".join(said(migration()))
+    assert "eviction budgets are used up: few (shop)" in said(budgeted())
 
 
 def test_a_device_looks_free_or_used_only_where_it_wholly_is():

@@ -18,7 +18,7 @@ from restow.contracts.values import (
     ReservationSpec,
     ReservationTask,
 )
-from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of, text_of
+from restow.domain.config import DefragmentationArgs, EvictionBudget, MigrationConfig, digest_of, text_of
 from restow.domain.fold import evolve_one
 from restow.eventlog.port import Record
 from restow.replay.source import ListSource
@@ -234,4 +234,14 @@ def proposed(answer=""):
         log.decide("migration", c.Approve(time_at(5), "p1", "ada", "go"), e.PlanApproved("p1", "ada", "go"))
     elif answer == "rejected":
         log.decide("migration", c.Reject(time_at(5), "p1", "ada", "not today"), e.PlanRejected("p1", "ada", "not today"))
+    return log
+
+
+def budgeted():
+    """After `migration` the policy lets one pod of each namespace be evicted a day, and a plan moves the successor on."""
+    log = migration()
+    conf = text_of(MigrationConfig(budgets=(EvictionBudget("few", 1, "day", per="namespace"),)))
+    log.decide("migration", c.Advance(time_at(log.seq + 1)), e.MigrationConfigured(conf, digest_of(conf)))
+    move = Move("p2-1", "uid-web-new", "shop", "web-new", "b", "a")
+    log.decide("migration", c.Defragment(time_at(log.seq + 1), "api", "p2"), e.Planned("p2", "Defragmentation", (move,), PACKING, PACKING))
     return log

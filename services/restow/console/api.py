@@ -83,7 +83,7 @@ class Api:
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
             Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
             Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
-            Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`", self._report, said, AT),
+            Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`; and what eviction budgets have left then", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
             Route(get, "/api/v1/why", "The story of a thing and why it is as it is, as `restow why`, at an instant", self._why, said | {409: "several things have that name"}, AT | what),

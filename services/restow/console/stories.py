@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from restow.contracts.ids import PlanId
+from restow.contracts.ids import Millis, PlanId
+from restow.domain.eviction_budgets import accounts
+from restow.domain.state import ClusterState
 from restow.eventlog.port import Truncated
 from restow.replay.batch import queues
 from restow.replay.plan_values import plan_values
@@ -53,8 +55,18 @@ class Stories:
         return {**msgspec.to_builtins(answer), "label": answer.subject.label, "path": answer.subject.path}
 
     def report(self, at: int) -> Any:
-        """The plans of `restow report -o json` on the log up to `at`. Raises ReplayError."""
-        return self._once(("report", "", at), lambda: {"plans": msgspec.to_builtins(settle(Until(self.source, at)))})
+        """The plans of `restow report -o json`, and what eviction budgets have left, on the log up to `at`. Raises ReplayError."""
+        return self._once(("report", "", at), lambda: self._report(at))
+
+    def _report(self, at: int) -> dict[str, Any]:
+        state = ClusterState()
+
+        def watch(now: ClusterState, *_: object) -> None:
+            nonlocal state
+            state = now
+
+        plans = settle(Until(self.source, at), watch=watch)
+        return {"plans": msgspec.to_builtins(plans), "budgets": msgspec.to_builtins(accounts(state, Millis(state.time)))}
 
     def queues(self, at: int) -> Any:
         """Queues, who waits in them, and what is reserved, on the log up to `at`. Raises ReplayError."""

@@ -54,6 +54,7 @@ function PlanList({ store }) {
   return html`<div class="list">
     <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>
     <${ModeBar} store=${store} />
+    <${Budgets} said=${report?.budgets ?? []} />
     ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
     ${score(said) && html`<p class="note">${score(said)}</p>`}
     ${said.length > 0 && html`<table>
@@ -71,6 +72,18 @@ function PlanList({ store }) {
         <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
       </tr>`)}</tbody></table>`}
   </div>`;
+}
+
+// How many pods may still be evicted, by budget: those that are each namespace's, queue's or node pool's as far as anything of them is used.
+function Budgets({ said }) {
+  if (!said.length) return null;
+  return html`<table class="budgets"><caption>Eviction budgets</caption>
+    <thead><tr><th>Budget</th><th>Of</th><th class="right">Left</th><th class="right">Spent</th><th class="right">Planned</th><th>Allows</th><th>More from</th></tr></thead>
+    <tbody>${said.map((one) => html`<tr key=${`${one.budget}/${one.of}`}>
+      <td>${one.budget}</td><td>${one.of || "–"}</td>
+      <td class="right">${one.left <= 0 ? html`<b>0</b>` : number(one.left)}</td><td class="right">${number(one.spent)}</td><td class="right">${number(one.planned)}</td>
+      <td>${number(one.evictions)} ${one.within === "day" ? "a day" : `within ${one.within}`}</td>
+      <td>${one.again ? `${date(Date.parse(one.again))} ${clock(Date.parse(one.again))}` : "–"}</td></tr>`)}</tbody></table>`;
 }
 
 export function PlanDetails({ store, path, name }) {
