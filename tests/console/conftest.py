@@ -109,6 +109,12 @@ class Opened:
             let sum = 0; const seen = new Set(); for (let i = 0; i < p.length; i++) { seen.add(p[i]); sum = (sum * 31 + p[i]) | 0; } return [seen.size, sum]; }"""
         )
 
+    async def looks(self, like, different=False):
+        """The map is drawn as it was when `pixels` said that, or otherwise. (What follows from a new state is drawn some frames later.)"""
+        async with asyncio.timeout(30):
+            while (await self.pixels() == like) == different:
+                await asyncio.sleep(0.03)
+
     def is_quiet(self, besides="\n"):
         assert [said for said in self.complaints if besides not in said] == []
         assert all(one.startswith((self.url + "/", "data:")) for one in self.asked), self.asked

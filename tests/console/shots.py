@@ -31,6 +31,7 @@ async def main(file: str) -> None:
         waits = max(index.tracks["pods"].present(), key=lambda uid: (index.tracks["pods"].row(uid).status == "Waiting", index.tracks["pods"].row(uid).asked))
         FOLDER.mkdir(exist_ok=True)
         await shot(console, "moves", f"#at={under_way}", viewport=WIDE, color_scheme="light")
+        await shot(console, "beside", f"#at={index.last}&beside={plan.seq}", viewport=WIDE, color_scheme="light")
         await shot(console, "tour", "#tour=4", viewport=WIDE, color_scheme="light")
         await shot(console, "why", f"#show=pod/{index.labels[waits]}&color=idle", viewport=WIDE, color_scheme="dark")
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")

@@ -116,6 +116,40 @@ async def test_a_plan_is_shown_as_the_nodes_before_and_after_it_and_its_moves_ar
         await it.page.wait_for_selector(".list table:not(.each)")
 
 
+async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_listed(opened):
+    async with opened(migration()) as it:
+        await it.go("#at=5")
+        alone = await it.pixels()
+        await it.page.keyboard.press("c")
+        await it.page.wait_for_selector("text=Nothing differs.")
+        assert await it.page.locator("canvas.boxes").count() == 2
+        await it.page.get_by_label("Instant of the log").focus()
+        await it.page.keyboard.press("End")
+        await it.at(15)
+        await it.page.wait_for_selector("text=Moved by a plan")
+        assert "shop/web-new a → b" in await it.text(".differences")
+        assert "1 difference." in await it.text(".differences")
+        assert "00:00:05 → 00:00:15" in await it.text(".differences h2")
+        # Whoever opens the link sees the same.
+        await it.until("location.hash.includes('at=15&beside=5')")
+        link = it.page.url
+        both = await it.page.evaluate("[...document.querySelectorAll('.of')].map((one) => one.textContent)")
+        await it.looks(alone, different=True)
+        await it.page.goto("about:blank")
+        await it.page.goto(link)
+        await it.page.wait_for_selector("text=Moved by a plan")
+        assert await it.page.evaluate("[...document.querySelectorAll('.of')].map((one) => one.textContent)") == both
+        assert ["sequence 5" in both[0], "sequence 15" in both[1]] == [True, True]
+        await it.page.get_by_role("button", name="Swap").click()
+        await it.at(5)
+        await it.page.wait_for_selector("text=Pods that are gone")
+        await it.page.get_by_role("button", name="Compare", exact=True).click()
+        await it.page.wait_for_selector(".overview")
+        await it.until("!location.hash.includes('beside')")
+        await it.until("document.querySelectorAll('canvas.boxes').length === 1")
+        await it.looks(alone)
+
+
 async def test_plans_that_were_only_observed_keep_score(opened):
     async with opened(observed()) as it:
         await it.go("#view=plans")
@@ -155,7 +189,7 @@ async def test_the_map_can_be_walked_with_the_keyboard_and_is_read_out(opened):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_on_a_phone_nothing_is_wider_than_the_screen(opened, scheme):
     async with opened(migration(), viewport=PHONE, color_scheme=scheme) as it:
-        for fragment in ("#", "#show=pod/shop/web-new", "#view=plans", "#view=plans&plan=p1"):
+        for fragment in ("#", "#show=pod/shop/web-new", "#view=plans", "#view=plans&plan=p1", "#at=15&beside=5"):
             await it.go(fragment)
             await it.settled()
             assert await it.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -199,11 +233,19 @@ async def test_no_name_becomes_code(opened):
                 await it.page.wait_for_selector(".chip:not(.space *)")
                 assert attack in await it.text(".each")
             await it.settled()
+            await it.page.evaluate("said => { location.hash = said }", urlencode({"beside": 1, "color": "queue"}))
+            await it.page.wait_for_selector(".differences h3")
+            await it.settled()
+            for every in await it.page.locator(".differences .more").all():
+                await every.click()
+            assert attack in await it.text(".differences")
             await it.page.locator("#search").fill(attack)
             await it.until("document.querySelector('#found')?.getAttribute('aria-busy') === 'false'")
             assert attack in await it.text("#found")
         await it.page.get_by_role("tab", name="Map").click()
-        await it.page.locator("canvas.above").hover(position={"x": 30, "y": 40})
+        await it.page.locator("#search").fill("")
+        for above in await it.page.locator("canvas.above").all():
+            await above.hover(position={"x": 30, "y": 60})
         assert await it.page.evaluate("window.owned") is None
         assert await it.page.locator("#app img:not([src='/icon.svg']), #app svg, #app script, #app style, #app a[href]").count() == 0
         # What the API refuses (there is no such plan), the browser reports.
@@ -212,10 +254,13 @@ async def test_no_name_becomes_code(opened):
 
 async def test_a_link_that_makes_no_sense_is_a_link_to_the_map(opened):
     async with opened(migration()) as it:
-        for said in ("show=__proto__", "show=constructor/x", "group=__proto__&color=constructor&view=toString", "at=99999999", "at=-1", "show=%00", "&&&==%"):
+        for said in ("show=__proto__", "show=constructor/x", "group=__proto__&color=constructor&view=toString", "at=99999999", "beside=99999999", "beside=-1", "beside=x", "at=-1", "show=%00", "&&&==%"):
             await it.page.goto("about:blank")
             await it.go(f"#{said}")
             await it.settled()
+            if "beside=9" in said:
+                await it.page.wait_for_selector("text=Nothing differs.")  # the nearest that there is: the end
+                continue
             assert "pods running" in await it.text(".overview"), said
         it.complaints = [said for said in it.complaints if "the server responded with a status of 40" not in said]
 
@@ -263,12 +308,13 @@ SEEKS = """async () => {
 
 
 @pytest.mark.slow
-async def test_any_instant_of_five_thousand_nodes_is_there_within_150_milliseconds(opened):
-    """From asking the API to what can be drawn, by the instant that this machine has disturbed least. What the API's part costs is in test_index.py."""
+@pytest.mark.parametrize("beside", ["", "&beside=150"])
+async def test_any_instant_of_five_thousand_nodes_is_there_within_150_milliseconds(opened, beside):
+    """Beside another one, too. From asking the API to what can be drawn, by the instant that this machine has disturbed least. What the API's part costs is in test_index.py."""
     async with opened(large(5000, churn=300)) as it:
-        await it.go("#group=rack&at=20")
+        await it.go("#group=rack&at=20" + beside)
         await it.settled()
         count, least, median, worst = await it.page.evaluate(SEEKS)
-        print(f"{count} instants, {least:.0f} ms (least), {median:.0f} ms (median), {worst:.0f} ms (worst)")
+        print(f"{count} instants{beside}, {least:.0f} ms (least), {median:.0f} ms (median), {worst:.0f} ms (worst)")
         assert count == 30
         assert least < 150

@@ -6,7 +6,7 @@ import htm from "./vendor/htm.js";
 import { Login, Who } from "./access.js";
 import { json } from "./api.js";
 import { MODES } from "./colors.js";
-import { bytes, number, percent, span } from "./format.js";
+import { bytes, date, number, percent, precise, span } from "./format.js";
 import { GROUPS } from "./layout.js";
 import { Legend, NodeMap } from "./map.js";
 import { Panel } from "./panel.js";
@@ -82,13 +82,18 @@ function Choice({ label, value, options, onChoose }) {
 function MapPane({ store, announce }) {
   const { state } = store;
   const view = useRef(null);
+  const other = useRef(null);
+  const differing = store.differences();
   const lit = /^(workload|queue)\//.test(state.selected) ? [state.selected.split("/")[0], state.selected.slice(state.selected.indexOf("/") + 1)] : null;
   useEffect(() => {
-    if (view.current) {
-      view.current.lit = lit;
-      view.current.changed(null);
+    for (const one of [view.current, other.current]) {
+      if (!one) continue;
+      one.lit = lit;
+      one.marked = differing?.marked ?? null;
+      one.peer = one === view.current ? other.current : view.current;
+      one.changed(null);
     }
-  }, [state.color, state.group, state.selected]);
+  }, [state.color, state.group, state.selected, differing?.key, state.beside !== null]);
   return html`<div class="pane">
     <div class="bar">
       <${Choice} label="Colour" value=${state.color} options=${MODES} onChoose=${(color) => store.choose({ color })} />
@@ -97,12 +102,19 @@ function MapPane({ store, announce }) {
       <span class="zoom"><button class="icon" aria-label="Smaller" onClick=${() => view.current.zoom(-1)}>−</button><button class="icon" aria-label="Larger" onClick=${() => view.current.zoom(1)}>+</button>
         <button class="icon fit" onClick=${() => view.current.fit()}>Fit</button></span>
     </div>
-    <${NodeMap} store=${store} announce=${announce} onView=${(one) => {
-      view.current = one;
-      one.lit = lit;
-      store.reveal = () => one.layout && one.chosen() !== undefined && one.reveal(one.chosen());
-    }} />
+    <div class=${store.beside ? "both" : "only-one"}>
+      ${store.beside && html`<${Instant} key="beside" world=${store.beside.world} what="Compared with"><${NodeMap} store=${store.beside} announce=${announce} label="Map of the nodes at the other instant" onView=${(one) => { other.current = one; }} /></${Instant}>`}
+      <${Instant} key="now" world=${store.beside ? store.world : null} what="Shown"><${NodeMap} store=${store} announce=${announce} onView=${(one) => {
+        view.current = one;
+        store.reveal = () => one?.layout && one.chosen() !== undefined && one.reveal(one.chosen());
+      }} /></${Instant}>
+    </div>
   </div>`;
+}
+
+// A map with the instant that it is of, where there are two.
+function Instant({ world, what, children }) {
+  return html`<div class="instant">${world && html`<p class="of"><small>${what}</small> <b>${precise(world.time)}</b> <small>${date(world.time)}, sequence ${world.at ?? "–"}</small></p>`}${children}</div>`;
 }
 
 function App({ store }) {
@@ -122,6 +134,7 @@ function App({ store }) {
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
         m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), e: () => store.toEnd(),
+        c: () => store.compare(state.beside === null ? world.at : null),
         t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
       if (doing) {

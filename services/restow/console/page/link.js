@@ -3,9 +3,9 @@
 import { MODES } from "./colors.js";
 import { GROUPS } from "./layout.js";
 
-const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected", plan: "plan", tour: "tour" };
+const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected", plan: "plan", tour: "tour", beside: "beside" };
 const ALLOWED = { view: ["map", "plans", "queues"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
-const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", plan: "", at: null, tour: null };
+const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", plan: "", at: null, tour: null, beside: null };
 
 export function read(fragment) {
   const said = new URLSearchParams(fragment.replace(/^#/, ""));
@@ -14,6 +14,7 @@ export function read(fragment) {
   for (const [field, values] of Object.entries(ALLOWED)) if (!values.includes(found[field])) found[field] = DEFAULTS[field];
   if (!found.plan && found.selected.startsWith("plan/")) found.plan = found.selected.slice("plan/".length);
   found.tour = /^[1-9]\d?$/.test(found.tour ?? "") ? Number(found.tour) : null;
+  found.beside = /^\d{1,15}$/.test(found.beside ?? "") ? Number(found.beside) : null;
   found.at = /^\d{1,15}$/.test(found.at ?? "") ? Number(found.at) : null;
   return found;
 }

@@ -46,7 +46,7 @@ export function Legend({ store }) {
   </ul>`;
 }
 
-export function NodeMap({ store, announce, onView }) {
+export function NodeMap({ store, announce, onView, label = "Map of the nodes" }) {
   const boxes = useRef(null);
   const above = useRef(null);
   const tip = useRef(null);
@@ -55,14 +55,17 @@ export function NodeMap({ store, announce, onView }) {
     view.current = new MapView(store, boxes.current, above.current, announce);
     view.current.start();
     onView(view.current);
-    return () => view.current.stop();
+    return () => {
+      view.current.stop();
+      onView(null);
+    };
   }, []);
   const point = (event) => {
     const one = view.current;
     const at = one.hit(event);
     if (at !== one.hover) {
       one.hover = at;
-      one.ask();
+      one.askBoth();
     }
     if (at === null) {
       tip.current.hidden = true;
@@ -98,8 +101,8 @@ export function NodeMap({ store, announce, onView }) {
         touch.current = y;
       }}>
     <canvas class="boxes" ref=${boxes}></canvas>
-    <canvas class="above" ref=${above} tabindex="0" role="application" aria-label="Map of the nodes: arrow keys go from node to node, Enter opens one, plus and minus zoom, 0 shows all"
-      onPointerMove=${point} onPointerLeave=${() => { tip.current.hidden = true; view.current.hover = null; view.current.ask(); }}
+    <canvas class="above" ref=${above} tabindex="0" role="application" aria-label=${`${label}: arrow keys go from node to node, Enter opens one, plus and minus zoom, 0 shows all`}
+      onPointerMove=${point} onPointerLeave=${() => { tip.current.hidden = true; view.current.hover = null; view.current.askBoth(); }}
       onClick=${press} onWheel=${wheel} onKeyDown=${(event) => view.current.key(event)}
       onFocus=${(event) => { view.current.focused = event.target.matches(":focus-visible"); view.current.ask(); }}
       onBlur=${() => { view.current.focused = false; view.current.ask(); }}></canvas>

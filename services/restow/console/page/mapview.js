@@ -30,7 +30,8 @@ export class MapView {
   start() {
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.boxes.parentElement);
-    this.store.drawn.add((dirty) => this.changed(dirty));
+    this.heard = (dirty) => this.changed(dirty);
+    this.store.drawn.add(this.heard);
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
     this.scheme.addEventListener("change", () => this.recolor());
     this.resize();
@@ -38,6 +39,7 @@ export class MapView {
 
   stop() {
     this.observer.disconnect();
+    this.store.drawn.delete(this.heard);
     this.stopped = true;
   }
 
@@ -67,6 +69,12 @@ export class MapView {
     if (dirty === null || this.dirty === "all" || this.dirty === "scrolled") this.dirty = "all";
     else this.dirty = this.dirty ? new Set([...this.dirty, ...dirty]) : dirty;
     this.ask();
+  }
+
+  // The same with the map beside, if there is one.
+  askBoth() {
+    this.ask();
+    this.peer?.like(this);
   }
 
   ask() {
@@ -140,7 +148,7 @@ export class MapView {
 
   shaded(color, pod) {
     const [kind, name] = this.lit ?? [];
-    const lit = !kind || this.store.world.words[pod[kind]] === name;
+    const lit = (!kind || this.store.world.words[pod[kind]] === name) && (!this.marked || this.marked.pods.has(pod.slot));
     const shown = pod.status === "Running" && pod.ready ? color : this.colors.paler(color);
     return lit ? shown : this.colors.faded(color);
   }
@@ -223,11 +231,36 @@ export class MapView {
       const name = this.shortened(store.names.get("nodes", node.slot) ?? "", box.width - 2 * box.pad);
       pen.fillText(name, x + box.pad, top + box.pad + box.header / 2);
     }
+    if (this.marked) this.outlined();
     this.arrows();
     const chosen = this.chosen();
     if (chosen !== undefined) this.ring(chosen, colors.accentText, 2);
     if (this.hover !== null && this.hover !== chosen) this.ring(this.hover, colors.muted, 1);
     if (this.focused && this.cursor >= 0) this.ring(this.cursor, colors.text, 2);
+  }
+
+  // Nodes that differ from the instant beside.
+  outlined() {
+    this.layout.places.forEach(({ node, y, box }, at) => {
+      if (this.marked.nodes.has(node.slot) && y - this.scroll < this.height && y + box.height > this.scroll) this.ring(at, this.colors.accentText, 1.5);
+    });
+  }
+
+  // What the map beside shows is what this one shows.
+  like(other) {
+    const slot = (at) => (at === null || at < 0 ? undefined : other.layout?.places[at]?.node.slot);
+    this.hover = this.placeOf?.get(slot(other.hover)) ?? null;
+    if (this.steps !== other.steps) {
+      this.steps = other.steps;
+      this.structure = -1;
+      this.changed(null);
+    }
+    const scroll = this.layout ? Math.min(other.scroll, Math.max(0, this.layout.height - this.height)) : other.scroll;
+    if (scroll !== this.scroll) {
+      this.scroll = scroll;
+      this.changed(null);
+    }
+    this.ask();
   }
 
   shortened(text, width) {
@@ -363,6 +396,7 @@ export class MapView {
     this.steps += by;
     this.structure = -1;
     this.changed(null);
+    this.askBoth();
   }
 
   fit() {
@@ -370,6 +404,7 @@ export class MapView {
     this.scroll = 0;
     this.structure = -1;
     this.changed(null);
+    this.askBoth();
   }
 
   scrollBy(pixels) {
@@ -379,7 +414,7 @@ export class MapView {
     if (this.scroll !== before) {
       // What is in sight before and after is the same pixels, if nothing else has changed.
       this.dirty = this.dirty === null || this.dirty === "scrolled" ? "scrolled" : "all";
-      this.ask();
+      this.askBoth();
     }
     return this.scroll !== before;
   }
@@ -394,7 +429,8 @@ export class MapView {
     else if (bottom > this.scroll + this.height) this.scroll = bottom - this.height;
     else return this.ask();
     this.clamp();
-    return this.changed(null);
+    this.changed(null);
+    return this.peer?.like(this);
   }
 
   key(event) {

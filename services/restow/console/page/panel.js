@@ -5,17 +5,19 @@ import { useEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { json } from "./api.js";
 import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } from "./format.js";
+import { Differences } from "./differences.js";
+import { CopyLink, Items, MoveLink, PodLink, asks } from "./parts.js";
 import { PlanDetails } from "./plans.js";
 import { Story, useAnswer } from "./story.js";
 import { share, waits } from "./world.js";
 
 const html = htm.bind(h);
-const SHOWN = 12;
 
 export function Panel({ store }) {
   const { selected } = store.state;
   const kind = selected.split("/")[0];
   const Body = DETAILS.get(kind);
+  if (!Body && store.state.beside !== null && store.state.view === "map") return html`<aside class="panel" aria-label="What differs"><${Differences} store=${store} /></aside>`;
   if (!Body) return html`<aside class="panel" aria-label="This instant"><${Overview} store=${store} /></aside>`;
   return html`<aside class="panel" aria-label=${selected}>
     <div class="title">
@@ -25,20 +27,6 @@ export function Panel({ store }) {
     </div>
     <${Body} key=${selected} store=${store} path=${selected} name=${selected.slice(kind.length + 1)} />
   </aside>`;
-}
-
-function CopyLink() {
-  const [copied, say] = useState("");
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      say("copied");
-    } catch {
-      say("copy it from the address bar");
-    }
-    setTimeout(() => say(""), 1800);
-  };
-  return html`<button class="link" onClick=${copy} title="Link to this, at this instant">${copied || "Copy link"}</button>`;
 }
 
 function Bar({ label, used, held = 0, whole, text }) {
@@ -73,26 +61,6 @@ function Overview({ store }) {
       <${Items} rows=${moving} row=${(move) => html`<${MoveLink} store=${store} move=${move} />`} />`}
     <${Happened} store=${store} />
   </div>`;
-}
-
-const asks = (pod) => [pod.status, ...(pod.asked ? [`${devices(pod.asked)} GPU`] : []), `${cores(pod.cpu)} cpu`].join(" · ");
-
-function Items({ rows, row }) {
-  const [all, show] = useState(false);
-  return html`<ul class="items">${(all ? rows.slice(0, 500) : rows.slice(0, SHOWN)).map((one) => html`<li key=${one.slot}>${row(one)}</li>`)}
-    ${!all && rows.length > SHOWN && html`<li><button class="plain more" onClick=${() => show(true)}>all ${number(rows.length)}</button></li>`}</ul>`;
-}
-
-function PodLink({ store, pod, note }) {
-  const name = store.names.label("pods", pod.slot);
-  return html`<button class="plain" disabled=${!name} onClick=${() => store.select(`pod/${name}`)}>${name ?? "…"}</button> <small>${note}</small>`;
-}
-
-function MoveLink({ store, move }) {
-  const { names } = store;
-  const id = names.get("moves", move.slot);
-  return html`<button class="plain" disabled=${!id} onClick=${() => store.select(`migration/${id}`)}>${names.label("pods", move.pod) || id || "…"}</button>
-    <small>${move.step} · ${names.get("nodes", move.source)} → ${move.target < 0 ? "nowhere" : names.get("nodes", move.target)}</small>`;
 }
 
 function Happened({ store }) {

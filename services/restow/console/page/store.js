@@ -1,6 +1,7 @@
 // The one state of the page, and what changes it. Views are functions of it.
 
 import * as api from "./api.js";
+import { Beside, differences } from "./beside.js";
 import * as link from "./link.js";
 import { World } from "./world.js";
 
@@ -21,6 +22,7 @@ export class Store {
     this.names = new api.Names(() => this.set({ names: this.state.names + 1 }));
     this.listeners = new Set();
     this.drawn = new Set(); // called with the nodes that look different
+    this.beside = null; // the other instant, where two are looked at
     this.wanted = null;
     this.busy = false;
   }
@@ -48,6 +50,7 @@ export class Store {
       this.set({ ...said, at: this.state.at });
       this.follow = said.at === null;
       this.go(said.at === null ? { at: this.state.log?.last ?? 0 } : { at: said.at });
+      this.compare(said.beside);
     });
   }
 
@@ -85,6 +88,7 @@ export class Store {
     if (grown && (!this.state.timeline || soon <= 0 || log.done)) this.lookAtTime();
     // The last events before a quiet hour, too.
     else if (this.state.timeline && this.state.timeline.last < log.last) this.looking = setTimeout(() => this.lookAtTime(), Math.max(0, soon));
+    if (this.state.beside !== null) this.compare(this.state.beside);
     if (this.world.at === null && this.state.at !== null) {
       if (this.state.at <= log.last) this.go({ at: this.state.at });
       else if (log.last === log.tail) this.go({ at: log.last });
@@ -139,14 +143,43 @@ export class Store {
     // What was before the log begins is not known.
     const at = query.at === undefined ? undefined : Math.max(query.at, this.state.log?.first ?? 0);
     const frame = await api.frame({ ...query, at, since: this.world.at ?? undefined });
-    if (frame.about.words > this.world.words.length) await this._words(frame.about.words);
-    const dirty = this.world.apply(frame);
-    const slots = frame.arrays["nodes.slot"];
-    if (slots.length) await this.names.all("nodes", slots[slots.length - 1] + 1);
+    const dirty = await this.lay(this.world, frame);
     performance.measure("instant", { start: began, end: performance.now() });
     for (const draw of this.drawn) draw(dirty);
     this.set({ version: this.state.version + 1, at: this.world.at, error: "" });
     this.relinkSoon();
+  }
+
+  // Lays a frame over a world, once there are the words and names that it needs; returns the nodes that look different.
+  async lay(world, frame) {
+    if (frame.about.words > this.world.words.length) await this._words(frame.about.words);
+    const dirty = world.apply(frame);
+    const slots = frame.arrays["nodes.slot"];
+    if (slots.length) await this.names.all("nodes", slots[slots.length - 1] + 1);
+    return dirty;
+  }
+
+  // Puts the instant of this sequence beside the one that is shown; null for none.
+  compare(at) {
+    const { log } = this.state;
+    const known = at === null || !log?.last ? at : Math.max(log.first, log.last === log.tail ? Math.min(at, log.last) : at);
+    if (known !== this.state.beside) this.choose({ beside: known });
+    if (known === null) {
+      this.beside = null;
+      return undefined;
+    }
+    if (!log || known > log.last) return undefined; // it is not read yet
+    this.beside ??= new Beside(this);
+    return this.beside.go(known);
+  }
+
+  // What differs from the instant beside it; null where there is none, or it is on its way.
+  differences() {
+    const [before, after] = [this.beside?.world, this.world];
+    if (!before || before.at === null || after.at === null) return null;
+    const key = `${before.at} ${after.at}`;
+    if (this.differing?.key !== key) this.differing = { key, ...differences(before, after) };
+    return this.differing;
   }
 
   relinkSoon() {
@@ -154,7 +187,13 @@ export class Store {
     this.relinking = setTimeout(() => this.relink(), 250);
   }
 
-  async _words(count) {
+  // One at a time: two instants may want the same ones.
+  _words(count) {
+    this.learning = (this.learning ?? Promise.resolve()).catch(() => {}).then(() => this._moreWords(count));
+    return this.learning;
+  }
+
+  async _moreWords(count) {
     while (this.world.words.length < count) {
       const said = await api.json("/api/v1/names/words", { from: this.world.words.length });
       if (!said.names.length) break;

@@ -38,6 +38,8 @@ export function Dock({ store }) {
         </select>
       </label>
       <button class=${`end${state.follow ? " on" : ""}`} disabled=${!ready} aria-pressed=${state.follow} onClick=${() => store.toEnd()}>${state.log?.live ? "Live" : "End"}</button>
+      <button class=${`compare${state.beside !== null ? " on" : ""}`} disabled=${!ready} aria-pressed=${state.beside !== null} title="keep this instant, and put others beside it (c)"
+        onClick=${() => store.compare(state.beside === null ? world.at : null)}>Compare</button>
       <output class="now" aria-live="off"><b>${precise(world.time)}</b> <span>${date(world.time)} UTC</span> <span class="seq">sequence ${world.at ?? "–"}</span></output>
     </div>
     <div class="track">
@@ -94,9 +96,13 @@ function Density({ store, length }) {
       pen.lineTo(x, 1.7 * size);
       pen.fill();
     }
-    const x = Math.round(((world.time - timeline.from) / length) * width);
+    const place = (time) => Math.max(0, Math.min(width - 2 * ratio, Math.round(((time - timeline.from) / length) * width) - ratio));
+    if (store.beside?.world.at) {
+      pen.fillStyle = css(colors.hold);
+      pen.fillRect(place(store.beside.world.time), 0, 2 * ratio, height);
+    }
     pen.fillStyle = colors.accentText;
-    pen.fillRect(Math.max(0, Math.min(width - 2 * ratio, x - ratio)), 0, 2 * ratio, height);
+    pen.fillRect(place(world.time), 0, 2 * ratio, height);
   };
   useEffect(draw);
   useEffect(() => {
