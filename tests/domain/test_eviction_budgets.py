@@ -138,6 +138,15 @@ def test_a_node_that_is_emptied_wholly_or_not_at_all_is_not_begun():
     assert set(failed(events)) == {"x-1", "x-2", "x-3", "x-4"}
 
 
+def test_a_node_that_would_be_refused_keeps_no_other_one_waiting_until_it_has_its_turn():
+    state = world(pod("q", node="c", owner=OWNER), **budget(2, per_node_label="pool"), concurrent=1)
+    then(state, node("c", cpu=8_000, labels={"pool": "other"}))
+    moves = [move(f"x-{i}", f"p{i}") for i in (1, 2, 3, 4)]
+    then(state, plan("x", *moves, move("x-5", "q", "c", "d"), whole=True))
+    events = advance(state)
+    assert (begun(events), set(failed(events))) == (["x-5"], {"x-1", "x-2", "x-3", "x-4"})
+
+
 @pytest.mark.parametrize(("evictions", "goes"), [(2, []), (3, ["x-1", "x-2", "x-3"])])
 def test_a_gang_goes_as_one_or_stays(evictions, goes):
     members = [pod(f"g{i}", node="a", owner=OWNER, annotations={"scheduling.k8s.io/group-name": "g"}) for i in (1, 2, 3)]

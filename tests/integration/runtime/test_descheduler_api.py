@@ -15,8 +15,11 @@ from domain.build import given, pod, pod_group, shape
 from restow.cluster_watcher.service import service as cluster_watcher
 from restow.descheduler import http_requests
 from restow.descheduler.service import service as descheduler
+from restow.domain.deciders import DECIDERS
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.kubesim.testing import kubesim
+from restow.replay.source import ListSource
+from restow.replay.verify import verify
 from restow.reservation_cache.service import service as reservation_cache
 from restow.scheduler_session.service import service as scheduler_session
 
@@ -288,6 +291,15 @@ async def test_in_a_blackout_a_request_is_refused_with_why_and_a_dry_run_is_not(
         assert next(line for line in (await made.metrics()).splitlines() if line.startswith("restow_moves_closed")).endswith(" 1.0")
 
 
+async def records(log):
+    """All that there is."""
+    tail, found = await log.tail(), []
+    async for batch in log.read(await log.first()):
+        found += [record for record in batch if record.seq <= tail]
+        if batch[-1].seq >= tail:
+            return found
+
+
 SPARING = POLICY | {"restow": {"budgets": [{"name": "few", "evictions": 1, "within": "day"}]}}
 
 
@@ -301,6 +313,8 @@ async def test_what_an_eviction_budget_has_left_is_told_and_a_move_beyond_it_is_
         assert re.search(r'^restow_eviction_budget_left\{budget="few",family="migration"\} 0\.0$', await made.metrics(), re.M)
         refused = await made.ask("POST", "/migrations", {"pod": await lone(made)})
         assert (refused[0], "the eviction budget few allows 1 a day: 1 spent" in refused[1]["error"]) == (409, True)
+        ours = verify(ListSource(await records(made.server.process.context.log)), DECIDERS).families["migration"]
+        assert (ours.different, ours.skipped, ours.identical > 0) == (0, 0, True)
 
 
 PROPOSE = POLICY | {"restow": {"mode": "propose", "approveDeadline": "5m", "budgetPatience": "60s"}}

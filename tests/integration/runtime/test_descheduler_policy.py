@@ -14,7 +14,7 @@ from restow.domain.deciders import DECIDERS
 from restow.replay.source import ListSource
 from restow.replay.verify import verify
 
-from .test_descheduler_api import broker, world  # noqa: F401
+from .test_descheduler_api import broker, records, world  # noqa: F401
 
 
 @pytest.fixture
@@ -78,14 +78,6 @@ async def test_what_is_measured_moves_pods_hold_first_and_is_in_the_log(broker, 
         assert len(load.pods) == 5, "of the busy node"
         _, status = await made.ask("GET", "/status")
         assert status["plugins"] == [{"profile": "load", "point": "balance", "plugin": "LoadAware"}]
-
-
-async def records(log):
-    tail, found = await log.tail(), []
-    async for batch in log.read(await log.first()):
-        found += [record for record in batch if record.seq <= tail]
-        if batch[-1].seq >= tail:
-            return found
 
 
 async def test_a_source_that_is_down_stops_the_plugin_and_its_plans_say_so(broker, prometheus, tmp_path):  # noqa: F811

@@ -126,8 +126,8 @@ SAGA: dict[Stage, Rows] = {
     Stage.PLANNED_WHOLE: (
         *NEVER,
         (f.SLOTS_NOT_HELD, Then.WAITS),
-        (f.NODE_HAS_NO_TURN, Then.WAITS_FIRST),
         (f.OVER_EVICTION_BUDGET, Then.FAILED),
+        (f.NODE_HAS_NO_TURN, Then.WAITS_FIRST),
         (f.POD_UNFIT, Then.FAILED),
         (f.TARGET_LOST, Then.FAILED),
         (f.LIMITS_REFUSE_FOR_GOOD, Then.FAILED),
