@@ -240,7 +240,10 @@ def may_guard(state: Maps, migration: Migration | None) -> bool:
 
 def lacks_guard(state: Maps, migration: Migration | None) -> bool:
     """Whether a guard is to be made or nominated: until a slot is handed over."""
-    return migration is not None and not migration.successor and may_guard(state, migration) and not guards(state, migration)
+    if migration is None or migration.successor or not may_guard(state, migration) or guards(state, migration):
+        return False
+    # Who turns back to a node whose guard has gone after the pod is let go (`migration.holds.source_given_up`).
+    return not (migration.back and migration.vacated) or guard_of(migration.id) in state.stand_ins
 
 
 def guards(state: Maps, migration: Migration) -> bool:

@@ -203,8 +203,8 @@ def _seconds(needed: Millis, now: Millis) -> int:
 
 def _guard(state: ClusterState, key: SlotKey, now: Millis, image: str) -> Placeholder | None:
     """What the pod itself is in the way of is no rule here: nothing but its nomination counts, and that is not asked. No kubelet ends it: its lifetime
-    tells another installation's collector from when on nobody needs it. It may be made, or nominated, anew after its pod has gone: the kubelet has rejected the
-    successor there, or its scheduler has taken the nomination away."""
+    tells another installation's collector from when on nobody needs it. It may be made, or nominated, anew after its pod has gone: its scheduler
+    may take the nomination away."""
     migration = state.migrations[MigrationId(key[1])]
     record = state.reservations.get(migration.reservation or migration.spent)
     if (labels := _labels(state, migration, record)) is None:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.autoscalers import cordoned_for, is_going
-from restow.domain.beside import REFUSED, STOLEN, is_beside, is_embodied
+from restow.domain.beside import REFUSED, STOLEN, guard_of, is_beside, is_embodied
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -127,11 +127,15 @@ def _is_taken(state: ClusterState, migration: Migration) -> bool:
     )  # fmt: skip
 
 
-def is_source_taken(state: ClusterState, migration: Migration) -> bool:
-    """Whether others have what its pod has left on the old node, to which it turns back. Its successor is gated and would wait for nothing."""
+def source_given_up(state: ClusterState, migration: Migration) -> str:
+    """Why nobody is to wait for the old node any more to which a pod of another scheduler turns back, once that has gone: empty where it may be had. The next one is
+    gated, and would wait for nothing. Where its kubelet has rejected a successor it would reject the next one, too, and there is no guard any more."""
     if not migration.vacated or not is_beside(state, migration.shape):
-        return False
-    return any(slot.phase is SlotPhase.WAITING and not slot.capacity.complete for _, slot in slots_of(state, migration))
+        return ""
+    if guard_of(migration.id) not in state.stand_ins:
+        return f"nothing keeps its capacity on {migration.move.source} any more"
+    taken = any(slot.phase is SlotPhase.WAITING and not slot.capacity.complete for _, slot in slots_of(state, migration))
+    return f"others have its capacity on {migration.move.source}" if taken else ""
 
 
 def source_lost(state: ClusterState, migration: Migration) -> Reason | None:

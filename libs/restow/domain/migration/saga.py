@@ -204,7 +204,7 @@ SAGA: dict[Stage, Rows] = {
         (f.NO_MORE_WANTED, Then.FAILED),
         (f.OLD_NODE_LOST, Then.FAILED),
         (f.OLD_SLOT_LOST, Then.FAILED),
-        (f.OLD_SLOT_TAKEN, Then.FAILED),
+        (f.OLD_NODE_GIVEN_UP, Then.FAILED),
         (f.NO_SLOT_NEEDED, Then.FAILED),
         (f.RETURN_LATE, Then.FAILED),
     ),
