@@ -137,18 +137,29 @@ class Beside(Effects):
         }  # fmt: skip
 
         async def attempt() -> RenewOutcome:
-            if await self._replaced(log, list(wanted.values())):
-                return Done()
-            return Missing(frozenset([key for key, one in wanted.items() if len(wanted) == 1 or not await self._replaced(log, [one])]))
+            missing = await self._renewed(log, list(wanted), wanted)
+            return Missing(frozenset(missing)) if missing else Done()
 
         return await self._bounded(attempt)
 
-    async def _replaced(self, log: str, operations: list[dict[str, Any]]) -> bool:
-        """All, or none: where one of these is not there."""
+    async def _renewed(self, log: str, keys: list[str], wanted: Mapping[str, dict[str, Any]]) -> list[str]:
+        """Those that are not there; all others are renewed. By halves, for each write is of the whole Landing: one for each entry would write a large one as many times."""
+        match await self._replaced(log, [wanted[key] for key in keys]):
+            case True:
+                return []
+            case False if len(keys) > 1:
+                half = len(keys) // 2
+                return [*await self._renewed(log, keys[:half], wanted), *await self._renewed(log, keys[half:], wanted)]
+        return keys
+
+    async def _replaced(self, log: str, operations: list[dict[str, Any]]) -> bool | None:
+        """All, or none: where one of these is not there. None where there is no Landing."""
         try:
             await self._client.patch(f"{LANDINGS}/{log}", operations, "json")
         except ApiStatus as status:
-            if status.code in (404, 422):
+            if status.code == 404:
+                return None
+            if status.code == 422:
                 return False
             raise
         return True

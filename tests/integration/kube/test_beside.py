@@ -625,6 +625,21 @@ async def test_what_was_taken_off_meanwhile_is_not_renewed_and_everything_else_i
     assert spec["owners"]["r/1~a"]["until"] == timestamp(3_000)
 
 
+async def test_one_of_hundreds_that_was_taken_off_is_found_in_a_few_writes(api, beside, monkeypatch):
+    """Each write is of the whole Landing, of up to a megabyte: one by one, an entry that a move had just closed had a gigabyte written."""
+    await landings(api)
+    entries = {f"u-{i}": 1_000 for i in range(300)}
+    await beside.landing(LOG, {key: one for key, one in entries.items() if key != "u-123"})
+    writes, patch = [], beside._client.patch
+    monkeypatch.setattr(beside._client, "patch", lambda *said: writes.append(said) or patch(*said))
+    assert await beside.renew(LOG, dict.fromkeys(entries, 2_000), {}) == Missing(frozenset({"u-123"}))
+    assert set((await listed(api))["spec"]["open"].values()) == {timestamp(2_000)}
+    assert len(writes) < 25
+    writes.clear()
+    assert await beside.renew("nobodys", dict.fromkeys(entries, 2_000), {}) == Missing(frozenset(entries))
+    assert len(writes) == 1
+
+
 @pytest.mark.parametrize("fault", ["drop", "cut"])
 @pytest.mark.parametrize("verb", ["create", "patch"])
 async def test_a_lost_answer_lists_all_the_same(api, beside, fault, verb):
