@@ -150,6 +150,21 @@ async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_list
         await it.looks(alone)
 
 
+async def test_what_a_pod_was_is_a_row_that_leads_to_each_instant(opened):
+    async with opened(migration()) as it:
+        await it.go("#show=pod/shop/web-old&at=5")
+        await it.page.wait_for_selector(".belt .was")
+        names = await it.page.locator(".was").evaluate_all("all => all.map((one) => one.getAttribute('aria-label').split(' since ')[0])")
+        assert names == ["running (on a)", "moving (holding: a → b)", "moving (evicting: a → b)", "moving (evicted: a → b)"]
+        assert (await it.text(".was-text")).startswith("moving holding: a → b")
+        await it.page.locator(".was.current").focus()
+        await it.page.keyboard.press("ArrowLeft")
+        await it.page.wait_for_selector(".was-text:has-text('running on a')")
+        await it.page.keyboard.press("Enter")
+        await it.at(2)
+        await it.settled()
+
+
 async def test_plans_that_were_only_observed_keep_score(opened):
     async with opened(observed()) as it:
         await it.go("#view=plans")

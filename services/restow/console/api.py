@@ -16,6 +16,7 @@ from aiohttp import web
 from restow.console import answers
 from restow.console.access import Access
 from restow.console.acts import Acts
+from restow.console.belts import belt
 from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.index import KINDS
@@ -86,6 +87,7 @@ class Api:
             Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`; and what eviction budgets have left then", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
+            Route(get, "/api/v1/belt", "What a node, a pod or a move was over the whole log; `at` says which of several pods of one name", self._belt, said, AT | what),
             Route(get, "/api/v1/why", "The story of a thing and why it is as it is, as `restow why`, at an instant", self._why, said | {409: "several things have that name"}, AT | what),
             Route(get, "/api/v1/tour", "A few instants that show what happened: each a sequence, what to show there, and a sentence", self._tour, said),
             Route(get, "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
@@ -314,10 +316,19 @@ class Api:
         at, what = await self._at(request), request.query.get("what", "")
         return answer(await asyncio.to_thread(self._locked(lambda: answers.find(self._index, what, at))))
 
-    async def _why(self, request: web.Request) -> web.Response:
-        at, what = await self._at(request), request.query.get("what", "").strip()
+    async def _belt(self, request: web.Request) -> web.Response:
+        at, what = await self._at(request), self._what(request)
+        return await self._cached(request, f"b-{at}-{self._index.last}-{hash_of(what)}", self._locked(lambda: belt(self._index, what, at)))
+
+    def _what(self, request: web.Request) -> str:
+        """Raises Refused."""
+        what = request.query.get("what", "").strip()
         if not 0 < len(what) <= 600:
             raise Refused("what: allowed: 1 to 600 characters")
+        return what
+
+    async def _why(self, request: web.Request) -> web.Response:
+        at, what = await self._at(request), self._what(request)
         return await self._asked(request, f"w-{at}-{hash_of(what)}", lambda: self._stories.why(what, at))
 
     async def _asked(self, request: web.Request, tag: str, make: Callable[[], Any]) -> web.Response:

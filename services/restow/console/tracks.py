@@ -107,6 +107,11 @@ class Track:
         """Every version of every row."""
         return self._rows.array
 
+    @property
+    def changes(self) -> np.ndarray:
+        """Every change, in its order: since which sequence (`seq`), which `slot`, and its `version`, which is GONE where there is none any more."""
+        return self._changes.array
+
     def versions_at(self, seq: int) -> np.ndarray:
         """`(rows in force,) int64`: their versions after sequence `seq`, by slot."""
         changes, rows = self._changes.array, self._rows.array

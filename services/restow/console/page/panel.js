@@ -5,6 +5,7 @@ import { useEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { json } from "./api.js";
 import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } from "./format.js";
+import { Belt } from "./belt.js";
 import { Differences } from "./differences.js";
 import { CopyLink, Items, MoveLink, PodLink, asks } from "./parts.js";
 import { PlanDetails } from "./plans.js";
@@ -93,7 +94,7 @@ function NodeDetails({ store, path }) {
   const { world, names } = store;
   const found = useFound(store, path);
   const node = found && world.nodes.get(found.slot);
-  if (found && !node) return html`<p class="note">There is no such node at this instant.</p><${Story} store=${store} path=${path} />`;
+  if (found && !node) return html`<p class="note">There is no such node at this instant.</p><${Belt} store=${store} path=${path} /><${Story} store=${store} path=${path} />`;
   if (!node) return html`<p class="note busy">…</p>`;
   const usage = world.usage(node);
   const pods = world.podsOf(node.slot);
@@ -105,6 +106,7 @@ function NodeDetails({ store, path }) {
     ${node.devices.length > 0 && html`<${Bar} label="Devices" used=${usage.devices} held=${usage.heldDevices} whole=${node.devices.length * 1000} text=${`${devices(usage.devices)} of ${node.devices.length}`} />`}
     <${Bar} label="CPU" used=${usage.cpu} held=${usage.heldCpu} whole=${node.cpu} text=${`${cores(usage.cpu)} of ${cores(node.cpu)}`} />
     <${Bar} label="Memory" used=${usage.memory} held=${usage.heldMemory} whole=${node.memory} text=${`${bytes(usage.memory)} of ${bytes(node.memory)}`} />
+    <${Belt} store=${store} path=${path} />
     ${cells.length > 0 && html`<h3>Devices</h3><ul class="devices">${cells.map((cell, i) => html`<li>
       <span class="index">${node.devices[i]}</span>
       <span>${cell.used.length === 0 && !cell.held ? html`<small>free</small>` : ""}
@@ -133,6 +135,7 @@ function PodDetails({ store, path }) {
       <div><dt>priority</dt><dd>${pod.priority}</dd></div>
       ${pod.workload > 0 && html`<div><dt>workload</dt><dd><button class="plain" onClick=${() => store.select(`workload/${world.words[pod.workload]}`)}>${world.words[pod.workload]}</button></dd></div>`}
     </dl>`}
+    <${Belt} store=${store} path=${path} />
     ${moves.length > 0 && html`<h3>Moves</h3><${Items} rows=${moves} row=${(move) => html`<${MoveLink} store=${store} move=${move} />`} />`}
     <${Story} store=${store} path=${path} />`;
 }
@@ -154,6 +157,7 @@ function MoveDetails({ store, path }) {
       <div><dt>plan</dt><dd><button class="plain" onClick=${() => store.select(`plan/${world.words[move.plan]}`)}>${world.words[move.plan]}</button></dd></div>
       ${move.reason > 0 && html`<div><dt>reason</dt><dd>${world.words[move.reason]} ${world.words[move.message]}</dd></div>`}
     </dl>`}
+    <${Belt} store=${store} path=${path} />
     <${Story} store=${store} path=${path} />`;
 }
 
