@@ -20,7 +20,7 @@ WIDE, PHONE = {"width": 1280, "height": 760}, {"width": 390, "height": 760}
 async def main(file: str) -> None:
     if chromium() is None:
         sys.exit("no Chromium here: apt-get install chromium, or name one with RESTOW_CHROMIUM")
-    console = Console(open_path(file))
+    console = Console(open_path(file), verify=["--log", file])
     await console.start()
     try:
         index = console.follower.index
@@ -36,6 +36,7 @@ async def main(file: str) -> None:
         await shot(console, "why", f"#show=pod/{index.labels[waits]}&color=idle", viewport=WIDE, color_scheme="dark")
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")
         await shot(console, "queues", "#view=queues", viewport=WIDE, color_scheme="light")
+        await shot(console, "health", "#view=health", viewport=WIDE, color_scheme="dark")
         await shot(console, "phone", f"#show=pod/{index.labels[waits]}", viewport=PHONE, color_scheme="light")
         await waiting()
     finally:

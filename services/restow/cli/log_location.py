@@ -38,6 +38,12 @@ class Where:
     def __init__(self, log: str | None, server: str | None, cluster: str | None, archive: str | None) -> None:
         self.log, self._server, self._cluster, self._archive = log, server, cluster, archive
 
+    @property
+    def arguments(self) -> list[str]:
+        """The same for another command in this folder and environment."""
+        said = (("--log", self.log), ("--server", self._server), ("--cluster", self._cluster), ("--archive", self._archive))
+        return [part for name, value in said if value for part in (name, value)]
+
     @functools.cached_property
     def stack(self) -> dict[str, Any] | None:
         return find_stack(Path.cwd())

@@ -53,7 +53,7 @@ def console(
     with where.source() as source:
         if where.log:
             check_whole(source)
-        asyncio.run(_serve(source, port, address_file, access, client, on_demand=on_demand, published=published))
+        asyncio.run(_serve(source, where, port, address_file, access, client, on_demand=on_demand, published=published))
 
 
 @click.command(name="replay")
@@ -72,9 +72,10 @@ def replay(file: str, port: int, no_browser: bool) -> None:
     """
     from restow.replay.state_at import check_whole
 
-    with Where(file, None, None, None).source() as source:
+    where = Where(file, None, None, None)
+    with where.source() as source:
         check_whole(source)
-        asyncio.run(_serve(source, port, None, None, None, fragment="/#tour=1", browser=not no_browser and _has_desktop()))
+        asyncio.run(_serve(source, where, port, None, None, None, fragment="/#tour=1", browser=not no_browser and _has_desktop()))
 
 
 def _has_desktop() -> bool:
@@ -83,7 +84,7 @@ def _has_desktop() -> bool:
 
 
 async def _serve(
-    source: Source, port: int, address_file: Path | None, access: Path | None, client: DeschedulerClient | None, *, on_demand: bool = False, published: bool = False,
+    source: Source, where: Where, port: int, address_file: Path | None, access: Path | None, client: DeschedulerClient | None, *, on_demand: bool = False, published: bool = False,
     fragment: str = "", browser: bool = False,
 ) -> None:  # fmt: skip
     from restow.console.service import Access, BadAccess, Console, Orders
@@ -103,7 +104,7 @@ async def _serve(
         who = Access(access) if access is not None else None
     except (BadAccess, OSError) as error:
         raise Failure(f"--access {access}: {error.strerror if isinstance(error, OSError) else error}", UNUSABLE) from None
-    console = Console(source, on_demand=on_demand, published=published, access=who, orders=Orders(descheduler) if who is not None else None)
+    console = Console(source, on_demand=on_demand, published=published, access=who, orders=Orders(descheduler) if who is not None else None, verify=where.arguments)
     try:
         await console.start(port)
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -19,6 +19,7 @@ from restow.console.acts import Acts
 from restow.console.belts import belt
 from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
+from restow.console.health import Verifier
 from restow.console.index import KINDS
 from restow.console.orders import Orders
 from restow.console.plan_maps import plan_maps
@@ -57,7 +58,8 @@ def number(request: web.Request, name: str, default: int, most: int = 1 << 60) -
 class Api:
     """Handlers of one log."""
 
-    def __init__(self, follower: Follower, stories: Stories, access: Access | None = None, orders: Orders | None = None) -> None:
+    def __init__(self, follower: Follower, stories: Stories, access: Access | None = None, orders: Orders | None = None, verify: Sequence[str] | None = None) -> None:
+        self.verifier = Verifier(verify)
         self._follower, self._index, self._stories, self._access = follower, follower.index, stories, access
         self._streams = 0
         self.run = secrets.token_hex(8)
@@ -84,6 +86,7 @@ class Api:
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
             Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
             Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
+            Route(get, "/api/v1/health", "Who leads each family, the log's size, what is archived; and the verdict of `restow verify`, which the first question begins", self._health, {200: "found"}),
             Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`; and what eviction budgets have left then", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
@@ -301,6 +304,12 @@ class Api:
     async def _shares(self, request: web.Request) -> web.Response:
         at, steps = await self._at(request), max(1, number(request, "steps", 120, MOST_STEPS))
         return await self._cached(request, f"s-{at}-{steps}", self._locked(lambda: shares(self._index, at, steps)))
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self._follower.health)
+        # A log that is still being read here is verified when that has ended: both want the processor.
+        read = self._index.last >= self._follower.tail > 0
+        return answer({**found, "verify": self.verifier.said(self._index.last) if read else {"state": "waits"}}, headers={"Cache-Control": "no-store"})
 
     async def _report(self, request: web.Request) -> web.Response:
         at = await self._at(request)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import structlog
 
+from restow.console.health import health
 from restow.console.index import Index
 from restow.domain.records import Mode, Pause
 from restow.domain.state import ClusterState
@@ -56,6 +58,11 @@ class Follower:
         if isinstance(self.source, LiveSource) and not self.source.log.connected:
             return "the broker does not answer: this is as of the last event that was read; it is read on as soon as it is there again"
         return ""
+
+    def health(self) -> dict[str, Any]:
+        """How the log and those who write to it are, at the end."""
+        with self.lock:
+            return health(self.index, self._state)
 
     @property
     def mode(self) -> Mode:

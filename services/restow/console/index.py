@@ -62,6 +62,28 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
 
 
+class Lead(msgspec.Struct, frozen=True):
+    """Somebody leads a family from this commit on (`time` in ms)."""
+
+    seq: int
+    time: int
+    family: str
+    holder: str
+    epoch: int
+
+
+class Kept(msgspec.Struct):
+    """What the garbage collector has said last: up to which sequence the log is archived and truncated, and what the newest snapshot has. Times in ms; 0 for never."""
+
+    archived: int = 0
+    archived_at: int = 0
+    truncated: int = 0
+    truncated_at: int = 0
+    snapshot: int = 0
+    snapshot_at: int = 0
+    snapshot_size: int = 0
+
+
 class PlanNote(msgspec.Struct):
     """A plan as it was made, and when (in ms). `cancelled` since that sequence, 0 for never. `until`: for how long it waits for a person, in ms; 0 where it does not. `looks`: what was seen later of one that was only observed, with its sequence. `answers`: what a
     person has said of one that was proposed, with sequence and time; the first counts."""
@@ -90,6 +112,8 @@ class Index:
         """`namespace/name` of pods by uid, and of Reservations by theirs."""
         self.marks: list[Mark] = []
         self.plans: dict[str, PlanNote] = {}
+        self.leads: list[Lead] = []
+        self.kept = Kept()
         self.events = self.bytes = 0
         self._commits = Grown([("time", "<i8"), ("family", "u1"), ("events", "<u4")])
         self._shares = Grown([("index", "u1"), ("milli", "<i4")])
@@ -148,6 +172,7 @@ class Index:
         found = _Found()
         for event in told:
             self._hear(state, event, found)
+            self._keep(seq, time, family, event)
             if type(event) in MARKS:
                 self._mark(seq, time, event)
         self._gather(state, found)
@@ -202,6 +227,19 @@ class Index:
             found.moves[move] = None
         if isinstance(reservation := getattr(event, "reservation", None), str):
             self._all_of(state, reservation, found)
+
+    def _keep(self, seq: int, time: int, family: str, event: Any) -> None:
+        """Who leads, and what is kept of the log."""
+        kept = self.kept
+        match event:
+            case e.Led(epoch=epoch, holder=holder) if epoch > max((lead.epoch for lead in self.leads if lead.family == family), default=0):
+                self.leads.append(Lead(seq, time, family, holder, epoch))
+            case e.Archived(last=last):
+                kept.archived, kept.archived_at = max(kept.archived, last), time
+            case e.Truncated(upto=upto):
+                kept.truncated, kept.truncated_at = max(kept.truncated, upto), time
+            case e.SnapshotTaken(seq=of, size=size):
+                kept.snapshot, kept.snapshot_at, kept.snapshot_size = of, time, size
 
     def _all_of(self, state: ClusterState, uid: Any, found: _Found) -> None:
         found.holds |= {(uid, slot): None for slot in state.slots.get(uid, ())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -26,11 +27,11 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".s
 class Console:
     """Made in the event loop that serves it. `address` once it has started. `on_demand`: the log is read when somebody asks for the first time.
     `published`: it is reached through a port of the container that it runs in; who can reach that can read it, unless `access` asks who it is. With that, and
-    `orders` to a descheduler, people may answer plans."""
+    `orders` to a descheduler, people may answer plans. `verify`: arguments by which `restow verify` finds this log."""
 
-    def __init__(self, source: Source, *, on_demand: bool = False, published: bool = False, access: Access | None = None, orders: Orders | None = None) -> None:
+    def __init__(self, source: Source, *, on_demand: bool = False, published: bool = False, access: Access | None = None, orders: Orders | None = None, verify: Sequence[str] | None = None) -> None:
         self.follower, self._on_demand, self._published, self._access = Follower(source), on_demand, published, access
-        self.api = Api(self.follower, Stories(source), access, orders)
+        self.api = Api(self.follower, Stories(source), access, orders, verify)
         self.address = ""
         self._runner: web.AppRunner | None = None
 
@@ -49,6 +50,7 @@ class Console:
 
     async def stop(self) -> None:
         self.api.close()
+        await self.api.verifier.stop()
         await asyncio.to_thread(self.follower.stop)
         if self._runner is not None:
             await self._runner.cleanup()

@@ -7,6 +7,7 @@ import { Login, Who } from "./access.js";
 import { json } from "./api.js";
 import { MODES } from "./colors.js";
 import { bytes, date, number, percent, precise, span } from "./format.js";
+import { HealthView } from "./health.js";
 import { GROUPS } from "./layout.js";
 import { Legend, NodeMap } from "./map.js";
 import { Panel } from "./panel.js";
@@ -116,6 +117,7 @@ function MapPane({ store, announce }) {
 function Instant({ world, what, children }) {
   return html`<div class="instant">${world && html`<p class="of"><small>${what}</small> <b>${precise(world.time)}</b> <small>${date(world.time)}, sequence ${world.at ?? "–"}</small></p>`}${children}</div>`;
 }
+const VIEWS = new Map([["plans", Plans], ["queues", Queues], ["health", HealthView]]);
 
 function App({ store }) {
   const [, again] = useReducer((count) => count + 1, 0);
@@ -133,7 +135,7 @@ function App({ store }) {
         " ": () => (event.target.tagName === "BUTTON" ? null : state.playing ? store.pause() : store.play()),
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
-        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), e: () => store.toEnd(),
+        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), h: () => store.choose({ view: "health" }), e: () => store.toEnd(),
         c: () => store.compare(state.beside === null ? world.at : null),
         t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
@@ -150,13 +152,14 @@ function App({ store }) {
     return html`<div class="door"><h1><img src="/icon.svg" alt="" width="22" height="22" /> Restow</h1>
       <${Login} onDone=${() => location.reload()} why="This console asks who you are." /></div>`;
   }
+  const View = VIEWS.get(state.view);
   const announce = (text) => { said.current.textContent = text; };
   const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} onClick=${() => store.choose({ view })}>${text}</button>`;
   return html`<div class="page">
     <div>
     <header>
       <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
-      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}${tab("queues", "Queues")}</nav>
+      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}${tab("queues", "Queues")}${tab("health", "Health")}</nav>
       <button class="guide" aria-pressed=${state.tour !== null} title="what happened in this log, step by step (t)" disabled=${!state.log?.last} onClick=${() => store.choose({ tour: state.tour === null ? 1 : null })}>Tour</button>
       <${Search} store=${store} />
       <${Health} state=${state} />
@@ -164,8 +167,8 @@ function App({ store }) {
     </header>
     <${Tour} store=${store} />
     </div>
-    <main class=${`${state.selected ? "chosen" : ""} ${(state.view === "plans" && state.plan) || state.view === "queues" ? "planning" : ""}`}>
-      ${state.view === "plans" ? html`<${Plans} store=${store} />` : state.view === "queues" ? html`<${Queues} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
+    <main class=${`${state.selected ? "chosen" : ""} ${state.view !== "map" && (state.view !== "plans" || state.plan) ? "planning" : ""}`}>
+      ${View ? html`<${View} store=${store} />` : html`<${MapPane} store=${store} announce=${announce} />`}
       <${Panel} store=${store} />
     </main>
     <${Dock} store=${store} />

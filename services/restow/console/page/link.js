@@ -4,7 +4,7 @@ import { MODES } from "./colors.js";
 import { GROUPS } from "./layout.js";
 
 const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected", plan: "plan", tour: "tour", beside: "beside" };
-const ALLOWED = { view: ["map", "plans", "queues"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
+const ALLOWED = { view: ["map", "plans", "queues", "health"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
 const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", plan: "", at: null, tour: null, beside: null };
 
 export function read(fragment) {
