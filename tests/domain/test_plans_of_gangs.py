@@ -199,14 +199,6 @@ def test_every_pod_of_it_counts_for_limits():
     assert len(packed(fragmented(), scope=Scope(quota=Quota(1, 2)))[0]) == 2
 
 
-def test_the_optimizing_planner_leaves_gangs_and_says_so():
-    args = DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={"cpu": 100})
-    planned, thought = defragmentation.explained(fragmented(), args, NOW, "p", 100, EVERYTHING)
-    assert not {m.pod for m in planned.moves} & {"g1", "g2"}
-    (said,) = [one for one in thought if one.pod == "g1"]
-    assert said.message.endswith("; and this planner moves no gang as one"), said
-
-
 def test_where_nobody_holds_their_places_gangs_stay():
     assert packed(fragmented(), scope=EVERYTHING.without_gangs())[0] == []
 

@@ -11,6 +11,7 @@ import msgspec
 from restow.contracts.events import Planned
 from restow.domain.defragmentation.bound import lp, volume
 from restow.domain.defragmentation.bound.problem import ONE, Problem, problems
+from restow.domain.defragmentation.optimizing.gangs import able, as_gangs
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Task
@@ -44,7 +45,7 @@ class Bound(msgspec.Struct, frozen=True):
 def bound(task: Task, kind: Kind | None = None) -> int:
     """No plan of the optimizing planner for this task gains more beyond its cost; millionths of one of the objective, of which `OBJECTIVES` have a bound. `kind` is the
     better one that can be had unless it is said."""
-    with opened(task, task.args.objective, Rows(task)) as world:
+    with opened(task, task.args.objective, _rows(task)) as world:
         return _bound(world, task, kind or _best())
 
 
@@ -52,6 +53,13 @@ def countable(task: Task) -> bool:
     """Whether the amounts are small enough to be added up: prices may be millions a day."""
     prices = Prices(task.state, task.args.prices)
     return task.args.objective in OBJECTIVES and sum(prices.per_hour) * task.args.horizonHours * 1000 < LARGEST
+
+
+def _rows(task: Task) -> Rows:
+    """With the pods of gangs that may be moved as one as if each might go alone, for its own part of the cost."""
+    rows = Rows(task)
+    as_gangs(rows, able(task.state, rows.evictable), "")
+    return rows
 
 
 def _best() -> Kind:
@@ -73,7 +81,7 @@ def _work(of: Problem) -> int:
 def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:
     """The plan of this task beside its bound."""
     kind = kind or _best()
-    rows = Rows(task)
+    rows = _rows(task)
     with opened(task, task.args.objective, rows) as world:
         gained = ONE * _gain(world, planned)
         net = _bound(world, task, kind)

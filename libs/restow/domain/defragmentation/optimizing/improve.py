@@ -106,15 +106,20 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
 
 def prune(search: Search) -> None:
     """Who can stay at home without any loss does; first all who left one row, then one by one (but with
-    whole nodes), as the net gain says."""
+    whole nodes), then each gang that is moved as one, as the net gain says."""
     world = search.world
     homes: dict[int, list[PodUid]] = {}
+    gangs: dict[str, list[PodUid]] = {}
     for uid in sorted(world.away):
-        homes.setdefault(world.home(uid).row, []).append(uid)
+        if uid in world.gangs:
+            gangs.setdefault(world.gangs[uid], []).append(uid)
+        else:
+            homes.setdefault(world.home(uid).row, []).append(uid)
     rank = world.state.table.rank
     groups = [homes[row] for row in sorted(homes, key=lambda row: int(rank[row]))]
     if not search.limits.whole:
         groups += [[uid] for group in groups for uid in group]
+    groups += [gangs[name] for name in sorted(gangs)]
     for group in groups:
         group = [uid for uid in group if uid in world.away]
         if not group:

@@ -101,6 +101,10 @@ class Sequence:
         all of them in the order in which they were thought of."""
         legs = [Leg(uid, wanted[uid], self.world.home(uid)) for uid in first]
         stayed: list[PodUid] = []
+        if gangs := [leg for leg in legs if leg.uid in self.world.gangs]:
+            # They hold their slots beside all that run: whoever of them cannot, stays.
+            stayed = [leg.uid for leg in self._all(gangs, False)]
+            legs = [leg for leg in legs if leg.uid not in self.world.gangs]
         for needed in (False, True):
             legs = self._all(legs, needed)
         while legs:
@@ -197,7 +201,7 @@ class Sequence:
         self.moves.append(
             Move(
                 id, PodUid("") if leg.follows else uid, pod.namespace, pod.name, world.name(leg.start.row), world.name(spot.row),
-                spot.devices, spot.cores, after, leg.follows, cost=cost,
+                spot.devices, spot.cores, after, leg.follows, gang=world.gangs.get(uid, ""), cost=cost,
             )
         )  # fmt: skip
         earlier = [self._number[one] for one in dict.fromkeys((*after, *([leg.follows] if leg.follows else [])))]

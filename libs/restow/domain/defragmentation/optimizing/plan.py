@@ -7,7 +7,7 @@ together are put in order anew, so that nobody goes twice; where they find no or
 ends when nothing more is found (then the next plan is empty as well), with the steps of search, or with the limit of moves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -17,15 +17,17 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.choices import loads_on
+from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
-from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
+from restow.domain.defragmentation.optimizing.order import Ordered, following
+from restow.domain.defragmentation.optimizing.order import Sequence as Order
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.movable import starts_again
-from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
+from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, TOGETHER, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
@@ -44,14 +46,31 @@ MISSED, MISSED_PART = 3, 10
 def plan(task: Task, stays: Stays) -> Found:
     """The state stays as it is. Raises ArgsError."""
     maker = _Maker(task)
-    search = maker.searched(task.args.searchSteps, NOWHERE)
-    steps, wanted = search.world.steps, dict(search.world.away)
+    search, ordered, steps = _made(maker, NOWHERE)
+    if not task.args.wholeNodes and (gangs := able(task.state, maker.rows.evictable)):
+        # With gangs that are moved as one, if that gains more: they may keep others from moving.
+        with_gangs = _Maker(task)
+        ends, taken = with_gangs.moved_as_one(gangs)
+        steps += taken
+        if ends:
+            search_with, ordered_with, taken = _made(with_gangs, ends)
+            steps += taken
+            if with_gangs.net(ordered_with) > maker.net(ordered):
+                maker, search, ordered = with_gangs, search_with, ordered_with
+    _tell(search, maker.rows, ordered, stays)
+    return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
+
+
+def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
+    """The search, the plan and the steps of it. `gangs`: where those go who are moved as one."""
+    task = maker.task
+    search = maker.searched(task.args.searchSteps, gangs)
+    steps, wanted = search.world.steps, {**gangs, **search.world.away}
     ordered = maker.order(wanted, NOWHERE)
     if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
         ordered, more = settle(maker, ordered, task.args.searchSteps, maker.more(steps))
         steps += more
-    _tell(search, maker.rows, ordered, stays)
-    return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
+    return search, ordered, steps
 
 
 STARTS: tuple[Objective, ...] = ("devices", "nodes")
@@ -136,6 +155,15 @@ class _Maker:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
         self._few = nodes <= FEW
 
+    def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
+        """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
+        limits = self.limits.within(self.limits.steps // PART)
+        as_gangs(self.rows, gangs, TOGETHER)
+        with self._opened(NOWHERE) as world:
+            ends = chosen(world, limits, gangs)
+        as_gangs(self.rows, [gang for gang in gangs if gang.pods[0] in ends], TOGETHER)
+        return ends, world.steps
+
     def more(self, steps: int) -> int:
         """For carrying a plan on which so many were taken by."""
         return FOLLOWING * self.task.args.searchSteps if self._few else self.task.args.searchSteps - steps
@@ -202,13 +230,15 @@ class _Maker:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted))
-            if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
+                ordered = Order(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted))
+            halves = {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}
+            halves |= {move.pod for move in ordered.moves if move.gang and move.after}
+            if halves := self._mates(halves | {uid for uid in wanted if uid in self.rows.gangs and uid not in ordered.ends}):
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot for uid, spot in ordered.ends.items() if uid not in halves}
                 continue
             often -= 1
-            if dropped := beyond(self.limits, ordered):
+            if dropped := self._mates(beyond(self.limits, ordered)):
                 wanted = {uid: spot for uid, spot in ordered.ends.items() if uid not in dropped}
                 continue
             net, again = self._judged(ordered, ends, pruned=True)
@@ -218,9 +248,14 @@ class _Maker:
             wanted = {uid: ordered.ends[uid] for uid in again} if net > 0 else {}
         return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
 
+    def _mates(self, pods: set[PodUid]) -> set[PodUid]:
+        """These and all others of their gangs that are moved as one."""
+        gangs = {self.rows.gangs[uid] for uid in pods if uid in self.rows.gangs}
+        return pods | {uid for uid, gang in self.rows.gangs.items() if gang in gangs} if gangs else pods
+
     def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
-        """The same moves and then these, which begin where those end; None where that cannot be."""
-        if len(first.moves) + len(then.moves) > self.limits.moves:
+        """The same moves and then these, which begin where those end; None where that cannot be. Nobody waits for a gang that is moved as one, which may stay."""
+        if any(move.gang for move in first.moves) or len(first.moves) + len(then.moves) > self.limits.moves:
             return None
         both = following(self.task.plan, first, then)
         return None if both is None or beyond(self.limits, both) else both
@@ -292,10 +327,14 @@ def _tell(search: Search, rows: Rows, ordered: Ordered, stays: Stays) -> None:
         for uid in pods:
             if uid in ordered.ends:
                 continue
-            if said := world.verdict(uid) or closed or search.bounded.get(uid, ""):
+            itself = rows.evictable.verdict(uid) if uid in rows.gangs else world.verdict(uid)
+            if said := itself or closed or search.bounded.get(uid, ""):
                 why = stay(said)
                 if starts_again(world.state, world.state.pods[uid].fact):
-                    why = Stay(why.id, f"{why.sentence}; and this planner moves no gang as one")
+                    together, kept = rows.evictable.as_one(uid)
+                    kept = f"its gang cannot be moved as one: {kept}" if kept else "moving its gang as one is not worth it" if together else "this plan moves no gang as one"
+                    kept = "with wholeNodes no gang is moved as one" if search.limits.whole else kept
+                    why = Stay(why.id, f"{why.sentence}; and {kept}")
                 stays(uid, node, why)
             else:
                 stays(uid, node, Stay(NO_TARGET, _stuck(world, search.stuck[uid], ordered)) if uid in search.stuck else rest)

@@ -69,6 +69,7 @@ class World:
         self.touched: list[PodUid] = []
         """Who was lifted or landed, again for every time."""
         self.in_the_air: set[PodUid] = set()
+        self.gangs: Mapping[PodUid, str] = rows.gangs
         self._homes: dict[int, list[PodUid]] = {}
         self._home: dict[PodUid, Spot] = {}
         self.sizes: dict[PodUid, int] = {}
@@ -82,6 +83,8 @@ class World:
         """`(nodes,) int64`: pods that keep each row from being free."""
         for row in simulation.arriving:
             self.loads[row] += 1
+        if self.gangs:
+            self.leave_as_one(self.gangs)
         self._begin_at(moved or {})
         self.objective = LeastLoss(simulation, self.value, self.counted, self.loads)
         self.placement = Placement(simulation, self.open, self.column, self.floor, self.objective)
@@ -109,6 +112,11 @@ class World:
         for there in self._homes.values():
             there.sort()
         self.moved = dict(moved)
+
+    def leave_as_one(self, pods: Iterable[PodUid]) -> None:
+        """Where these run says nothing of where their gangs are to be."""
+        if (chooser := self.session.extensions.blocks) is not None:
+            chooser.leave(list(pods))
 
     def _worths(self) -> list[int]:
         worth, counted = self.value.worth, self.counted.tolist()
@@ -187,7 +195,7 @@ class World:
             return 0
         known = self._cost.get(uid)
         if known is None:
-            known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved)
+            known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved, as_one=uid in self.gangs)
         return known
 
     enough = LOSSLESS
@@ -357,6 +365,8 @@ class Rows:
         self.loads = loads_of(state)
         self.verdicts: dict[PodUid, str] = {}
         """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
+        self.gangs: dict[PodUid, str] = {}
+        """Of pods that are moved with all of their gang its PodGroup (`namespace/name`)."""
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
         owed = set(state.waiting_on) | set(state.nominated_on)
