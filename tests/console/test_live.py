@@ -9,13 +9,17 @@ import urllib.request
 import aiohttp
 import pytest
 from cli.conftest import RESTOW, export
+from console.browser import browser, needs_chromium
 from console.conftest import Client
 from console.logs import shown
-from replay.handmade import LOG_ID, migration
+from msgspec.structs import replace
+from replay.handmade import LOG_ID, Handmade, migration, pod, shape
 
 from restow.console.frames import frame
 from restow.console.service import Console
 from restow.console.view import view
+from restow.contracts import events as e
+from restow.contracts.codec import decode
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.eventlog.jetstream import connect, open_snapshots
@@ -103,6 +107,64 @@ async def test_on_demand_nothing_is_read_before_somebody_asks():
             await client.until(console.follower.source.last)
     finally:
         await console.stop()
+
+
+PODS, COMMITS, EACH, RATE = 2_000, 500, 100, 100
+"""Pods; commits, events of each, and commits a second: 10 000 events a second."""
+
+
+def storm():
+    """Pods on a hundred nodes, and then for five seconds each of them becomes ready, or not ready, two or three times a second. Sequences up to which it is quiet, and the log."""
+    log = Handmade()
+    log.facts(*(e.NodeObserved(f"n{i:03}", f"uid-n{i}", {"cpu": 64_000, "memory": 1 << 38, "pods": 110}) for i in range(100)), kind="nodes")
+    log.facts(shape(), *(replace(pod(f"p{i}"), node=f"n{i % 100:03}", phase="Running", ready=True) for i in range(PODS)))
+    quiet = log.seq
+    for k in range(COMMITS):
+        ready = k * EACH // PODS % 2 == 1
+        log.facts(*(e.PodChanged(f"uid-p{(k * EACH + i) % PODS}", f"n{(k * EACH + i) % PODS % 100:03}", "Running", ready) for i in range(EACH)))
+    return quiet, log
+
+
+@needs_chromium
+async def test_ten_thousand_events_a_second_are_shown_as_they_come_and_the_page_still_answers(broker):
+    quiet, log = storm()
+    cluster = unique_cluster()
+    await asyncio.to_thread(restore, ListSource(log.records[:quiet], log_id=LOG_ID), [broker.url], cluster)
+    opened = await asyncio.to_thread(open_broker, [broker.url], cluster)
+    console = Console(opened)
+    await console.start()
+    try:
+        async with browser() as page, asyncio.timeout(120):
+            complaints = []
+            page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            await page.goto(console.address)
+            await page.wait_for_selector(".now b:not(:text('–'))")
+            seen, writing = [], asyncio.create_task(append(broker, cluster, log.records[quiet:]))
+            while not writing.done():
+                seen.append(int((await page.inner_text(".now .seq")).removeprefix("sequence ")))
+                await asyncio.sleep(0.1)
+            await writing
+            while await page.inner_text(".now .seq") != f"sequence {log.seq}":
+                await asyncio.sleep(0.05)
+            assert len(set(seen)) > 5, "it follows while they come"
+            assert seen == sorted(seen)
+            assert console.follower.index.events == sum(len(decision.events) for record in log.records for decision in decode(record.body))
+            assert complaints == []
+    finally:
+        await console.stop()
+        await asyncio.to_thread(opened.close)
+
+
+async def append(broker, cluster, records):
+    log = await connect([broker.url], cluster)
+    try:
+        began, last = asyncio.get_running_loop().time(), records[0].seq - 1
+        for i, record in enumerate(records):
+            await asyncio.sleep(max(0.0, began + i / RATE - asyncio.get_running_loop().time()))
+            last = await log.append(record.family, record.body, record.envelope, expected_last=last)
+    finally:
+        await log.close()
 
 
 def last_of(source, record):
