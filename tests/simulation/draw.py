@@ -66,6 +66,7 @@ class _Draw:
             users=tuple(sorted([*made, *self.done_by_users(nodes, workloads), *self.done_by_who_approves()], key=lambda act: act.at)),
             faults=tuple(sorted([*self.gone_wrong(nodes, workloads), *self.gone_wrong_beside(beside)], key=lambda act: act.at)),
             scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.randrange(len(POLICIES)), skews=skews, beside=beside,
+            budgets=random.Random(f"eviction budgets {self.seed}").random() < 0.2,
             kinds=(*self.users, *self.faults), lease="on" if self.replicas > 1 else chance.choice(("on", "off")),
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ class _World:
         self.users: list[Act] = []
         self.faults: list[Act] = []
         self.scheduler, self.policy, self.seconds, self.lag = DEFAULT, CPU, 40.0, 60.0
-        self.beside = False
+        self.beside = self.budgets = False
 
     def make(self, name: str, replicas: int, at: float = 0.0, kind: str = "ReplicaSet", **more: object) -> str:
         said = {"cpu": 1000, "memory": 256, "grace": 1} | more
@@ -42,7 +42,7 @@ class _World:
         return Plan(
             seed=self.seed, seconds=self.seconds, nodes=tuple(self.nodes), workloads=tuple(self.workloads),
             users=tuple(sorted(self.users, key=lambda act: act.at)), faults=tuple(sorted(self.faults, key=lambda act: act.at)),
-            scheduler=self.scheduler, policy=self.policy, beside=self.beside, lag=self.lag,
+            scheduler=self.scheduler, policy=self.policy, beside=self.beside, budgets=self.budgets, lag=self.lag,
         )  # fmt: skip
 
 
@@ -117,6 +117,12 @@ def asks(w: _World) -> None:
     w.workloads = [replace(one, hook=w.chance.choice(("agrees", "agrees", "refuses", "silent", "assents"))) for one in w.workloads]
     for at in range(12, 50, 6):
         w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(1, 4))
+
+
+def budgeted(w: _World) -> None:
+    """As `moves`, while the policy allows few evictions."""
+    moves(w)
+    w.budgets = True
 
 
 def whole(w: _World) -> None:
@@ -336,7 +342,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, beside, away, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, budgeted, leavers, finishers, spreads, asks, whole, gangs, gang_moves, queues, preempts, unequal, shares, strangers, beside, away, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

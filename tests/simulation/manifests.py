@@ -231,11 +231,19 @@ POLICIES = (
 """Devices or cores packed together, now and then or often; without a bound for each workload; whole nodes or nothing."""
 
 
-def policy(number: int, interval: str = "", beside: bool = False) -> str:
-    """One of POLICIES; another interval for the end of a run; whether pods of the stock scheduler are moved, too."""
+BUDGETS = """  budgets:
+  - {name: few, evictions: 1, within: 1m}
+  - {name: each, evictions: 3, within: 5m, per: namespace}
+"""
+
+
+def policy(number: int, interval: str = "", beside: bool = False, budgets: bool = False) -> str:
+    """One of POLICIES; another interval for the end of a run; whether pods of the stock scheduler are moved, too; with eviction budgets, or without."""
     said = {"args": "", "bounds": ""} | POLICIES[number]
     if beside:
         said["bounds"] += "  beside: [default-scheduler]\n"
+    if budgets:
+        said["bounds"] += BUDGETS
     if interval:
         said["interval"] = interval
     return _POLICY.format(**said)

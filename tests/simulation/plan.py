@@ -77,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     policy: int = 0
     beside: bool = False
     """Whether pods of the stock scheduler are moved, too: `deploy/beside` is applied, and the policy names that scheduler."""
+    budgets: bool = False
+    """Whether the policy says how many pods may be evicted in a time."""
     lag: float = 60.0
     """Seconds after which an effect is late: less where no fault of the plan holds anybody up."""
     skews: dict[str, float] = {}

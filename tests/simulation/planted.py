@@ -216,6 +216,11 @@ PLANTED = (
         "What asks a workload about a move stays on its pod when the move is over.",
     ),
     Planted(
+        "evicted-for-free", "fold", "budgeted", "evolve/budgets.py",
+        "    state.put(times, record.id, record.evicting)\n", "    pass\n",
+        "What is evicted is charged to no eviction budget.",
+    ),
+    Planted(
         "half-a-node", "saga", "whole", "migration/limits.py",
         "        if not self.whole.all_hold(migration) or not self.whole.all_agree(migration):\n", "        if not self.whole.all_agree(migration):\n",
         "Pods leave a node that is to be emptied wholly, while others have no place yet.",

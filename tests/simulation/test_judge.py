@@ -245,6 +245,23 @@ def all_replicas_move_where_that_is_asked_for(h):
         h.land(f"q{number}", f"p{number}", id=f"m{number}")
 
 
+def goes(h, number, second):
+    """Its eviction is decided then."""
+    h.run(f"p{number}", "a", owner="ReplicaSet")
+    h.plan(f"p{number}", id=f"m{number}")
+    h.hold(id=f"m{number}")
+    h.say("migration.evicting", migration=f"m{number}", deadline=100_000 + second * 1_000)
+
+
+BUDGET = '{"maxUnavailable": 0, "budgets": [{"name": "few", "evictions": 2, "within": 10000, "per": "namespace"}]}'
+
+
+def more_are_evicted_than_a_budget_allows(h):
+    h.say("migration.configured", text=BUDGET, digest="")
+    for number, second in enumerate((0, 4, 9)):
+        goes(h, number, second)
+
+
 def a_reservation_that_does_not_fit(h):
     places_for(h, cpu="5")
 
@@ -749,6 +766,7 @@ BROKEN = [
     ("rejected", rejected_again_and_again), ("decided-effect", evicted_after_the_way_back), ("decided-effect", deleted_without_an_eviction), ("fits-runs", waits_beside_free_capacity),
     ("fits-runs", gang_waits_beside_free_capacity), ("fits-runs", placed_and_never_bound), ("deserved", queue_with_little_waits),
     ("one-at-a-time", all_replicas_move_at_once),
+    ("eviction-budget", more_are_evicted_than_a_budget_allows),
     ("migration-ends", migration_never_ends), ("nothing-left", reservation_left_behind), ("nothing-left", lease_of_the_dead), ("expired", time_is_over),
     ("expired", taken_away_without_having_said_that_it_is_over),
 ]  # fmt: skip
@@ -832,6 +850,20 @@ def test_a_tenth_of_a_workload_is_rounded_down_but_one_at_least(size, away, brok
         h.hold(id=f"m{number}")
         h.say("migration.evicting", migration=f"m{number}", deadline=9)
     assert ("one-at-a-time" in h.promises()) is broken
+
+
+def test_of_a_budget_those_count_that_go_within_its_time_and_were_not_given_up():
+    h = started()
+    h.say("migration.configured", text=BUDGET, digest="")
+    for number, second in enumerate((0, 1, 11)):
+        goes(h, number, second)
+    h.say("migration.aborting", migration="m2", reason="Refused")
+    h.say("migration.failed", migration="m2", reason="Refused")
+    for number, second in ((3, 12), (4, 13)):
+        goes(h, number, second)
+    assert "eviction-budget" not in h.promises()
+    goes(h, 5, 20)
+    assert "eviction-budget" in h.promises()
 
 
 def test_a_gangs_own_class_says_how_important_its_pods_are():

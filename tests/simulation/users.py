@@ -208,7 +208,7 @@ class Users:
 
     def _config(self, scheduler: int, policy: int) -> None:
         self._world.configure("scheduler_session", manifests.SCHEDULERS[scheduler])
-        self._world.configure("descheduler", manifests.policy(policy, beside=self._world.plan.beside))
+        self._world.configure("descheduler", manifests.policy(policy, beside=self._world.plan.beside, budgets=self._world.plan.budgets))
 
     async def _ask(self, what: str, which: int) -> None:
         """Over the descheduler's HTTP API, as `restow defrag` and `restow migrate` do."""

@@ -165,7 +165,7 @@ class World:
 
     async def _rest(self) -> None:
         calm = self.loop.time()
-        self.configure("descheduler", manifests.policy(self.plan.policy, interval="0s", beside=self.plan.beside))
+        self.configure("descheduler", manifests.policy(self.plan.policy, interval="0s", beside=self.plan.beside, budgets=self.plan.budgets))
         while self.loop.time() < calm + AT_REST or not self._idle():
             # Who has minutes of grace takes them, and what waits for his capacity does, too.
             if self.loop.time() > max(calm, self._last_stop) + REST:
@@ -201,7 +201,7 @@ class World:
         self.users, self.faults = Users(self), Faults(self)
         self.in_cluster(self._cluster)
         self.configure("scheduler_session", manifests.SCHEDULERS[self.plan.scheduler])
-        self.configure("descheduler", manifests.policy(self.plan.policy, beside=self.plan.beside))
+        self.configure("descheduler", manifests.policy(self.plan.policy, beside=self.plan.beside, budgets=self.plan.budgets))
         self.configure("garbage_collector", manifests.COLLECTOR)
         for name in SERVICES:
             for number in range(self.plan.replicas):

@@ -23,6 +23,7 @@ PROMISES = {
     "budget": "Nobody is chosen as a victim whose disruption budget is known to allow nothing.",
     "whole-nodes": "Of a plan that empties nodes wholly nobody is evicted before all of the node have their places, nor when one of them stays.",
     "one-at-a-time": "Not more pods of a workload are moved at once than maxUnavailable says.",
+    "eviction-budget": "Not more pods are evicted by moves in a time than the policy's budgets allow.",
     "for-somebody": "Who is evicted for another goes for one that room is held for.",
     "reserved-node": "Nobody comes to a node that is reserved for a starving job's task.",
     "capability": "Placements leave each queue within its capability.",

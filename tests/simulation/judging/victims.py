@@ -97,6 +97,9 @@ class VictimRules:
     def migration_evicting(self, event):
         super().migration_evicting(event)
         migration = self.migrations.get(event["migration"])
+        if migration:
+            migration["goes"] = event["deadline"]
+            self.judge_eviction_budgets(migration)
         pod = self.pods.get(migration["pod"]) if migration else None
         if pod is None or not self.known(migration["pod"]) or pod.get("deleting") or pod.get("phase") in OVER:
             return
@@ -111,6 +114,18 @@ class VictimRules:
         self.judge_pace(migration, what)
         if migration["whole"] and not migration.get("follows"):
             self.judge_whole(migration, what)
+
+    def judge_eviction_budgets(self, migration):
+        """By when the evictions were decided (each has as long to be accepted); those that were given up count no more."""
+        for budget in self.policy.get("budgets", ()):
+            same = sum(
+                abs(one["goes"] - migration["goes"]) < budget["within"]
+                for one in self.migrations.values()
+                if one.get("goes") and not (one["step"] == "failed" and "evicted" not in one["been"])
+                and (not budget.get("per") or one["namespace"] == migration["namespace"])
+            )  # fmt: skip
+            if same > budget["evictions"]:
+                self.tell("eviction-budget", f"migration {migration['migration']} is eviction {same} within {budget['within']} ms; budget {budget['name']} allows {budget['evictions']}")
 
     def migration_consent_asked(self, event):
         self.asked_for_word[event["migration"]] = event["deadline"]
