@@ -1,7 +1,7 @@
 """What is held for a slot of a Reservation, and what pods have of it: the judge's own books, nothing of `restow.domain`.
 
 What is held is what the events say, less what facts need: where a node is over-committed, slots that wait for capacity give of
-theirs, then nominations, then holds, the latest first, those of migrations last. What comes free goes to nominations first.
+theirs, then nominations, then holds, the latest first, those of migrations last; and after all of them those in which a placeholder stands. What comes free goes to nominations first.
 """
 
 from collections import Counter
@@ -138,7 +138,8 @@ class HeldCapacityCheck:
         held = [key for key in self.places_on[name] if key not in self.waiting_on[name]]
         moves = [key for key in held if self.is_a_migrations(key)]
         nominated = [uid for uid, n in self.nominations.items() if n["node"] == name]
-        for who in [*reversed(waiting), *reversed(nominated), *(k for k in reversed(held) if k not in moves), *reversed(moves)]:
+        order = [*reversed(waiting), *reversed(nominated), *(k for k in reversed(held) if k not in moves), *reversed(moves)]
+        for who in sorted(order, key=lambda who: isinstance(who, tuple) and self.stands(who, name)):
             place = isinstance(who, tuple)
             has = Counter(self.holds[who].has if place else self.nominations[who]["has"])
             gone = {w: min(has[w], over) for w, over in short.items() if has[w] and over > 0}

@@ -623,17 +623,43 @@ def test_a_guard_whose_nomination_is_taken_away_after_the_pod_has_gone_is_nomina
     assert Land("p2", "a") in session_owes(state)
 
 
-def test_while_its_placeholder_stands_a_rival_that_is_bound_there_too_takes_nothing():
-    """The kubelet has taken the placeholder, so it rejects the rival. Nobody turns back by that."""
-    state = evicted(world(shape("small", cpu=2_000, scheduler=STOCK)))
-    then(state, pod("rival", "small", node="b", phase="Pending", ready=False))
+@pytest.mark.parametrize("first", [False, True])
+def test_a_slot_whose_placeholder_stands_gives_way_after_all_that_are_held_in_the_log_alone(first):
+    """Whatever it gave up, its placeholder would still be there. The other scheduler does not see Restow's own holds, and has bound a pod where one is."""
+    of_ours = (shape("ours", cpu=3_000), shape("small", cpu=2_000, scheduler=STOCK), reservation("r", ("t", 1, "ours"), node="b"))
+    state = world(node("b", cpu=7_000), *(of_ours if first else ()))
     session_answers(state)
+    evicted(state)
+    if not first:
+        then(state, *of_ours)
+        session_answers(state)
+    assert all(one.phase is SlotPhase.HELD for one in (slot(state), *state.slots["r"].values()))
+    then(state, pod("rival", "small", node="b"))
+    (other,) = state.slots["r"].values()
+    assert (slot(state).phase, other.phase) == (SlotPhase.HELD, SlotPhase.WAITING)
     successor(state)
-    advance(state)
-    assert not state.migrations["x-1"].back
-    then(state, changed("rival", node="b", phase="Failed", reason="OutOfcpu"))
-    session_answers(state)
     assert Land("p2", "b") in session_owes(state)
+
+
+@pytest.mark.parametrize("latest", ["x-1", "y-1"])
+def test_so_it_is_between_two_moves_whichever_began_first(latest):
+    ours = (shape("ours", cpu=3_000), shape("small", cpu=2_000, scheduler=STOCK), pod("q", "ours", node="a", owner=OWNER))
+    state = world(node("a", cpu=9_000), node("b", cpu=7_000), *ours)
+
+    def held_by_ours() -> None:
+        then(state, plan("y", move("y-1", "q")))
+        advance(state)
+        create(state, "y-1")
+        session_answers(state)
+
+    if latest == "x-1":
+        held_by_ours()
+    evicted(state)
+    if latest == "y-1":
+        held_by_ours()
+    then(state, pod("rival", "small", node="b"))
+    (other,) = state.slots["hold-y-1"].values()
+    assert (slot(state).phase, other.phase) == (SlotPhase.HELD, SlotPhase.WAITING)
 
 
 def test_where_the_target_has_not_enough_for_it_any_more_the_successor_turns_back_at_once():

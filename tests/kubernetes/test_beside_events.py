@@ -251,4 +251,5 @@ async def test_restow_stops_between_the_deletion_and_the_gate_and_the_place_is_k
     move = await mover.move(victim, "target", before=lambda _: crowd(world))
     assert move.end == "landed"
     assert world.where("crowd") == ["waits"] * 50
-    assert ref(world.of("victim")[0]).uid != victim["metadata"]["uid"]
+    assert move.successor is not None
+    assert ref(move.successor).uid != victim["metadata"]["uid"]

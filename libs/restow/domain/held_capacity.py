@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.domain.beside import is_embodied
+from restow.domain.beside import is_embodied, stands
 from restow.domain.node_table import (
     NO_DEVICE,
     ChargedAs,
@@ -257,7 +257,7 @@ class HeldCapacity(Slots):
 
     def squeeze(self, node: NodeName) -> None:
         """Where more is used and reserved than there is, capacity is given up: of slots that wait, of nominations, of holds, the
-        latest first, those of migrations last. What that frees besides is others' at once."""
+        latest first, those of migrations last, and after them those whose placeholder stands. What that frees besides is others' at once."""
         if node not in self.held_on and node not in self.nominated_on:
             return
         row = self.table.rows.get(node)
@@ -304,6 +304,13 @@ class HeldCapacity(Slots):
         return (amounts, devices) if amounts or devices else None
 
     def _to_squeeze(self, node: NodeName) -> Iterator[SlotKey | PodUid]:
+        """A slot whose placeholder stands there comes last of all: its kubelet and every scheduler count that, whatever the slot gives up."""
+        standing = {key for key in self.held_on.get(node, ()) if (pod := self.stand_ins.get(key)) and stands(self.live_of(pod), self.slots[key[0]][key[1]])}
+        keys = list(self._in_order(node))
+        yield from (key for key in keys if key not in standing)
+        yield from (key for key in keys if key in standing)
+
+    def _in_order(self, node: NodeName) -> Iterator[SlotKey | PodUid]:
         waiting = self.waiting_on.get(node, {})
         yield from reversed(list(waiting))
         yield from reversed(list(self.nominated_on.get(node, ())))

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.autoscalers import cordoned_for, is_going
-from restow.domain.beside import REFUSED, STOLEN, guard_of, is_beside, is_embodied
+from restow.domain.beside import REFUSED, STOLEN, guard_of, is_beside
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -117,14 +117,11 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
 
 
 def _is_taken(state: ClusterState, migration: Migration) -> bool:
-    """Whether a slot waits for what it had, and no placeholder stands in it: its node has less for it than is to be held, or more is taken and held there than
-    there is. (Where one stands, its kubelet has taken it; a node may say for a moment that it has less, as one whose device plugin starts again.)"""
+    """Whether a slot waits for what it had: its node has less for it than is to be held, or more is taken and held there than there is."""
     row = state.table.rows.get(migration.move.target)
     return row is not None and any(
-        slot.phase is SlotPhase.WAITING and not is_embodied(state, (migration.reservation, name), slot)
-        and (not slot.capacity.complete or bool((state.table.free[row] < 0).any()))
-        for name, slot in slots_of(state, migration)
-    )  # fmt: skip
+        slot.phase is SlotPhase.WAITING and (not slot.capacity.complete or bool((state.table.free[row] < 0).any())) for _, slot in slots_of(state, migration)
+    )
 
 
 def source_given_up(state: ClusterState, migration: Migration) -> str:
