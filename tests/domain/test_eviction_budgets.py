@@ -388,7 +388,7 @@ class Walk:
         mine = self.group(end.migration)
         if mine is None:
             return False
-        gone = {event.migration for when, event in self.log if isinstance(event, e.MigrationFailed) and when <= now}
+        gone = {event.migration for _, event in self.log[:i] if isinstance(event, e.MigrationFailed)}
         evicted = self.evicted(i)
         used = sum(self.group(id) == mine and self.is_in(when, now) for id, when in evicted.items())
         for _, event in self.log[:i]:
