@@ -1,6 +1,7 @@
 """Pictures of the console for docs/console.md: `make shots LOG=FILE` (needs Chromium). The log is one that `make demo` has left."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +38,7 @@ async def main(file: str) -> None:
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")
         await shot(console, "queues", "#view=queues", viewport=WIDE, color_scheme="light")
         await shot(console, "health", "#view=health", viewport=WIDE, color_scheme="dark")
+        await shot(console, "replan", f"#view=plans&at={plan.seq}", trying, viewport=WIDE, color_scheme="light")
         await shot(console, "phone", f"#show=pod/{index.labels[waits]}", viewport=PHONE, color_scheme="light")
         await waiting()
     finally:
@@ -62,12 +64,25 @@ async def waiting() -> None:
             await console.stop()
 
 
-async def shot(console: Console, name: str, fragment: str, **options) -> None:
+async def trying(page) -> None:
+    """Another policy: as many moves as are worth it."""
+    await page.get_by_role("button", name="Try another policy at this instant").click()
+    while not (text := await page.input_value("textarea")):
+        await asyncio.sleep(0.05)
+    await page.fill("textarea", re.sub(r"(maxNoOfPodsToEvictTotal|maxMoves): \d+", r"\1: 30", text))
+    await page.evaluate("document.querySelector('textarea').rows = 6")
+    await page.get_by_role("button", name="Plan with it").click()
+    await page.wait_for_selector(".twomaps")
+
+
+async def shot(console: Console, name: str, fragment: str, act=None, **options) -> None:
     async with browser(reduced_motion="reduce", **options) as page:
         await page.goto(f"{console.address}/{fragment}")
         await page.wait_for_selector(".now b:not(:text('–'))")
         while await page.evaluate("document.querySelector('[aria-busy=true], .note.busy') !== null"):
             await asyncio.sleep(0.05)
+        if act is not None:
+            await act(page)
         await asyncio.sleep(1.0)
         await page.screenshot(path=FOLDER / f"{name}.png")
 

@@ -223,7 +223,7 @@ async def test_the_description_is_of_exactly_the_routes_that_there_are(looking):
         assert set(said["paths"]) == served
         assert said["openapi"].startswith("3.1")
         for path, operations in said["paths"].items():
-            posted = {"/api/v1/login", "/api/v1/logout", "/api/v1/mode", "/api/v1/pause", "/api/v1/resume", "/api/v1/plans/{plan}/approve", "/api/v1/plans/{plan}/reject"}
+            posted = {"/api/v1/login", "/api/v1/logout", "/api/v1/mode", "/api/v1/pause", "/api/v1/resume", "/api/v1/plans/{plan}/approve", "/api/v1/plans/{plan}/reject", "/api/v1/replan"}
             assert ("post" in operations) == (path in posted), "all else only reads"
             if "get" not in operations:
                 continue

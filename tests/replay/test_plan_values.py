@@ -7,20 +7,31 @@ from replay.handmade import Handmade, fragmented, migration, node, pod, shape, t
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
-from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of, text_of
+from restow.domain.config import digest_of, text_of
 from restow.domain.decider import decide
 from restow.domain.deciders import DECIDERS
 from restow.domain.defragmentation.appraisal import appraisal_of
 from restow.replay.plan_values import plan_values
 from restow.replay.state_at import ReplayError, state_at
+from restow.runtime.config_source import parse
+from restow.runtime.policy_file import read
 
 WHERE = {"lone": "a", "duo-1": "b", "duo-2": "b", "c-1": "c", "c-2": "c", "c-3": "d"}
-WANTS_ALL = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", minimumGain=0)
+POLICY = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: restow
+  pluginConfig:
+  - {name: Defragmentation, args: {planner: optimizing, objective: nodes, resourceType: cpu, minimumGain: 0}}
+  plugins: {balance: {enabled: [Defragmentation]}}
+restow: {maxUnavailable: 0, interval: 0}
+"""
 
 
 def world(where=WHERE):
     """Nodes of eight cores; pods of one core, all of one ReplicaSet; who waits wants a whole node."""
-    log, text = Handmade(), text_of(MigrationConfig(defragmentation=WANTS_ALL))
+    log, text = Handmade(), text_of(read(parse(POLICY)))
     log.facts(*(node(name, 8000) for name in "abcd"), kind="nodes")
     owner = OwnerRef("ReplicaSet", "web", "uid-rs")
     log.facts(shape(), shape(8000, "b16"), *(replace(pod(name), node=on, phase="Running", ready=True, owner=owner) for name, on in where.items()), pod("whole", shape="b16"))

@@ -13,6 +13,7 @@ from restow.contracts.ids import MigrationId, PlanId
 from restow.domain.defragmentation.appraisal import appraisal_of
 from restow.domain.migration.proposals import needs
 from restow.domain.planview import carried_out
+from restow.domain.state import ClusterState
 from restow.replay.source import Source
 from restow.replay.state_at import ReplayError, decode_record, state_at
 
@@ -39,11 +40,15 @@ class PlanValues(msgspec.Struct, frozen=True):
 def plan_values(source: Source, seq: int, plan: PlanId) -> PlanValues:
     """Of the plan that was made by the commit `seq`, on the state that its decider had read, by the planner's own appraisal, where that says what the plan says of itself. Raises ReplayError."""
     read, planned = _planned(source, seq, plan)
+    return values_of(state_at(source, seq=read), planned)
+
+
+def values_of(state: ClusterState, planned: e.Planned) -> PlanValues:
+    """The same of a plan that was made on this state."""
     if planned.worth is None:
         return PlanValues(unknown="the plan does not say what it is worth")
     if len(planned.moves) > MOST_MOVES:
         return PlanValues(unknown=f"the plan has {len(planned.moves)} moves; of at most {MOST_MOVES} it is worked out what it is worth without each")
-    state = state_at(source, seq=read)
     appraisal = appraisal_of(state)
     if appraisal is None or (appraisal.total(), appraisal.total(*carried_out(state, planned.moves))) != (planned.worth.before, planned.worth.after):
         return PlanValues(unknown="the plan is worth something else by the log and this release of Restow, so what its moves are worth is not known")

@@ -169,8 +169,11 @@ def _seen(one: MoveSeen | None) -> str:
 def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
     """One plan with its moves; None where there was none by then. `parts` of a cost are known of the dearest moves only."""
     note = index.plans.get(id)
-    if note is None or note.seq > at:
-        return None
+    return None if note is None or note.seq > at else detail(index, note, at)
+
+
+def detail(index: Index, note: PlanNote, at: int) -> dict[str, Any]:
+    """The same of a plan that need not be in the log."""
     track = index.tracks["moves"]
     rows = {str(track.keys[row["slot"]]): row for row in track.rows[track.versions_at(at)]}
     waves = numbers(note.planned.moves)

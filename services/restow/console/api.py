@@ -8,29 +8,32 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
 from restow.console import answers
 from restow.console.access import Access
-from restow.console.acts import Acts
+from restow.console.acts import Acts, body
 from restow.console.belts import belt
 from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.health import Verifier
 from restow.console.index import KINDS
 from restow.console.orders import Orders
-from restow.console.plan_maps import plan_maps
+from restow.console.plan_maps import plan_maps, replanned
 from restow.console.refused import Refused
 from restow.console.shares import MOST_STEPS, shares
 from restow.console.stories import Stories, reading
 from restow.console.tour import tour
+from restow.domain.config import text_of
 from restow.eventlog.port import LogError
 from restow.replay.find import Ambiguous, NotFound
 from restow.replay.state_at import ReplayError
+from restow.runtime.config_source import BadConfig, parse
 from restow.runtime.http import Route, answer, describe
+from restow.runtime.policy_file import read
 
 NUMBER = {"type": "integer", "minimum": 0}
 AT = {"at": NUMBER | {"description": "a sequence of the log; default: the last one that is folded"}, "time": NUMBER | {"description": "instead of `at`: the last commit by then, in ms"}}
@@ -41,6 +44,8 @@ STILL = 15.0
 MOST_STREAMS = 32
 MOST_READERS = 32
 """Questions that wait for their turn to read the log."""
+MOST_POLICY = 32 * 1024
+"""Characters of a policy that is tried."""
 RUN = "Restow-Run"
 """Header: which run of the console has answered. Slots, and what a client keeps by them, are of one run."""
 
@@ -53,6 +58,10 @@ def number(request: web.Request, name: str, default: int, most: int = 1 << 60) -
     if not (said.isascii() and said.isdigit() and len(said) < 20 and int(said) <= most):
         raise Refused(f"{name} is {said[:40]!r}; allowed: 0 to {most}")
     return int(said)
+
+
+class _Replan(msgspec.Struct, forbid_unknown_fields=True):
+    policy: Annotated[str, msgspec.Meta(max_length=MOST_POLICY)] = ""
 
 
 class Api:
@@ -87,6 +96,9 @@ class Api:
             Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
             Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
             Route(get, "/api/v1/health", "Who leads each family, the log's size, what is archived; and the verdict of `restow verify`, which the first question begins", self._health, {200: "found"}),
+            Route(get, "/api/v1/policy", "The descheduler's policy that was in force at an instant, as YAML", self._policy, said, AT),
+            Route("POST", "/api/v1/replan", "The plans that a policy makes at an instant; nothing is written. Each as of /api/v1/plans/{plan}, with its `maps` and `values`", self._replan,
+                  {200: "the plans", 400: "not understood, or no plan can be made", 404: "there is no such instant", 503: "too many ask"}, AT, body={"policy": {"type": "string", "maxLength": MOST_POLICY, "description": "a DeschedulerPolicy in YAML; without one, that which was in force"}}),
             Route(get, "/api/v1/report", "What plans promised and what was really won and lost by an instant, as `restow report`; and what eviction budgets have left then", self._report, said, AT),
             Route(get, "/api/v1/search", "Nodes, pods, moves, plans, workloads and queues by a part of their name", self._search, said, AT | limits | {"q": {"type": "string"}}),
             Route(get, "/api/v1/find", "The slot of a thing, by its path", self._find, said, AT | what),
@@ -310,6 +322,21 @@ class Api:
         # A log that is still being read here is verified when that has ended: both want the processor.
         read = self._index.last >= self._follower.tail > 0
         return answer({**found, "verify": self.verifier.said(self._index.last) if read else {"state": "waits"}}, headers={"Cache-Control": "no-store"})
+
+    async def _policy(self, request: web.Request) -> web.Response:
+        at = await self._at(request)
+        return await self._asked(request, f"y-{at}", lambda: self._stories.policy(at))
+
+    async def _replan(self, request: web.Request) -> web.Response:
+        at, text = await self._at(request), (await body(request, _Replan)).policy
+        try:
+            policy = await asyncio.to_thread(lambda: text_of(read(parse(text)))) if text.strip() else ""
+            made = await self._in_turn(request, lambda: self._stories.replanned(at, policy), self._tellers)
+        except BadConfig as error:
+            raise Refused(f"policy: {error}") from None
+        except ReplayError as error:
+            raise Refused(str(error)) from None
+        return answer(await asyncio.to_thread(self._locked(lambda: replanned(self._index, at, made))), headers={"Cache-Control": "no-store"})
 
     async def _report(self, request: web.Request) -> web.Response:
         at = await self._at(request)

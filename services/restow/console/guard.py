@@ -37,6 +37,8 @@ HEADERS = {
 METHODS = ("GET", "HEAD")
 OPEN = ("/api/v1/me", "/api/v1/login", "/api/v1/logout")
 """Routes of the API that ask for no login: they say who one is, and make or end one."""
+ASKS = ("/api/v1/replan",)
+"""Routes that are posted to and change nothing: what they are asked is too long for an address. Whoever may look may ask them."""
 
 
 def refusal(
@@ -90,7 +92,7 @@ def guarded(published: bool, access: Access | None = None):
         headers = request.headers
         hosts = access.hosts if access is not None else ()
         where = headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")
-        refused = refusal(request.method, *where, request.remote, published, hosts, access is not None)
+        refused = refusal(request.method, *where, request.remote, published, hosts, access is not None or request.path in ASKS)
         if refused is None and access is not None:
             refused = _known(request, access)
         if refused is not None:

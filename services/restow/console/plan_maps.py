@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from restow.console.index import CLOSED, READY, Index
+from restow.console.answers import detail
+from restow.console.index import CLOSED, READY, Index, PlanNote
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId
+from restow.replay.replanned import Replanned
 
 MOST_NODES = 1_000
 """Nodes of one plan that are shown; the rest is counted."""
@@ -23,8 +26,11 @@ def plan_maps(index: Index, id: str, at: int) -> dict[str, Any] | None:
     """Each node that the plan touches, with its occupants `before` and `after`; None where there was no such plan by then. `known` is false where the plan was made before what is
     known of the log: then there are no nodes. `slots` are waiting pods for which the plan makes capacity, with their node."""
     note = index.plans.get(id)
-    if note is None or note.seq > at:
-        return None
+    return None if note is None or note.seq > at else maps_of(index, note)
+
+
+def maps_of(index: Index, note: PlanNote) -> dict[str, Any]:
+    """The same of a plan that need not be in the log."""
     planned = note.planned
     names = list(dict.fromkeys(name for name in (*(one for move in planned.moves for one in (move.source, move.target)), *(slot.node for slot in planned.slots)) if name))
     known = note.time >= index.began
@@ -34,7 +40,7 @@ def plan_maps(index: Index, id: str, at: int) -> dict[str, Any] | None:
     after = _carried_out(planned, before)
     slots = [{"pod": index.labels.get(slot.pod, slot.pod), "node": slot.node} for slot in planned.slots]
     return {
-        "plan": id, "seq": note.seq, "time": note.time, "known": known, "nodesInAll": len(names), "slots": slots,
+        "plan": planned.plan, "seq": note.seq, "time": note.time, "known": known, "nodesInAll": len(names), "slots": slots,
         "nodes": [about | {"before": before[name], "after": after[name]} for name, about in nodes.items()],
     }  # fmt: skip
 
@@ -95,3 +101,13 @@ def _carried_out(planned: e.Planned, before: dict[str, list[Occupant]]) -> dict[
         if target in after:
             after[target].append(one)
     return after
+
+
+def replanned(index: Index, at: int, made: Replanned) -> dict[str, Any]:
+    """Plans that were made at an instant without being in the log: each as `answers.detail` has it, with its `maps` and its `values`."""
+    plans = []
+    for planned, values in made.plans:
+        # As one that is never carried out.
+        note = PlanNote(at, made.time, replace(planned, mode="observe"))
+        plans.append(detail(index, note, at) | {"maps": maps_of(index, note), "values": values})
+    return {"at": at, "time": made.time, "plans": plans, "warnings": made.warnings}

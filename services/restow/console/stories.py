@@ -16,10 +16,12 @@ from restow.eventlog.port import Truncated
 from restow.replay.batch import queues
 from restow.replay.plan_values import plan_values
 from restow.replay.queues import reserved, waiting
+from restow.replay.replanned import Replanned, replan
 from restow.replay.settled import settle
 from restow.replay.source import LiveSource, Source, Until
 from restow.replay.state_at import check_whole, state_at
 from restow.replay.why import why
+from restow.runtime.policy_text import policy_text
 
 T = TypeVar("T")
 
@@ -85,6 +87,20 @@ class Stories:
     def values(self, plan: str, seq: int) -> Any:
         """What each move is worth to the plan that was made by the commit `seq`. Raises ReplayError."""
         return self._once(("values", plan, seq), lambda: msgspec.to_builtins(plan_values(self.source, seq, PlanId(plan))))
+
+    def policy(self, at: int) -> Any:
+        """The policy that was in force. Raises ReplayError."""
+        return self._once(("policy", "", at), lambda: self._policy(at))
+
+    def _policy(self, at: int) -> dict[str, Any]:
+        config = state_at(self.source, seq=at).migration_config
+        text = policy_text(config)
+        return {"policy": text, "unknown": "" if text else "it cannot be written as a DeschedulerPolicy of this release"}
+
+    def replanned(self, at: int, policy: str) -> Replanned:
+        """What would be planned there, with this policy (canonical text of a MigrationConfig) or with that in force. Not kept. Raises ReplayError."""
+        with self._lock:
+            return reading(self.source, lambda: replan(self.source, at, policy))
 
     def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
         with self._lock:

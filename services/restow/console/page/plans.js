@@ -6,6 +6,7 @@ import htm from "./vendor/htm.js";
 import { Answer, may, ModeBar } from "./access.js";
 import { amount, clock, date, isEmpty, many, number } from "./format.js";
 import { PlanView } from "./planview.js";
+import { Replan } from "./replan.js";
 import { useAnswer } from "./story.js";
 
 const html = htm.bind(h);
@@ -40,10 +41,12 @@ function outcome(plan) {
 
 export function Plans({ store }) {
   const { plan } = store.state;
-  return plan ? html`<${PlanView} key=${plan} store=${store} name=${plan} outcome=${(said) => outcome({ ...said, moves: said.moves.length })} />` : html`<${PlanList} store=${store} />`;
+  const [trying, start] = useState(false);
+  if (trying && !plan) return html`<${Replan} store=${store} onClose=${() => start(false)} />`;
+  return plan ? html`<${PlanView} key=${plan} store=${store} name=${plan} outcome=${(said) => outcome({ ...said, moves: said.moves.length })} />` : html`<${PlanList} store=${store} onTry=${() => start(true)} />`;
 }
 
-function PlanList({ store }) {
+function PlanList({ store, onTry }) {
   const { at } = store.world;
   const { said, error } = useAnswer(store, "/api/v1/plans", {}, at);
   const { said: report } = useAnswer(store, "/api/v1/report", {}, at);
@@ -54,6 +57,7 @@ function PlanList({ store }) {
   return html`<div class="list">
     <h1>Plans <small>made until ${clock(store.world.time)}</small></h1>
     <${ModeBar} store=${store} />
+    <p class="buttons"><button onClick=${onTry}>Try another policy at this instant</button></p>
     <${Budgets} said=${report?.budgets ?? []} />
     ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
     ${score(said) && html`<p class="note">${score(said)}</p>`}

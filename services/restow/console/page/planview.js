@@ -1,7 +1,7 @@
 // A plan as two maps, before it and after it, and its moves with what each is worth, what it costs and why.
 
 import { h } from "./vendor/preact.js";
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { css, hueOf, theme } from "./colors.js";
 import { amount, clock, devices, many, number, percent } from "./format.js";
@@ -44,23 +44,28 @@ export function PlanView({ store, name, outcome }) {
   const { said, error } = useAnswer(store, path, {}, at);
   const { said: maps, error: unmapped } = useAnswer(store, `${path}/maps`, {}, at);
   const { said: values, error: unvalued } = useAnswer(store, `${path}/values`, {}, at);
-  const [lit, light] = useState("");
-  const [shown, show] = useState(SHOWN);
-  useEffect(() => () => light(""), [name]);
   const back = html`<button class="back" onClick=${() => store.choose({ plan: "", selected: store.state.selected === `plan/${name}` ? "" : store.state.selected })}>‹ All plans</button>`;
   if (error) return html`<div class="list">${back}<h1>${name}</h1><p class="note">${error}</p></div>`;
   if (!said) return html`<div class="list">${back}<p class="note busy">…</p></div>`;
+  return html`<div class="list planview">
+    ${back}
+    <h1>${name} <small>${outcome(said)}</small></h1>
+    <${PlanBody} key=${name} store=${store} said=${said} maps=${maps} values=${unvalued ? { moves: [], unknown: unvalued } : values} unmapped=${unmapped} />
+  </div>`;
+}
+
+// The maps and the moves of a plan as the API has it. `thought`: it is of a policy that somebody tries, and not in the log.
+export function PlanBody({ store, said, maps, values, unmapped = "", thought = false }) {
+  const [lit, light] = useState("");
+  const [shown, show] = useState(SHOWN);
   const numberOf = new Map(said.moves.map((move, i) => [move.migration, i + 1]));
   const nodes = (maps?.nodes ?? []).map((node) => ({ ...node, cells: { before: cellsOf(node, node.before), after: cellsOf(node, node.after) } }));
   const byName = new Map(nodes.map((node) => [node.name, node]));
   const valueOf = new Map((values?.moves ?? []).map((one) => [one.migration, one]));
   const moveOf = new Map(said.moves.map((move) => [move.migration, move]));
-  const marked = { lit, light, numberOf, moveOf, first: said.moves.find((move) => move.target)?.migration };
-  const worth = said.promised === null ? "" : `; it promised ${amount(said.promised, true)} ${said.unit} in ${said.hours} h, and its moves cost ${amount(said.cost)}`;
-  return html`<div class="list planview">
-    ${back}
-    <h1>${name} <small>${outcome(said)}</small></h1>
-    <p class="note">Made at <button class="seq" title=${`go to sequence ${said.seq}`} onClick=${() => store.seek({ at: said.seq })}>${clock(said.time)}</button>${" "}
+  const marked = { lit, light, numberOf, moveOf, thought, first: said.moves.find((move) => move.target)?.migration };
+  const worth = said.promised === null ? "" : `; it promise${thought ? "s" : "d"} ${amount(said.promised, true)} ${said.unit} in ${said.hours} h, and its moves cost ${amount(said.cost)}`;
+  return html`<p class="note">Made at <button class="seq" title=${`go to sequence ${said.seq}`} onClick=${() => store.seek({ at: said.seq })}>${clock(said.time)}</button>${" "}
       by ${said.planner}: ${many(said.moves.length, "move")}${worth}. Free nodes ${said.freeNodes[0]} → ${said.freeNodes[1]}, free devices ${said.freeDevices[0]} → ${said.freeDevices[1]}.${said.reason ? ` ${said.reason}` : ""}</p>
     ${unmapped && html`<p class="note">${unmapped}</p>`}
     ${!maps && !unmapped && html`<p class="note busy">…</p>`}
@@ -72,10 +77,9 @@ export function PlanView({ store, name, outcome }) {
     ${nodes.length > shown && html`<p><button onClick=${() => show(shown + SHOWN)}>${Math.min(SHOWN, nodes.length - shown)} more of ${number(maps.nodesInAll)} nodes</button></p>`}
     ${maps?.slots.length > 0 && html`<p class="note">It makes capacity for ${maps.slots.slice(0, 20).map((slot) => `${slot.pod} on ${slot.node}`).join(", ")}${maps.slots.length > 20 ? ` and ${maps.slots.length - 20} more` : ""}.</p>`}
     ${said.moves.length > 0 && html`<table class="each" aria-label="Moves">
-      <thead><tr><th>Move</th><th>Pod</th><th>From, to</th><th class="right" title="By how much less the plan would win without it">Value</th><th class="right">Cost</th><th>Reason</th><th>Now</th></tr></thead>
-      <tbody>${said.moves.map((move) => html`<${Row} key=${move.migration} store=${store} move=${move} value=${valueOf.get(move.migration)} asked=${!values && !unvalued} effect=${effect(byName.get(move.source))} marked=${marked} />`)}</tbody></table>
-      <p class="note">${unvalued || values?.unknown ? `No values: ${unvalued || values.unknown}.` : html`Value: by how much less the plan would win without the move, in ${said.unit || "its unit"}. What several moves free together, the plan loses without any one of them, so these do not add up to what the plan wins.`}</p>`}
-  </div>`;
+      <thead><tr><th>Move</th><th>Pod</th><th>From, to</th><th class="right" title="By how much less the plan would win without it">Value</th><th class="right">Cost</th><th>Reason</th>${!thought && html`<th>Now</th>`}</tr></thead>
+      <tbody>${said.moves.map((move) => html`<${Row} key=${move.migration} store=${store} move=${move} value=${valueOf.get(move.migration)} asked=${!values} effect=${effect(byName.get(move.source))} marked=${marked} />`)}</tbody></table>
+      <p class="note">${values?.unknown ? `No values: ${values.unknown}.` : html`Value: by how much less the plan would win without the move, in ${said.unit || "its unit"}. What several moves free together, the plan loses without any one of them, so these do not add up to what the plan wins.`}</p>`}`;
 }
 
 function Row({ store, move, value, asked, effect: does, marked }) {
@@ -83,12 +87,12 @@ function Row({ store, move, value, asked, effect: does, marked }) {
   const along = value?.along.map((one) => numberOf.get(one)) ?? [];
   return html`<tr class=${lit === move.migration ? "lit" : ""} onMouseEnter=${() => light(move.migration)} onMouseLeave=${() => light("")} onFocusIn=${() => light(move.migration)} onFocusOut=${() => light("")}>
     <td><span class="number">${numberOf.get(move.migration)}</span></td>
-    <td><button class="plain" onClick=${() => store.select(`migration/${move.migration}`)}>${move.pod || `the pod of move ${numberOf.get(move.follows) ?? ""}`}</button></td>
+    <td><button class="plain" onClick=${() => store.select(marked.thought ? `pod/${move.pod}` : `migration/${move.migration}`)}>${move.pod || `the pod of move ${numberOf.get(move.follows) ?? ""}`}</button></td>
     <td>${move.source} → ${move.target || "nowhere"}<br /><small>wave ${move.wave}${move.after.length ? `, after ${move.after.map((one) => numberOf.get(one) ?? one).join(", ")}` : ""}</small></td>
     <td class="right"><span class="only">value </span>${value ? amount(value.loses, true) : asked ? "…" : "–"}${along.length > 0 && html`<br /><small>with ${along.slice(0, 6).join(", ")}${along.length > 6 ? ` and ${along.length - 6} more` : ""}</small>`}</td>
     <td class="right"><span class="only">cost </span>${amount(move.cost)}${costOf(move) && html`<br /><small>${costOf(move)}</small>`}</td>
     <td>${move.why || does || "–"}</td>
-    <td><span class=${`step ${move.step}`}>${move.step.replace("_", " ")}</span>${move.reason && html`<br /><small>${move.reason}: ${move.message}</small>`}</td>
+    ${!marked.thought && html`<td><span class=${`step ${move.step}`}>${move.step.replace("_", " ")}</span>${move.reason && html`<br /><small>${move.reason}: ${move.message}</small>`}</td>`}
   </tr>`;
 }
 
@@ -120,7 +124,7 @@ function Box({ store, node, side, color, marked }) {
     ${movers.length + others.length > 0 && html`<div class="either"><div class="chips space" aria-hidden="true">${others.map((one) => html`<span class="chip">${numberOf.get(one.migration)}</span>`)}</div><div class="chips">${movers.map((one) => html`<button key=${one.migration} class=${`chip${lit === one.migration ? " lit" : ""}`} data-move=${one.migration}
       tabIndex=${(lit || first) === one.migration ? 0 : -1} aria-label=${told(one, moveOf.get(one.migration), numberOf, side)} title=${title(one, numberOf, side)}
       onMouseEnter=${() => light(one.migration)} onMouseLeave=${() => light("")} onFocus=${() => light(one.migration)} onBlur=${() => light("")}
-      onClick=${() => store.select(`migration/${one.migration}`)}>${numberOf.get(one.migration)}</button>`)}</div></div>`}
+      onClick=${() => store.select(marked.thought ? `pod/${one.pod}` : `migration/${one.migration}`)}>${numberOf.get(one.migration)}</button>`)}</div></div>`}
   </li>`;
 }
 
