@@ -1,5 +1,7 @@
 """Queues: what they use, who waits in them, and what is reserved; at an instant, and over the log's time."""
 
+import random
+import threading
 from itertools import pairwise
 
 import pytest
@@ -9,6 +11,8 @@ from msgspec.structs import replace
 from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape, time_at
 from replay.test_why import gang
 
+from restow.console import shares as shares_module
+from restow.console.frames import seq_at
 from restow.console.shares import shares
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -121,6 +125,27 @@ def test_each_step_is_as_of_its_own_time():
     batch = said["queues"]["batch"]
     assert (batch["cpu"][0], batch["cpu"][-1]) == (0, recount(log, index.last)["batch"][0])
     assert said["queuesInAll"] == len(said["queues"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_over_many_steps_it_is_what_each_instant_alone_says_and_nobody_waits_while_it_is_worked_out(seed, monkeypatch):
+    log, dice, alive = gang(), random.Random(seed), {}
+    log.facts(e.QueueObserved("batch", "uid-b", time_at(1)), node("c", 64_000), kind="queues")
+    for _ in range(60):
+        name = f"p{dice.randrange(12)}"
+        where = dice.choice(({}, {"node": "c", "phase": "Running", "ready": True}, {"node": "c", "phase": "Succeeded"}))
+        fact = alive.pop(name, None) if dice.random() < 0.4 else None
+        alive |= {name: True} if fact is None else {}
+        log.facts(e.PodGone(f"uid-{name}") if fact else queued(dice.choice(("batch", "default")), name, **where))
+    index, lock = index_of(log), threading.Lock()
+    worked_out = shares_module._sums
+    monkeypatch.setattr(shares_module, "_sums", lambda *given: (lock.locked() and pytest.fail("the lock is held"), worked_out(*given))[1])
+    said = shares(index, index.last, 50, lock)
+    names = ("devices", "cpu", "memory", "waiting")
+    for i, time in enumerate(said["times"][:-1]):
+        alone = shares(index, min(seq_at(index, time), index.last), 1)["queues"]
+        told = {queue: [series[name][i] for name in names] for queue, series in said["queues"].items()}
+        assert {queue: values for queue, values in told.items() if any(values)} == {queue: [one[name][0] for name in names] for queue, one in alone.items()}
 
 
 def test_of_very_many_queues_those_are_told_that_use_or_wait_for_most(monkeypatch):

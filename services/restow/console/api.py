@@ -315,7 +315,7 @@ class Api:
 
     async def _shares(self, request: web.Request) -> web.Response:
         at, steps = await self._at(request), max(1, number(request, "steps", 120, MOST_STEPS))
-        return await self._cached(request, f"s-{at}-{steps}", self._locked(lambda: shares(self._index, at, steps)))
+        return await self._cached(request, f"s-{at}-{steps}", lambda: shares(self._index, at, steps, self._follower.lock))
 
     async def _health(self, _request: web.Request) -> web.Response:
         found = await asyncio.to_thread(self._follower.health)
