@@ -11,6 +11,7 @@ from console.test_plan_maps import index_of
 from replay.handmade import Handmade, migration, node, pod, shape, time_at
 
 from restow.console.health import Verifier, health
+from restow.console.index import Index
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.replay.state_at import state_at
@@ -54,6 +55,26 @@ def test_a_leader_of_an_older_epoch_is_no_change():
 def test_it_says_what_is_kept_of_the_log():
     kept = found(ruled())["kept"]
     assert (kept.archived, kept.truncated, kept.snapshot, kept.snapshot_size, kept.snapshot_at) == (3, 2, 3, 4_096, time_at(5))
+
+
+def test_an_archive_that_was_lost_and_begins_again_may_end_before_the_old_one_did():
+    log = ruled()
+    log.decide("gc", c.Collect(time_at(7)), e.Archived(1, 1, "1-1.jsonl.zst", "d"))
+    assert (found(log)["kept"].archived, state_at(log.source()).archived) == (1, 1)
+
+
+def test_from_a_snapshot_on_what_was_kept_before_it_is_known_and_the_snapshot_is_no_commit():
+    log, index = ruled(), Index()
+    index.begin(state_at(log.source()))
+    kept = health(index, state_at(log.source()))["kept"]
+    assert (kept.archived, kept.truncated, kept.snapshot, kept.snapshot_at) == (3, 2, log.seq, 0)
+    said = health(index, state_at(log.source()))
+    assert said["commits"] == sum(one["commits"] for one in said["families"]) == 0
+    assert next(one for one in said["families"] if one["family"] == "session")["last"] == 0
+    log.decide("session", c.Lead("old/0"), e.SessionLed(1, "old/0"))
+    state = state_at(log.source())
+    index.note(state, "session", 1, [e.SessionLed(1, "old/0")])
+    assert health(index, state)["changes"] == []
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------------

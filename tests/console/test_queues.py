@@ -2,6 +2,7 @@
 
 import random
 import threading
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -54,7 +55,7 @@ def busy():
 
 
 def by_path(log):
-    return {one.path: one for one in queues.waiting(state_at(log.source()))}
+    return {one.path: one for one in queues.waiting(state_at(log.source())).waiting}
 
 
 def test_who_waits_is_told_as_gangs_and_as_pods_of_none_with_what_would_help():
@@ -71,23 +72,35 @@ def test_first_in_turn_are_first_and_what_would_help_is_worked_out_of_so_many_on
     monkeypatch.setattr(queues, "MOST_RELIEVED", 1)
     log = gang()
     log.facts(e.ShapeDeclared("urgent", replace(shape(1_000).spec, priority=1_000)), replace(pod("now"), shape="urgent"), pod("later"))
-    said = queues.waiting(state_at(log.source()))
+    said = queues.waiting(state_at(log.source())).waiting
     assert said[0].path == "pod/shop/now"
     assert [one.helps is not None for one in said] == [True] + [False] * (len(said) - 1)
     assert all(first.priority >= second.priority for first, second in pairwise(said))
 
 
 def test_of_very_many_only_so_many_are_told(monkeypatch):
+    """And it is said how many there are: a queue whose pods have no turn soon is not one in which nobody waits."""
+    state = state_at(busy().source())
+    every, (reservations, _) = queues.waiting(state), queues.reserved(state)
     monkeypatch.setattr(queues, "MOST_WAITING", 2)
-    assert len(queues.waiting(state_at(busy().source()))) == 2
+    monkeypatch.setattr(queues, "MOST_RESERVED", 1)
+    said = queues.waiting(state)
+    assert said.waiting == every.waiting[:2]
+    assert (said.waiting_in_all, said.pods) == (len(every.waiting), every.pods)
+    by_queue = Counter()
+    for one in every.waiting:
+        by_queue[one.queue] += one.pods
+    assert said.pods == by_queue
+    assert len(by_queue) == 2
+    assert queues.reserved(state) == (reservations[:1], 2)
 
 
 def test_reservations_say_from_when_until_when_and_those_of_moves_are_left_out():
-    said = {one.path: one for one in queues.reserved(state_at(busy().source()))}
+    said = {one.path: one for one in queues.reserved(state_at(busy().source()))[0]}
     assert (said["reservation/shop/night"].since, said["reservation/shop/night"].ends) == (START, START + 60 * MINUTE)
     assert said["reservation/shop/always"].ends == 0
     assert {one.asked for one in said.values()} == {2}
-    assert queues.reserved(state_at(migration().source())) == []
+    assert queues.reserved(state_at(migration().source())) == ([], 0)
 
 
 # -- over time -------------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _planned(source: Source, seq: int, plan: PlanId) -> tuple[int, e.Planned]:
             for event in told:
                 if isinstance(event, e.Planned) and event.plan == plan:
                     return max(0, min(record.envelope.read, seq - 1)), event
-    raise ReplayError(f"plan {plan} is not in commit {seq}")
+    raise ReplayError(f"plan {plan} is not in commit {seq}: it was made before what is known of this log")
 
 
 def _wants(planned: e.Planned) -> dict[MigrationId, list[MigrationId]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -53,19 +54,30 @@ class Reserved(msgspec.Struct, frozen=True):
     asked: int
 
 
-def waiting(state: ClusterState) -> list[Waiting]:
-    """Of pods that Restow places; the first in turn first, and no more than `MOST_WAITING`."""
+class Waits(msgspec.Struct, frozen=True, rename="camel"):
+    """`waiting`: the first in turn first, and no more than `MOST_WAITING`, of `waiting_in_all`. `pods`: by queue all that wait, told or not."""
+
+    waiting: tuple[Waiting, ...]
+    waiting_in_all: int
+    pods: dict[str, int]
+
+
+def waiting(state: ClusterState) -> Waits:
+    """Of pods that Restow places."""
+    pods = Counter[str]()
     groups: dict[Group, None] = {}
     turns: list[tuple[tuple[int, int], Callable[[bool], Waiting]]] = []
     for uid, pod in state.pods.items():
         if not state.awaits_placement(uid) or not state.ours(pod.fact):
             continue
+        pods[state.queue_of(pod.fact)] += 1
         if (group := job_of(state, pod.fact)) is None:
             turns.append(((-state.shapes[pod.fact.shape].priority, state.order_of(uid)), partial(_pod, state, uid)))
         else:
             groups[group] = None
     turns += [(_turn(state, group), partial(_gang, state, group)) for group in groups]
-    return [made(at < MOST_RELIEVED) for at, (_, made) in enumerate(sorted(turns, key=lambda one: one[0])[:MOST_WAITING])]
+    told = tuple(made(at < MOST_RELIEVED) for at, (_, made) in enumerate(sorted(turns, key=lambda one: one[0])[:MOST_WAITING]))
+    return Waits(told, len(turns), dict(sorted(pods.items())))
 
 
 def _turn(state: ClusterState, group: Group) -> tuple[int, int]:
@@ -98,9 +110,9 @@ def _requests(state: ClusterState, uid: PodUid) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if name != PODS}
 
 
-def reserved(state: ClusterState) -> list[Reserved]:
-    """Those that are held or are to be, the oldest first; then those that are over and not deleted yet."""
-    found = []
+def reserved(state: ClusterState) -> tuple[list[Reserved], int]:
+    """Those that are held or are to be, the oldest first; then those that are over and not deleted yet. No more than `MOST_RESERVED`; and how many there are in all."""
+    found = list[Reserved]()
     for uid, record in state.reservations.items():
         fact, phase = record.fact, state.phases.get(uid)
         if fact.migration or record.gone or phase is None:
@@ -110,4 +122,4 @@ def reserved(state: ClusterState) -> list[Reserved]:
         used = sum(bool(state.slot_users.get((uid, name))) for name in slots)
         over = phase.phase in OVER_PHASES
         found.append(Reserved(f"reservation/{reservation_name(state, uid)}", phase.phase, phase.reason, fact.created, phase.since if over else record.expires, held, used, len(slots)))
-    return sorted(found, key=lambda one: (one.phase in OVER_PHASES, one.since, one.path))[:MOST_RESERVED]
+    return sorted(found, key=lambda one: (one.phase in OVER_PHASES, one.since, one.path))[:MOST_RESERVED], len(found)

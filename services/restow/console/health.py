@@ -48,6 +48,8 @@ def families(index: Index, state: ClusterState) -> list[dict[str, Any]]:
     rows = []
     for number, family in enumerate(FAMILIES):
         of = np.flatnonzero(commits["family"] == number)
+        # What a snapshot had stands where its commit would be.
+        of = of[of >= index.from_snapshot]
         leader = state.leaders[family]
         if not len(of) and not leader.epoch:
             continue
@@ -73,7 +75,7 @@ def health(index: Index, state: ClusterState) -> dict[str, Any]:
         "families": families(index, state),
         "changes": [msgspec.to_builtins(change) for change in index.leads[-MOST_CHANGES:]],
         "kept": index.kept,
-        "commits": len(index.commits),
+        "commits": len(index.commits) - index.from_snapshot,
         "rejected": dict(sorted(state.void.items())),
         "unknown": dict(sorted(state.unknown.items())),
         "broken": state.broken,

@@ -73,7 +73,7 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What the garbage collector has said last: up to which sequence the log is archived and truncated, and what the newest snapshot has. Times in ms; 0 for never."""
+    """What the garbage collector has said last: up to which sequence the log is archived and truncated, and what the newest snapshot has. Times in ms; 0 for never, or before what is known of the log."""
 
     archived: int = 0
     archived_at: int = 0
@@ -113,7 +113,11 @@ class Index:
         self.marks: list[Mark] = []
         self.plans: dict[str, PlanNote] = {}
         self.leads: list[Lead] = []
+        self._epochs: dict[str, int] = {}
+        """Who led before what is known of the log: an older one says nothing any more."""
         self.kept = Kept()
+        self.from_snapshot = False
+        """Whether the first commit is none, but what a snapshot had."""
         self.events = self.bytes = 0
         self._commits = Grown([("time", "<i8"), ("family", "u1"), ("events", "<u4")])
         self._shares = Grown([("index", "u1"), ("milli", "<i4")])
@@ -138,6 +142,9 @@ class Index:
         self.first = self.last = state.seq
         self.began = self.latest = int(state.time)
         self._commits.add((self.latest, 0, 0))
+        self.from_snapshot = True
+        self._epochs = {str(family): leader.epoch for family, leader in state.leaders.items()}
+        self.kept = Kept(archived=state.archived, truncated=state.truncated, snapshot=max(state.snapshot_seq, state.seq))
         # Of pods that have been moved only their moves know the names.
         named: list[tuple[str, Any]] = [(one.move.pod, one.move) for one in state.migrations.values()]
         named += [(uid, known.fact) for known_by in (state.pods, state.reservations) for uid, known in known_by.items()]
@@ -232,10 +239,11 @@ class Index:
         """Who leads, and what is kept of the log."""
         kept = self.kept
         match event:
-            case e.Led(epoch=epoch, holder=holder) if epoch > max((lead.epoch for lead in self.leads if lead.family == family), default=0):
+            case e.Led(epoch=epoch, holder=holder) if epoch > max((lead.epoch for lead in self.leads if lead.family == family), default=self._epochs.get(family, 0)):
                 self.leads.append(Lead(seq, time, family, holder, epoch))
             case e.Archived(last=last):
-                kept.archived, kept.archived_at = max(kept.archived, last), time
+                # An archive that was lost begins again, and may end before the old one did.
+                kept.archived, kept.archived_at = last, time
             case e.Truncated(upto=upto):
                 kept.truncated, kept.truncated_at = max(kept.truncated, upto), time
             case e.SnapshotTaken(seq=of, size=size):

@@ -77,11 +77,13 @@ class Stories:
     def _queues(self, at: int) -> dict[str, Any]:
         check_whole(self.source)
         state = state_at(self.source, seq=at)
+        held, held_in_all = reserved(state)
         return {
             "time": state.time,
             "queues": queues(state),
-            "waiting": msgspec.to_builtins(waiting(state)),
-            "reservations": msgspec.to_builtins(reserved(state)),
+            **msgspec.to_builtins(waiting(state)),
+            "reservations": msgspec.to_builtins(held),
+            "reservationsInAll": held_in_all,
         }
 
     def values(self, plan: str, seq: int) -> Any:

@@ -12,6 +12,9 @@ const AGAIN = 2000; // ms between two questions
 
 const moment = (ms) => (ms ? `${date(ms)} ${clock(ms)}` : "–");
 
+// Of what was said before the log begins nobody knows when.
+const when = (ms) => (ms ? moment(ms) : "before what is known of this log");
+
 // Asked again and again while it is looked at; not while nobody sees the page.
 function useHealth() {
   const [known, learn] = useState({});
@@ -64,9 +67,9 @@ export function HealthView({ store }) {
       <div><dt>events</dt><dd>${number(log.events)} in ${number(said.commits)} commits</dd></div>
       <div><dt>size of what is read</dt><dd>${bytes(log.bytes)}</dd></div>
       <div><dt>from</dt><dd>${moment(log.from)}</dd></div>
-      <div><dt>archived up to</dt><dd>${go(said.kept.archived)} <small>${said.kept.archived ? moment(said.kept.archived_at) : "nothing, as far as this log says"}</small></dd></div>
-      <div><dt>newest snapshot</dt><dd>${go(said.kept.snapshot)} <small>${said.kept.snapshot ? `${bytes(said.kept.snapshot_size)}, ${moment(said.kept.snapshot_at)}` : "none"}</small></dd></div>
-      <div><dt>truncated up to</dt><dd>${said.kept.truncated ? number(said.kept.truncated) : "–"} <small>${said.kept.truncated ? moment(said.kept.truncated_at) : "all of it is there"}</small></dd></div>
+      <div><dt>archived up to</dt><dd>${go(said.kept.archived)} <small>${said.kept.archived ? when(said.kept.archived_at) : "nothing, as far as this log says"}</small></dd></div>
+      <div><dt>newest snapshot</dt><dd>${go(said.kept.snapshot)} <small>${said.kept.snapshot ? [...(said.kept.snapshot_size ? [bytes(said.kept.snapshot_size)] : []), when(said.kept.snapshot_at)].join(", ") : "none"}</small></dd></div>
+      <div><dt>truncated up to</dt><dd>${said.kept.truncated ? number(said.kept.truncated) : "–"} <small>${said.kept.truncated ? when(said.kept.truncated_at) : log.first > 1 ? "what is known begins at a snapshot" : "all of it is there"}</small></dd></div>
       <div><dt>broken at</dt><dd>${said.broken ? html`<em>${number(said.broken)}: see restow log repair</em>` : "nowhere"}</dd></div>
     </dl>
     <${Counts} title="Void" note="Events that came too late, or a second time; they changed nothing" counts=${said.rejected} />

@@ -22,16 +22,15 @@ export function Queues({ store }) {
   const stale = of !== at;
   return html`<div class=${`list queues${stale ? " stale" : ""}`} aria-busy=${stale}>
     <h1>Queues <small>at ${clock(time)}</small></h1>
-    <div class="cards">${said.queues.map((queue) => html`<${Queue} key=${queue.name} store=${store} queue=${queue} over=${over} waiting=${said.waiting.filter((one) => one.queue === queue.name)} />`)}</div>
+    <div class="cards">${said.queues.map((queue) => html`<${Queue} key=${queue.name} store=${store} queue=${queue} over=${over} pods=${said.pods[queue.name] ?? 0} />`)}</div>
     <${Waiting} store=${store} said=${said} />
     <${Reservations} store=${store} said=${said} />
   </div>`;
 }
 
-function Queue({ store, queue, over, waiting }) {
+function Queue({ store, queue, over, pods }) {
   const rows = Object.entries(AMOUNTS).filter(([name]) => ["allocated", "deserved", "guarantee", "capability"].some((what) => queue[what][name]));
   const state = queue.invalid ? `cannot be read: ${queue.invalid}` : queue.exists ? queue.state : queue.name === "default" ? "Open" : "there is none of that name";
-  const pods = waiting.reduce((sum, one) => sum + one.pods, 0);
   const main = rows[0]?.[0] ?? "cpu";
   return html`<section class="card" aria-label=${`Queue ${queue.name}`}>
     <h2><button class="plain" onClick=${() => store.select(`queue/${queue.name}`)}>${queue.name}</button> <small>${[state, `weight ${queue.weight}`, ...(queue.parent ? [`below ${queue.parent}`] : [])].join(" · ")}</small></h2>
@@ -77,7 +76,8 @@ const asks = (requests) => Object.entries(AMOUNTS).filter(([name]) => requests[n
 
 function Waiting({ store, said }) {
   const open = (path) => (path.startsWith("pod/") ? html`<button class="plain" onClick=${() => store.select(path)}>${path.slice(4)}</button>` : html`<b>${path.slice(path.indexOf("/") + 1)}</b>`);
-  return html`<h3>Who waits <b>${number(said.waiting.length)}</b></h3>
+  return html`<h3>Who waits <b>${number(said.waitingInAll)}</b></h3>
+    ${said.waitingInAll > said.waiting.length && html`<p class="note">The first ${number(said.waiting.length)} in turn:</p>`}
     ${said.waiting.length === 0 && html`<p class="note">No pod that Restow places waits for a node.</p>`}
     ${said.waiting.length > 0 && html`<table class="waiting">
       <thead><tr><th>Queue</th><th>Pod or PodGroup</th><th class="right">For</th><th>Asks for</th><th>Why</th><th>What would help</th></tr></thead>
@@ -98,7 +98,8 @@ function Reservations({ store, said }) {
   const from = Math.min(...rows.map((one) => one.since), said.time);
   const to = Math.max(...rows.map((one) => one.ends), said.time) + 1;
   const place = (ms) => (100 * (ms - from)) / (to - from);
-  return html`<h3>Reservations <b>${number(rows.length)}</b></h3>
+  return html`<h3>Reservations <b>${number(said.reservationsInAll)}</b></h3>
+    ${said.reservationsInAll > rows.length && html`<p class="note">${number(rows.length)} of them:</p>`}
     <ol class="calendar" aria-label="Reservations over time">${rows.map((one) => {
       const end = one.ends || to;
       const until = one.ends ? `${one.ends < said.time ? "ended" : "ends"} ${date(one.ends)} ${clock(one.ends)}` : "does not end";
