@@ -267,6 +267,34 @@ def test_what_is_spent_stays_so_when_the_node_has_gone_and_when_the_budget_has_a
     assert state.budget_spent == {}
 
 
+def otherwise(state, **more):
+    then(state, configured("migration", MigrationConfig(**(BOLD | budget(1, **more)))))
+
+
+def test_what_each_has_spent_counts_together_where_the_budget_is_for_all_from_now_on():
+    state = then(world(**budget(1, per="namespace")), plan("x", move("x-1", "p1")))
+    advance(state)
+    hold(state, "x-1")
+    assert spent(state, "few/default") == 1
+    otherwise(state)
+    assert (state.budget_spent, state.budgeted) == ({"few": {"x-1": NOW}}, {"x-1": ("few",)})
+    then(state, plan("y", move("y-1", "p2")))
+    assert failed(advance(state)) == {"y-1": "EvictionBudget"}
+    run(state, decider, c.ReportEviction(NOW, "x-1", "Refused", "no"))
+    run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
+    assert (state.budget_spent, state.budgeted) == ({}, {})
+
+
+def test_what_a_namespace_has_spent_is_not_a_queues_of_the_same_name():
+    state = then(world(**budget(1, per="namespace")), plan("x", move("x-1", "p1")))
+    advance(state)
+    through(state, "x-1", "new")
+    otherwise(state, per="queue")
+    assert (spent(state, "few/default"), state.budget_spent) == (0, {})
+    then(state, plan("y", move("y-1", "p2")))
+    assert begun(advance(state)) == ["y-1"]
+
+
 # -- time ----------------------------------------------------------------------------------------------------------------
 
 

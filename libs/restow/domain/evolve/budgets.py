@@ -46,7 +46,8 @@ def _give_back(state: ClusterState, key: str, record: Migration) -> None:
 
 
 def configured(state: ClusterState, before: tuple[EvictionBudget, ...]) -> None:
-    """What is planned is charged to the budgets that there are now. What is spent of one stays so, as long as its name does."""
+    """What is planned is charged to the budgets that there are now. What is spent of one stays so, as long as its name does; of one that was for each of several it counts together where it is
+    for all now. Where it is for each of some now, and was not, or of others, nobody knows whose it was."""
     if state.migration_config.budgets == before:
         return
     for id in (*state.backlog, *state.active):
@@ -54,7 +55,27 @@ def configured(state: ClusterState, before: tuple[EvictionBudget, ...]) -> None:
         if record.step in BEFORE_EVICTION:
             state.drop(state.budgeted, id)
             begins(state, record)
+    apart = {one.name: (one.per, one.per_node_label) for one in before}
+    for one in state.migration_config.budgets:
+        if apart.get(one.name, of := (one.per, one.per_node_label)) != of:
+            _counts_otherwise(state, one)
     forget(state)
+
+
+def _counts_otherwise(state: ClusterState, budget: EvictionBudget) -> None:
+    """It is for each of something else. A key of before may be one of now, too: a queue may be called as a namespace is."""
+    old = [key for key in (*state.budget_spent, *(key for keys in state.budgeted.values() for key in keys)) if key.partition("/")[0] == budget.name]
+    together = {id: at for key in dict.fromkeys(old) for id, at in state.budget_spent.get(key, {}).items()}
+    for key in [key for key in dict.fromkeys(old) if key in state.budget_spent]:
+        state.drop(state.budget_spent, key)
+    new = () if budget.per or budget.per_node_label else (budget.name,)
+    if new and together:
+        state.put(state.budget_spent, budget.name, together)
+    for id, keys in list(state.budgeted.items()):
+        if state.migrations[id].step not in BEFORE_EVICTION and not set(old).isdisjoint(keys):
+            # Its eviction may be refused yet: it is given back then.
+            kept = tuple(dict.fromkeys(one for key in keys for one in (new if key.partition("/")[0] == budget.name else (key,))))
+            state.put(state.budgeted, id, kept)
 
 
 def forget(state: ClusterState) -> None:
