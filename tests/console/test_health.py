@@ -120,6 +120,22 @@ async def test_it_ends_with_the_console(tmp_path):
         os.kill(pid, 0)
 
 
+async def test_it_ends_with_the_console_also_while_it_is_being_started(monkeypatch):
+    real = asyncio.create_subprocess_exec
+
+    async def endless(*_, **__):
+        await asyncio.sleep(0.05)
+        return await real("sleep", "60", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", endless)
+    verifier = Verifier(["--log", "none.jsonl"])
+    verifier.said(1)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await verifier.stop()
+    assert verifier.said(1)["state"] == "failed", "nothing is begun any more"
+
+
 async def test_a_console_that_cannot_name_its_log_has_none(looking):
     async with looking(migration().source()) as client:
         assert (await client.json("/api/v1/health"))["verify"] == {"state": "off"}

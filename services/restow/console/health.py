@@ -93,13 +93,14 @@ class Verifier:
         self._found: Found | None = None
         self._fault = ""
         self._began = self._ended = 0.0
+        self._stopped = False
 
     def said(self, last: int) -> dict[str, Any]:
         """The verdict, and whether one is being made; `last`: how far the log goes. Begins one where none is as new as it may be."""
         if self._arguments is None:
             return {"state": "off"}
         old = self._found is None or (self._found.last < last and time.monotonic() - self._ended > AGAIN)
-        if self._task is None and old and not (self._fault and time.monotonic() - self._ended < AGAIN):
+        if self._task is None and old and not self._stopped and not (self._fault and time.monotonic() - self._ended < AGAIN):
             self._began = time.monotonic()
             self._task = asyncio.create_task(self._run(list(self._arguments)))
         busy = self._task is not None
@@ -116,6 +117,9 @@ class Verifier:
                 sys.executable, "-m", "restow.cli.main", "verify", *arguments, "-o", "json",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=_last_of_all(),
             )  # fmt: skip
+            if self._stopped:
+                # While it was being started there was nothing yet to end.
+                self._kill()
             out, err = await self._process.communicate()
             try:
                 found = msgspec.json.decode(out, type=Found)
@@ -132,13 +136,16 @@ class Verifier:
             self._process = self._task = None
 
     async def stop(self) -> None:
-        """Ends what runs."""
-        task, process = self._task, self._process
-        if process is not None:
+        """Ends what runs; nothing is begun after it."""
+        self._stopped = True
+        self._kill()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _kill(self) -> None:
+        if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        if task is not None:
-            await asyncio.wait([task])
+                self._process.kill()
 
 
 def _last_of_all() -> Callable[[], None]:
