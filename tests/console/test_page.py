@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from console.browser import needs_chromium
 from console.logs_large import large
+from console.test_plan_maps import chained
 from replay.handmade import PACKING, Handmade, migration, node, observed, pod, proposed, shape, time_at
 
 from restow.contracts import commands as c
@@ -114,6 +115,19 @@ async def test_a_plan_is_shown_as_the_nodes_before_and_after_it_and_its_moves_ar
         assert await it.page.locator(".planview").count() == 1, "the plan stays beside its move"
         await it.page.get_by_role("button", name="All plans").click()
         await it.page.wait_for_selector(".list table:not(.each)")
+
+
+async def test_moves_that_wait_for_others_are_drawn_as_waves(opened):
+    async with opened(chained()) as it:
+        await it.go("#view=plans&plan=p1")
+        await it.page.wait_for_selector(".waves svg")
+        await it.settled()
+        columns = await it.page.locator(".waves g").evaluate_all("all => all.map((one) => [one.querySelector('text').textContent, one.getAttribute('transform').match(/[\\d.]+/)[0]])")
+        assert dict(columns) == {"1": "36", "2": "108", "3": "108", "4": "36"}, "a column a wave"
+        assert await it.page.locator(".waves path").count() == 2, "m2 waits for m1, and m3 goes on with its pod"
+        await it.page.locator(".waves g").nth(1).hover()
+        await it.page.wait_for_selector(".each tr.lit")
+        assert "m2" in await it.text(".each tr.lit") or "ns/q" in await it.text(".each tr.lit")
 
 
 async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_listed(opened):

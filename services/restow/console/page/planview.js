@@ -6,6 +6,7 @@ import htm from "./vendor/htm.js";
 import { css, hueOf, theme } from "./colors.js";
 import { amount, clock, devices, many, number, percent } from "./format.js";
 import { useAnswer } from "./story.js";
+import { Waves } from "./waves.js";
 
 const html = htm.bind(h);
 const SHOWN = 60; // nodes at first, and with each "more"
@@ -76,6 +77,7 @@ export function PlanBody({ store, said, maps, values, unmapped = "", thought = f
     </div>`}
     ${nodes.length > shown && html`<p><button onClick=${() => show(shown + SHOWN)}>${Math.min(SHOWN, nodes.length - shown)} more of ${number(maps.nodesInAll)} nodes</button></p>`}
     ${maps?.slots.length > 0 && html`<p class="note">It makes capacity for ${maps.slots.slice(0, 20).map((slot) => `${slot.pod} on ${slot.node}`).join(", ")}${maps.slots.length > 20 ? ` and ${maps.slots.length - 20} more` : ""}.</p>`}
+    <${Waves} store=${store} moves=${said.moves} marked=${marked} />
     ${said.moves.length > 0 && html`<table class="each" aria-label="Moves">
       <thead><tr><th>Move</th><th>Pod</th><th>From, to</th><th class="right" title="By how much less the plan would win without it">Value</th><th class="right">Cost</th><th>Reason</th>${!thought && html`<th>Now</th>`}</tr></thead>
       <tbody>${said.moves.map((move) => html`<${Row} key=${move.migration} store=${store} move=${move} value=${valueOf.get(move.migration)} asked=${!values} effect=${effect(byName.get(move.source))} marked=${marked} />`)}</tbody></table>
