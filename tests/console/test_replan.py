@@ -1,6 +1,8 @@
 """Another policy at an instant, over the API: who may ask, what is refused, and that nothing is written."""
 
+import asyncio
 import json
+import threading
 
 import pytest
 from console.browser import needs_chromium
@@ -8,6 +10,9 @@ from console.test_access import answering, bearer, post  # noqa: F401 (a fixture
 from replay.handmade import LOG_ID
 from replay.test_plan_values import planned, world
 
+from restow.console.api import MOST_PLANNED
+from restow.console.stories import Stories
+from restow.replay.replanned import Replanned
 from restow.replay.source import ListSource
 from restow.runtime.config_source import parse
 from restow.runtime.policy_file import read
@@ -65,6 +70,22 @@ async def test_only_a_page_of_the_console_may_ask_and_only_that(looking):
             assert (await post(client, path, {}))[0] == 405, path
         for method in ("PUT", "DELETE", "PATCH"):
             assert (await client.get(PATH, method=method))[0] == 405
+
+
+async def test_plans_keep_no_story_waiting_and_are_asked_for_by_few_at_once(looking, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(Stories, "replanned", lambda *_: (go.wait(20), Replanned(0, ()))[1])
+    async with looking(source()) as client:
+        asked = [asyncio.create_task(post(client, PATH + "?at=3", {})) for _ in range(MOST_PLANNED)]
+        async with asyncio.timeout(10):
+            while client.console.api._planning < MOST_PLANNED:
+                await asyncio.sleep(0.01)
+            assert (await client.get("/api/v1/queues"))[0] == 200
+            status, said, _ = await post(client, PATH + "?at=3", {})
+            assert status == 503, said
+        go.set()
+        assert {status for status, *_ in await asyncio.gather(*asked)} == {200}
+        assert client.console.api._planning == 0
 
 
 async def test_whoever_may_look_may_ask(answering):  # noqa: F811

@@ -44,6 +44,8 @@ STILL = 15.0
 MOST_STREAMS = 32
 MOST_READERS = 32
 """Questions that wait for their turn to read the log."""
+MOST_PLANNED = 4
+"""Of these such as ask for plans, which take longest: the others keep a place."""
 MOST_POLICY = 32 * 1024
 """Characters of a policy that is tried."""
 RUN = "Restow-Run"
@@ -73,8 +75,9 @@ class Api:
         self._streams = 0
         self.run = secrets.token_hex(8)
         # Stories take as long as the log, and wait where a broker is away: the map must not wait for them. Nor the latest commits, which are read quickly.
-        self._tellers, self._readers = (ThreadPoolExecutor(1, f"restow-console-{name}") for name in ("stories", "commits"))
-        self._waiting = 0
+        # Plans, which anybody may ask for, keep no story waiting.
+        self._tellers, self._readers, self._planners = (ThreadPoolExecutor(1, f"restow-console-{name}") for name in ("stories", "commits", "plans"))
+        self._waiting = self._planning = 0
         self.closing = asyncio.Event()
         frames, get = "application/octet-stream", "GET"
         limits = {"limit": NUMBER}
@@ -129,7 +132,7 @@ class Api:
     def close(self) -> None:
         """Ends streams; what waits for its turn is not answered any more."""
         self.closing.set()
-        for one in (self._tellers, self._readers):
+        for one in (self._tellers, self._readers, self._planners):
             one.shutdown(wait=False, cancel_futures=True)
 
     # -- what all of them need -----------------------------------------------------------------------------------------
@@ -329,13 +332,18 @@ class Api:
 
     async def _replan(self, request: web.Request) -> web.Response:
         at, text = await self._at(request), (await body(request, _Replan)).policy
+        if self._planning >= MOST_PLANNED:
+            raise Refused(f"{MOST_PLANNED} plans are asked for already; ask again later", 503)
+        self._planning += 1
         try:
             policy = await asyncio.to_thread(lambda: text_of(read(parse(text)))) if text.strip() else ""
-            made = await self._in_turn(request, lambda: self._stories.replanned(at, policy), self._tellers)
+            made = await self._in_turn(request, lambda: self._stories.replanned(at, policy), self._planners)
         except BadConfig as error:
             raise Refused(f"policy: {error}") from None
         except ReplayError as error:
             raise Refused(str(error)) from None
+        finally:
+            self._planning -= 1
         return answer(await asyncio.to_thread(self._locked(lambda: replanned(self._index, at, made))), headers={"Cache-Control": "no-store"})
 
     async def _report(self, request: web.Request) -> web.Response:

@@ -101,8 +101,7 @@ class Stories:
 
     def replanned(self, at: int, policy: str) -> Replanned:
         """What would be planned there, with this policy (canonical text of a MigrationConfig) or with that in force. Not kept. Raises ReplayError."""
-        with self._lock:
-            return reading(self.source, lambda: replan(self.source, at, policy))
+        return reading(self.source, lambda: replan(self.source, at, policy))
 
     def _once(self, key: tuple[str, str, int], make: Callable[[], Any]) -> Any:
         with self._lock:
