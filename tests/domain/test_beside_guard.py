@@ -673,3 +673,32 @@ def test_where_the_target_has_not_enough_for_it_any_more_the_successor_turns_bac
     create(state, "x-1")
     session_answers(state)
     assert Land("p2", "a") in session_owes(state)
+
+
+def test_where_the_old_node_has_not_enough_any_more_the_successor_is_let_go_at_once():
+    """As where a device of it has failed: the session makes no slot there, so that it would stay gated until the time to land is up."""
+    state = turned_back(world())
+    then(state, node("a", cpu=1_000), e.PodGone("p"))
+    session_answers(state)
+    advance(state)
+    assert (step(state, "x-1"), "node a has not enough for it any more" in state.migrations["x-1"].message) == (Step.FAILED, True)
+    session_answers(state)
+    assert LetGo("p2") in session_owes(state)
+
+
+def test_what_the_session_said_of_the_old_node_while_the_pod_was_there_is_no_reason_to_give_it_up():
+    """A node that says for a moment that it has less, as one whose device plugin starts again. What it says then counts, also before the session has looked again."""
+    state = turned_back(world(node("a", cpu=1_000)))
+    then(state, node("a", cpu=4_000), e.PodGone("p"))
+    advance(state)
+    assert step(state, "x-1") is Step.EVICTED
+    session_answers(state)
+    assert Land("p2", "a") in session_owes(state)
+
+
+def test_a_target_that_has_less_than_its_placeholder_takes_is_not_said_to_be_somebody_s():
+    state = evicted(world())
+    then(state, node("b", cpu=1_000))
+    advance(state)
+    assert state.migrations["x-1"].back
+    assert state.migrations["x-1"].message == "node b has not enough for it any more"

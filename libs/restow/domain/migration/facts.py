@@ -352,7 +352,7 @@ OLD_NODE_LOST = Fact("its old node no longer accepts such a pod",
 OLD_SLOT_LOST = Fact("the Reservation on its old node has failed, or is gone", lambda case: (
     (case.migration.reservation and not holds.is_open(case.state, case.migration) and not holds.is_new(case.state, case.migration)
     and case.said(f", and its capacity on {case.move.source} was lost")) or None))
-OLD_NODE_GIVEN_UP = Fact("of a pod of another scheduler that has gone: others have what it left on the old node, or its guard there is gone, as after a kubelet's rejection",
+OLD_NODE_GIVEN_UP = Fact("of a pod of another scheduler that has gone: others have what it left on the old node, that has not enough any more, or its guard there is gone, as after a kubelet's rejection",
                          lambda case: (why := holds.source_given_up(case.state, case.migration)) and case.said(f", and {why}"))
 NO_SLOT_NEEDED = Fact("a successor has found a node, and none waits for one",
                       lambda case: successor.needs_no_slot(case.state, case.migration) and case.said("; its successor found a node, or is gone"))

@@ -108,7 +108,7 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
         return disembodied(state, migration) or ("HoldLost", f"the hold on {migration.move.target} was lost before a successor took it")
     if is_beside(state, migration.shape) and not held(state, migration):
         # Who is gated waits for this slot alone, and may have the place on the old node.
-        if any(slot.phase is SlotPhase.PENDING and slot.reasons for _, slot in slots_of(state, migration)):
+        if _is_too_small(state, migration.move.target, migration.shape) or any(slot.phase is SlotPhase.PENDING and slot.reasons for _, slot in slots_of(state, migration)):
             return "HoldLost", f"node {migration.move.target} has not enough for it any more"
         if _is_taken(state, migration):
             # Its kubelet has rejected a successor, and nothing held the place until the next placeholder.
@@ -131,8 +131,17 @@ def source_given_up(state: ClusterState, migration: Migration) -> str:
         return ""
     if guard_of(migration.id) not in state.stand_ins:
         return f"nothing keeps its capacity on {migration.move.source} any more"
+    if _is_too_small(state, migration.move.source, migration.shape):
+        return f"node {migration.move.source} has not enough for it any more"
     taken = any(slot.phase is SlotPhase.WAITING and not slot.capacity.complete for _, slot in slots_of(state, migration))
     return f"others have its capacity on {migration.move.source}" if taken else ""
+
+
+def _is_too_small(state: ClusterState, node: NodeName, shape: ShapeId) -> bool:
+    """Whether a node has less than such a pod asks for, if it was empty, as where a device of it fails: the session makes no slot there. What it has said of that counts
+    for nothing here, for it may have said it while the pod was still there."""
+    row = state.table.rows.get(node)
+    return row is not None and any(state.table.allocatable[row, column] < amount for column, amount in state.vectors[shape].items)
 
 
 def source_lost(state: ClusterState, migration: Migration) -> Reason | None:
