@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from domain.build import NOW, changed, configured, node, pod, reservation, run, shape, then
+from domain.build import NOW, changed, configured, node, pod, pod_group, reservation, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 from domain.test_beside import (
     STOCK,
@@ -560,6 +560,29 @@ def test_a_move_that_holds_already_is_not_evicted_while_they_rest():
     stands(state)
     assert evicts(advance(state)) == []
     assert step(state, "x-1") is Step.HELD
+
+
+@pytest.mark.parametrize(("when", "reasons"), [("planned", {"x-1": "HoldsStolen", "x-2": "HoldsStolen"}), ("held", {})])
+def test_a_gang_that_is_moved_as_one_rests_too(when, reasons):
+    of_gang = {"owner": OWNER, "annotations": {"scheduling.k8s.io/group-name": "g", "restow.dev/movable": "gang"}}
+    pods = (pod_group("g", need=2), pod("p1", node="a", **of_gang), pod("p2", node="b", **of_gang))
+    state = then(world(), e.PodGone("p"), *(node(name, cpu=4_000) for name in "cdz"), *pods)
+    (planned,) = run(state, decider, c.MoveGang(NOW, "x", "default/g"))
+    if when == "held":
+        advance(state)
+        create(state, "x-1", "x-2")
+        session_answers(state)
+        for i, one in enumerate(planned.moves):
+            stand_in = placeholder(state, one.migration, f"h{i}")
+            then(state, stand_in, changed(stand_in.pod, node=one.target), changed(stand_in.pod, node=one.target, phase="Running", ready=True))
+        session_answers(state)
+    for i in range(thefts.MOST):
+        then(state, pod(f"t{i}", "s", node="z", owner=OWNER), plan(f"t{i}", move(f"t{i}-1", f"t{i}", "z", "c")), e.Holding(f"t{i}-1", NOW), e.MigrationFailed(f"t{i}-1", beside.STOLEN, ""))
+    if when == "held":
+        opened(state)
+    events = advance(state)
+    assert evicts(events) == []
+    assert failed(events) == reasons
 
 
 def test_moves_of_our_own_pods_do_not_rest():

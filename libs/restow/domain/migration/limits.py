@@ -198,7 +198,7 @@ class Limits:
     def refuses_for_good(self, migration: Migration) -> Reason | None:
         """Why it must not go, where that is not for what is under way of ours."""
         if self.whole.is_gang(migration):
-            return self._gang_over_budget(migration)
+            return self._rests(migration) or self._gang_over_budget(migration)
         why = self._too_many(migration, 1)
         return None if why is None or self._waits_for_ours(migration) else why
 
@@ -285,7 +285,9 @@ class Limits:
         if self.whole.is_gang(migration):
             key = self.whole.key(migration)
             if key not in self._gangs:
-                self._gangs[key] = self._gang_over_budget(migration) or self._gang_not_gated(migration) if self.whole.nobody_left(migration) else None
+                self._gangs[key] = (
+                    self._rests(migration) or self._gang_over_budget(migration) or self._gang_not_gated(migration) if self.whole.nobody_left(migration) else None
+                )
             return self._gangs[key]
         most = self._config.evictions_per_minute
         if most and self._is_full(now, 0):
@@ -310,8 +312,8 @@ class Limits:
     def _too_many(self, migration: Migration, more: int) -> Reason | None:
         """`more`: how many it adds to those that are under way."""
         state, spare, uid = self._state, self._counted()._spare, migration.move.pod
-        if self._config.beside and beside.is_beside(state, migration.shape) and thefts.rests_until(state):
-            return ended(HOLDS_STOLEN)
+        if (rests := self._rests(migration)) is not None:
+            return rests
         who, group = workload(state, migration), gang(state, migration)
         if why := spare.too_many(who, uid, self._workloads[who] + more):
             return MAX_UNAVAILABLE, why
@@ -321,6 +323,11 @@ class Limits:
             return None
         why = spare.over_budget(uid) or self._share_budget(uid, more)
         return (BUDGET, why) if why else None
+
+    def _rests(self, migration: Migration) -> Reason | None:
+        """Whether moves beside another scheduler rest, because their holds are stolen again and again."""
+        is_beside = bool(self._config.beside) and beside.is_beside(self._state, migration.shape)
+        return ended(HOLDS_STOLEN) if is_beside and thefts.rests_until(self._state) else None
 
     def _share_budget(self, uid: PodUid, more: int) -> str:
         """Whether others of ours, which are to be evicted, use up what a budget allows. A budget that is waited for sees to that itself."""
