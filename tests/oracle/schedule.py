@@ -6,7 +6,7 @@ comes one by one, whenever it is the job's turn again. Pods that ask for nothing
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from oracle.filters import FILTERS, OF_NODES, Filter, pick_devices, reason_counts, why_not
@@ -23,7 +23,8 @@ TASK_KEY = "volcano.sh/task-spec"
 @dataclass(frozen=True)
 class Rules:
     """What a configuration decides. `backfill`: BestEffort pods wait for all others to be served. `order`: the job with
-    the least is next; asked again at every turn."""
+    the least is next; asked again at every turn. `together`: by pod, where a session has found nodes for gangs that no order gets complete; it is believed
+    where each of them does fit there."""
 
     score: Score = least_allocated
     filters: tuple[Filter, ...] = FILTERS
@@ -31,6 +32,7 @@ class Rules:
     default_queue: str = "default"
     backfill: bool = True
     order: Callable[[World, "Job"], tuple] = lambda world, job: (-job.priority, job.arrival)
+    together: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,11 @@ def place(world: World, pod: e.PodObserved, rules: Rules, result: Result) -> Non
     if name is None:
         result.unfit[pod.pod] = reason_counts(world, pod, rules.filters)
         return
+    put(world, pod, name, result)
+
+
+def put(world: World, pod: e.PodObserved, name: str, result: Result) -> None:
+    """One pod on this node."""
     ask = world.shape(pod).devices
     devices = pick_devices(world.device_free(name), ask) if ask else ()
     volumes = choose_volumes(world, pod, world.nodes[name])
@@ -247,10 +254,28 @@ def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | No
                     trial = second
                     break
                 world.back_to(mark)
+            else:
+                trial = as_found(world, job, rules) or trial
         left = [pod for pod in left if pod.pod not in trial.placed] if trial.placed else []
     for kept, found in zip(astuple(result), astuple(trial), strict=True):
         kept.update(found)
     return Job(job.priority, job.arrival, tuple(left), job.group) if left else None
+
+
+def as_found(world: World, job: Job, rules: Rules) -> Result | None:
+    """The gang on the nodes that the session has found for it (G-17: the best node for one may leave no node for another), if they take it."""
+    mark, found = world.mark(), Result()
+    for pod in job.pods:
+        name = rules.together.get(pod.pod)
+        if name is None or enough(world.groups[job.group], members(world, job.group)):
+            continue
+        if over_capability(world, pod, rules) or why_not(world, pod, world.nodes[name], rules.filters):
+            break
+        put(world, pod, name, found)
+    if enough(world.groups[job.group], members(world, job.group)):
+        return found
+    world.back_to(mark)
+    return None
 
 
 def astuple(result: Result) -> tuple[dict, dict, dict]:
