@@ -7,11 +7,14 @@ import pytest
 from console.browser import needs_chromium
 from console.logs_large import large
 from console.test_plan_maps import chained
+from msgspec.structs import replace
 from replay.handmade import PACKING, Handmade, migration, node, observed, pod, proposed, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Dear, Move, OwnerRef, SlotFor, Worth
+from restow.domain.fragmentation import packing
+from restow.replay.state_at import state_at
 
 pytestmark = needs_chromium
 PHONE = {"width": 390, "height": 800}
@@ -115,6 +118,18 @@ async def test_a_plan_is_shown_as_the_nodes_before_and_after_it_and_its_moves_ar
         assert await it.page.locator(".planview").count() == 1, "the plan stays beside its move"
         await it.page.get_by_role("button", name="All plans").click()
         await it.page.wait_for_selector(".list table:not(.each)")
+
+
+async def test_a_node_is_free_where_plans_count_it_so(opened):
+    log = Handmade()
+    log.facts(*(node(name) for name in "abcd"), kind="nodes")
+    of_all = {"owner": OwnerRef("DaemonSet", "agent", "uid-ds")}
+    log.facts(shape(), replace(pod("web"), node="a", phase="Running"), replace(pod("agent"), node="b", phase="Running", **of_all), replace(pod("done"), node="c", phase="Succeeded"))
+    free = packing(state_at(log.source())).free_nodes
+    async with opened(log) as it:
+        await it.go()
+        assert f"free nodes {free}" in await it.text(".overview .facts")
+    assert free == 3
 
 
 async def test_moves_that_wait_for_others_are_drawn_as_waves(opened):

@@ -171,13 +171,18 @@ export class World {
       sum.used += used;
       sum.held += held;
       sum.freeDevices += freeDevices;
-      if (!used && !held && node.devices.length && node.ready && !node.closed) sum.freeNodes++;
+      if (!this.holdsOf(node.slot).length && !this.podsOf(node.slot).some((pod) => this.keeps(pod))) sum.freeNodes++;
     }
     for (const pod of this.pods.values()) {
       sum.pods++;
       if (pod.status === "Running") sum.running++;
     }
     return sum;
+  }
+
+  // Whether a pod keeps its node from being free, as plans count that: those that every node has do not, nor does one that has ended.
+  keeps(pod) {
+    return pod.status !== "Succeeded" && pod.status !== "Failed" && !/^(DaemonSet|Node)\//.test(this.words[pod.workload] ?? "");
   }
 
   _cells(node) {
