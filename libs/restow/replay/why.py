@@ -69,8 +69,7 @@ def why(source: Source, text: str, progress: Progress = no_progress) -> Why:
     story = tell(source, subject, lambda done, total: progress(done, 2 * total))
     answer = Why(subject, source.last, [], chain(source, story), story.entries)
     state = _fold(source, _questions(source, story, answer), lambda done, total: progress(total + done, 2 * total))
-    VERDICTS[subject.kind](state, story, answer)
-    answer.verdict[:0] = filter(None, (breaks.said(state), too_old(state)))
+    _judge(state, story, answer)
     return answer
 
 
@@ -81,8 +80,14 @@ def verdict_now(source: Source, text: str, progress: Progress = no_progress) -> 
     story = tell(source, subject, lambda done, total: progress(done, 2 * total))
     state = _fold(source, {}, lambda done, total: progress(total + done, 2 * total))
     answer = Why(subject, source.last, [], [], [])
-    VERDICTS[subject.kind](state, story, answer)
-    return subject, state, [*filter(None, (breaks.said(state), too_old(state))), *answer.verdict]
+    _judge(state, story, answer)
+    return subject, state, answer.verdict
+
+
+def _judge(state: ClusterState, story: Story, answer: Why) -> None:
+    """The verdict on the subject in this state; first what is wrong with the log as a whole."""
+    VERDICTS[story.subject.kind](state, story, answer)
+    answer.verdict[:0] = filter(None, (breaks.said(state), too_old(state)))
 
 
 def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Callable[[ClusterState], None]]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from restow.cli.describe_node import MOST, more
 from restow.cli.log_location import Where
 from restow.cli.output import Progress, emit, filled_table, heading, number, table
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from restow.domain.state import ClusterState
     from restow.replay.find import Subject
 
-MOST = 40
-"""Rows of a table; of more it says how many there are, and how all of them are listed."""
 _OF_QUEUE = ("allocated", "deserved", "guarantee", "capability")
 
 
@@ -113,7 +112,7 @@ def _show_queue(answer: dict[str, Any], everything: str) -> None:
     if groups:
         rows = [(f"{one['namespace']}/{one['name']}", one["phase"], f"{one['ready']} of {one['minMember']}", one["waiting"], one["message"]) for one in groups[:MOST]]
         table(("NAME", "PHASE", "READY", "WAIT", "WHY"), rows, right=("WAIT",), flexible=("NAME", "WHY"), wrap=("WHY",))
-        _more(len(groups), everything)
+        more(len(groups), everything)
     if answer["waiting"] or not groups:
         _pods("PODS of no PodGroup that wait", answer["waiting"], everything)
 
@@ -126,9 +125,4 @@ def _pods(what: str, pods: list[dict[str, Any]], everything: str) -> None:
         return
     rows = [(f"{one['namespace']}/{one['name']}", one["task"], one["status"], one["node"], listed(one["requests"]), one["why"]) for one in pods[:MOST]]
     filled_table(("POD", "TASK", "STATUS", "NODE", "AMOUNTS", "WHY"), rows, ("POD", "NODE", "AMOUNTS", "WHY"), ("WHY",))
-    _more(len(pods), everything)
-
-
-def _more(count: int, otherwise: str) -> None:
-    if count > MOST:
-        click.echo(f"and {number(count - MOST)} more; {otherwise}")
+    more(len(pods), everything)

@@ -52,7 +52,7 @@ def _show(d: DescribedNode, now: int) -> None:
         click.echo(f"\n{heading('MOVES')} under way")
         rows = [(one.migration, one.way, one.other, one.pod, one.step, when(one.since, now)) for one in d.moves[:MOST]]
         table(("ID", "WAY", "NODE", "POD", "STEP", "SINCE"), rows, flexible=("POD",))
-        _more(len(d.moves), everything)
+        more(len(d.moves), everything)
     click.echo(f"\nas of sequence {d.seq}; who came and went: restow why {d.subject.path}")
 
 
@@ -96,9 +96,10 @@ def _on_node(what: str, some: list[OnNode], otherwise: str) -> None:
         return
     rows = [(one.name, one.slot, one.status, listed(one.requests), concrete(one.devices, one.cores)) for one in some[:MOST]]
     filled_table(("NAME", "SLOT", "STATUS", "AMOUNTS", "DEVICES"), rows, ("NAME", "AMOUNTS"))
-    _more(len(some), otherwise)
+    more(len(some), otherwise)
 
 
-def _more(count: int, otherwise: str) -> None:
+def more(count: int, otherwise: str) -> None:
+    """How many rows are not in a table, and `otherwise` how all of them are listed."""
     if count > MOST:
         click.echo(f"and {count - MOST} more; {otherwise}")
