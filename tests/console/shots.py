@@ -36,6 +36,7 @@ async def main(file: str) -> None:
         await shot(console, "tour", "#tour=4", viewport=WIDE, color_scheme="light")
         await shot(console, "why", f"#show=pod/{index.labels[waits]}&color=idle", viewport=WIDE, color_scheme="dark")
         await shot(console, "plan", f"#view=plans&show=plan/{plan.planned.plan}", viewport=WIDE, color_scheme="light")
+        await shot(console, "moved", "#view=moves", viewport=WIDE, color_scheme="light")
         await shot(console, "queues", "#view=queues", viewport=WIDE, color_scheme="light")
         await shot(console, "health", "#view=health", viewport=WIDE, color_scheme="dark")
         await shot(console, "replan", f"#view=plans&at={plan.seq}", trying, viewport=WIDE, color_scheme="light")

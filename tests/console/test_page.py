@@ -169,9 +169,17 @@ async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_list
         await it.page.wait_for_selector("text=Moved by a plan")
         assert await it.page.evaluate("[...document.querySelectorAll('.of')].map((one) => one.textContent)") == both
         assert ["sequence 5" in both[0], "sequence 15" in both[1]] == [True, True]
-        await it.page.get_by_role("button", name="Swap").click()
+        # Whichever of the two the slider is at, what is told is what became of the earlier one.
+        told = await it.text(".differences")
+        await it.page.get_by_role("button", name="Slide the other one").click()
         await it.at(5)
-        await it.page.wait_for_selector("text=Pods that are gone")
+        await it.until("location.hash.includes('at=5&beside=15')")
+        await it.until("document.querySelector('.of').textContent.startsWith('Earlier, at the slider')")
+        assert await it.text(".differences") == told
+        assert ["sequence 5" in one for one in await it.page.evaluate("[...document.querySelectorAll('.of')].map((one) => one.textContent)")] == [True, False]
+        await it.page.locator(".differences button", has_text="a → b").click()
+        await it.page.wait_for_selector(".panel h2:text('p1-1')")
+        await it.page.keyboard.press("Escape")
         await it.page.get_by_role("button", name="Compare", exact=True).click()
         await it.page.wait_for_selector(".overview")
         await it.until("!location.hash.includes('beside')")

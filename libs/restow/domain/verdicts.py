@@ -69,7 +69,7 @@ _OF_MOVES = {
     GANG_MINIMUM: "too few other members of its PodGroup are ready",
     HOLDS_STOLEN: "another scheduler places it, and holds beside that were stolen again and again: such moves rest for ten minutes",
     NOT_GATED: "the API would not keep the successor from its scheduler until its slot is handed over to it: apply deploy/beside (before Kubernetes 1.36 with the chart's webhook), and wait a minute",
-    EVICTION_BUDGET: "an eviction budget of the policy (budgets) has nothing left for it",
+    EVICTION_BUDGET: "an eviction budget of the policy (budgets) has too little left for it",
     NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
 }
 """Asked before a move is planned, before it begins and before its pod is evicted."""

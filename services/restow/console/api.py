@@ -21,6 +21,7 @@ from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.health import Verifier
 from restow.console.index import KINDS
+from restow.console.moved import MOST, moved
 from restow.console.orders import Orders
 from restow.console.plan_maps import plan_maps, replanned
 from restow.console.refused import Refused
@@ -48,6 +49,7 @@ MOST_PLANNED = 4
 """Of these such as ask for plans, which take longest: the others keep a place."""
 MOST_POLICY = 32 * 1024
 """Characters of a policy that is tried."""
+HOUR = 3_600_000
 RUN = "Restow-Run"
 """Header: which run of the console has answered. Slots, and what a client keeps by them, are of one run."""
 
@@ -96,6 +98,7 @@ class Api:
             Route(get, "/api/v1/plans/{plan}", "One plan with its moves", self._plan, said, AT),
             Route(get, "/api/v1/plans/{plan}/maps", "The nodes that a plan touches, with who is on them before it and who is to be after it", self._plan_maps, said, AT),
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
+            Route(get, "/api/v1/moved", "What moved: the moves that ended within so long before an instant, and those under way then", self._moved, said, AT | limits | {"within": NUMBER | {"description": "ms; default: an hour"}}),
             Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
             Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
             Route(get, "/api/v1/health", "Who leads each family, the log's size, what is archived; and the verdict of `restow verify`, which the first question begins", self._health, {200: "found"}),
@@ -304,6 +307,10 @@ class Api:
         at, id = await self._at(request), request.match_info["plan"]
         seq = self._made(id, at)
         return await self._asked(request, f"v-{seq}-{hash_of(id)}", lambda: self._stories.values(id, seq))
+
+    async def _moved(self, request: web.Request) -> web.Response:
+        at, within, limit = await self._at(request), number(request, "within", HOUR), number(request, "limit", MOST, MOST)
+        return await self._cached(request, f"x-{at}-{within}-{limit}", self._locked(lambda: moved(self._index, at, within, limit)))
 
     def _made(self, plan: str, at: int) -> int:
         """The sequence of a plan. Raises Refused where there was none by then."""

@@ -281,7 +281,7 @@ NODE_HAS_NO_TURN = Fact("all moves of its node, or of its gang, begin together, 
 POD_UNFIT = Fact("its pod has ended, is elsewhere, or may no longer be moved",
                  lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
 POD_UNFIT_TO_EVICT = Fact("its pod is gone, is elsewhere, or has a controller now", lambda case: victim.unfit_to_evict(case.state, case.migration))
-OVER_EVICTION_BUDGET = Fact("an eviction budget of the policy has nothing left for it", lambda case: case.limits.over_eviction_budget(case.migration, case.now))
+OVER_EVICTION_BUDGET = Fact("an eviction budget of the policy has too little left for it", lambda case: case.limits.over_eviction_budget(case.migration, case.now))
 TARGET_LOST = Fact("its target no longer accepts such a pod", lambda case: holds.lost(case.state, case.migration))
 SLOTS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not demand_slots.ready(case.state, case.migration))
 OTHERS_FIRST = Fact("other moves must land first, hold their slots first, or leave what it takes", lambda case: not may_come(case))

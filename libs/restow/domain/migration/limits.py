@@ -135,7 +135,7 @@ class Limits:
         return self.whole.key(migration) if self.whole.binds(migration) else migration.id
 
     def over_eviction_budget(self, migration: Migration, now: Millis) -> Reason | None:
-        """Whether a budget of the policy has nothing left for it, who was planned before having had their part. One answer a decision."""
+        """Whether a budget of the policy has too little left for it, who was planned before having had their part. One answer a decision."""
         if migration.id not in self._state.budgeted:
             return None
         if self._allotted is None:

@@ -10,6 +10,7 @@ import { bytes, date, number, percent, precise, span } from "./format.js";
 import { HealthView } from "./health.js";
 import { GROUPS } from "./layout.js";
 import { Legend, NodeMap } from "./map.js";
+import { Moves } from "./moves.js";
 import { Panel } from "./panel.js";
 import { Plans } from "./plans.js";
 import { Queues } from "./queues.js";
@@ -95,6 +96,12 @@ function MapPane({ store, announce }) {
       one.changed(null);
     }
   }, [state.color, state.group, state.selected, differing?.key, state.beside !== null]);
+  const kept = store.beside && html`<${Instant} key="beside" world=${store.beside.world} what=${store.backwards ? "Later, kept" : "Earlier, kept"}><${NodeMap} store=${store.beside} announce=${announce}
+    label="Map of the nodes at the instant that is kept" onView=${(one) => { other.current = one; }} /></${Instant}>`;
+  const shown = html`<${Instant} key="now" world=${store.beside ? store.world : null} what=${store.backwards ? "Earlier, at the slider" : "Later, at the slider"}><${NodeMap} store=${store} announce=${announce} onView=${(one) => {
+    view.current = one;
+    store.reveal = () => one?.layout && one.chosen() !== undefined && one.reveal(one.chosen());
+  }} /></${Instant}>`;
   return html`<div class="pane">
     <div class="bar">
       <${Choice} label="Colour" value=${state.color} options=${MODES} onChoose=${(color) => store.choose({ color })} />
@@ -103,13 +110,7 @@ function MapPane({ store, announce }) {
       <span class="zoom"><button class="icon" aria-label="Smaller" onClick=${() => view.current.zoom(-1)}>−</button><button class="icon" aria-label="Larger" onClick=${() => view.current.zoom(1)}>+</button>
         <button class="icon fit" onClick=${() => view.current.fit()}>Fit</button></span>
     </div>
-    <div class=${store.beside ? "both" : "only-one"}>
-      ${store.beside && html`<${Instant} key="beside" world=${store.beside.world} what="Compared with"><${NodeMap} store=${store.beside} announce=${announce} label="Map of the nodes at the other instant" onView=${(one) => { other.current = one; }} /></${Instant}>`}
-      <${Instant} key="now" world=${store.beside ? store.world : null} what="Shown"><${NodeMap} store=${store} announce=${announce} onView=${(one) => {
-        view.current = one;
-        store.reveal = () => one?.layout && one.chosen() !== undefined && one.reveal(one.chosen());
-      }} /></${Instant}>
-    </div>
+    <div class=${store.beside ? "both" : "only-one"}>${store.backwards ? [shown, kept] : [kept, shown]}</div>
   </div>`;
 }
 
@@ -117,7 +118,7 @@ function MapPane({ store, announce }) {
 function Instant({ world, what, children }) {
   return html`<div class="instant">${world && html`<p class="of"><small>${what}</small> <b>${precise(world.time)}</b> <small>${date(world.time)}, sequence ${world.at ?? "–"}</small></p>`}${children}</div>`;
 }
-const VIEWS = new Map([["plans", Plans], ["queues", Queues], ["health", HealthView]]);
+const VIEWS = new Map([["moves", Moves], ["plans", Plans], ["queues", Queues], ["health", HealthView]]);
 
 function App({ store }) {
   const [, again] = useReducer((count) => count + 1, 0);
@@ -135,7 +136,7 @@ function App({ store }) {
         " ": () => (event.target.tagName === "BUTTON" ? null : state.playing ? store.pause() : store.play()),
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
-        m: () => store.choose({ view: "map" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), h: () => store.choose({ view: "health" }), e: () => store.toEnd(),
+        m: () => store.choose({ view: "map" }), v: () => store.choose({ view: "moves" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), h: () => store.choose({ view: "health" }), e: () => store.toEnd(),
         c: () => store.compare(state.beside === null ? world.at : null),
         t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
@@ -159,7 +160,7 @@ function App({ store }) {
     <div>
     <header>
       <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
-      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("plans", "Plans")}${tab("queues", "Queues")}${tab("health", "Health")}</nav>
+      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("moves", "Moves")}${tab("plans", "Plans")}${tab("queues", "Queues")}${tab("health", "Health")}</nav>
       <button class="guide" aria-pressed=${state.tour !== null} title="what happened in this log, step by step (t)" disabled=${!state.log?.last} onClick=${() => store.choose({ tour: state.tour === null ? 1 : null })}>Tour</button>
       <${Search} store=${store} />
       <${Health} state=${state} />

@@ -18,19 +18,19 @@ export function Differences({ store }) {
   const { names } = store;
   const nodeOf = (row) => (row.node < 0 ? "waited" : names.get("nodes", row.node) ?? "…");
   const where = (row) => `${row.status}${row.node < 0 ? "" : ` on ${nodeOf(row)}`}`;
-  const other = beside.world;
+  const { before, after } = found;
   const swap = async () => {
     const at = world.at;
-    await store.seek({ at: other.at });
+    await store.seek({ at: beside.world.at });
     store.compare(at);
   };
   const part = (title, rows, row) => rows.length > 0 && html`<h3>${title} <b>${number(rows.length)}</b></h3><${Items} rows=${rows} keyOf=${keyOf} row=${row} />`;
-  const gap = world.time - other.time;
+  const gap = after.time - before.time;
   return html`<div class="differences">
-    <div class="title"><div><small>Two instants, ${gap ? `${span(Math.abs(gap))} apart` : "of the same time"}</small><h2>${clock(other.time)} → ${clock(world.time)} <small>${date(world.time)} UTC</small></h2></div><${CopyLink} /></div>
-    <p class="buttons"><button onClick=${swap}>Swap</button><button onClick=${() => store.compare(null)}>End the comparison</button></p>
+    <div class="title"><div><small>Two instants, ${gap ? `${span(gap)} apart` : "of the same time"}</small><h2>${clock(before.time)} → ${clock(after.time)} <small>${date(after.time)} UTC</small></h2></div><${CopyLink} /></div>
+    <p class="buttons"><button title="keep the instant that is at the slider, and let the slider go on from the other" onClick=${swap}>Slide the other one</button><button onClick=${() => store.compare(null)}>End the comparison</button></p>
     <p class="note" role="status">${found.count ? `${number(found.count)} ${found.count === 1 ? "difference" : "differences"}. On the maps nodes that differ are outlined, and pods that do not are pale.` : "Nothing differs."}</p>
-    ${part("Moved by a plan", found.moved, ([was, is]) => html`<${PodLink} store=${store} pod=${is} note=${`${nodeOf(was)} → ${nodeOf(is)}`} />`)}
+    ${part("Moved by a plan", found.moved, ([was, is, move]) => html`<${PodLink} store=${store} pod=${is} /> <button class="plain" title="the move" disabled=${!names.get("moves", move.slot)} onClick=${() => store.select(`migration/${names.get("moves", move.slot)}`)}><small>${nodeOf(was)} → ${nodeOf(is)}</small></button>`)}
     ${part("Placed, or on another node", found.placed, ([was, is]) => html`<${PodLink} store=${store} pod=${is} note=${`${nodeOf(was)} → ${is.node < 0 ? "no node" : nodeOf(is)}, ${is.status}`} />`)}
     ${part("New pods", found.came, ([, is]) => html`<${PodLink} store=${store} pod=${is} note=${where(is)} />`)}
     ${part("Pods that are gone", found.went, ([was]) => html`<${PodLink} store=${store} pod=${was} note=${`was ${where(was)}`} />`)}

@@ -2,10 +2,11 @@
 
 import { MODES } from "./colors.js";
 import { GROUPS } from "./layout.js";
+import { HOUR, WHILES } from "./moves.js";
 
-const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected", plan: "plan", tour: "tour", beside: "beside" };
-const ALLOWED = { view: ["map", "plans", "queues", "health"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
-const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", plan: "", at: null, tour: null, beside: null };
+const FIELDS = { at: "at", view: "view", color: "color", group: "group", show: "selected", plan: "plan", tour: "tour", beside: "beside", within: "within" };
+const ALLOWED = { view: ["map", "moves", "plans", "queues", "health"], color: Object.keys(MODES), group: Object.keys(GROUPS) };
+const DEFAULTS = { view: "map", color: "workload", group: "kind", selected: "", plan: "", at: null, tour: null, beside: null, within: HOUR };
 
 export function read(fragment) {
   const said = new URLSearchParams(fragment.replace(/^#/, ""));
@@ -16,6 +17,7 @@ export function read(fragment) {
   found.tour = /^[1-9]\d?$/.test(found.tour ?? "") ? Number(found.tour) : null;
   found.beside = /^\d{1,15}$/.test(found.beside ?? "") ? Number(found.beside) : null;
   found.at = /^\d{1,15}$/.test(found.at ?? "") ? Number(found.at) : null;
+  found.within = WHILES.has(Number(found.within)) ? Number(found.within) : HOUR;
   return found;
 }
 

@@ -7,6 +7,7 @@ import { json } from "./api.js";
 import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } from "./format.js";
 import { Belt } from "./belt.js";
 import { Differences } from "./differences.js";
+import { HOUR, summary } from "./moves.js";
 import { CopyLink, Items, MoveLink, PodLink, asks } from "./parts.js";
 import { PlanDetails } from "./plans.js";
 import { Story, useAnswer } from "./story.js";
@@ -38,6 +39,7 @@ function Bar({ label, used, held = 0, whole, text }) {
 
 function Overview({ store }) {
   const { world, state } = store;
+  const { said: hour } = useAnswer(store, "/api/v1/moved", { within: HOUR, limit: 0 }, world.at);
   if (isEmpty(state.log)) return html`<p class="note">The log is empty: nothing has happened yet.</p>`;
   if (world.at === null) return html`<p class="note busy">${state.log?.tail ? `Reading the log: ${percent(state.log.last, state.log.tail)}` : "Reading the log …"}</p>`;
   const sum = world.summary();
@@ -55,6 +57,7 @@ function Overview({ store }) {
       <div><dt>held devices</dt><dd>${devices(sum.held)}</dd></div>
       <div><dt>moves under way</dt><dd>${number(moving.length)}</dd></div>
     </dl>
+    <p class="note">Moved in the last hour: ${hour ? html`<button class="plain" onClick=${() => store.choose({ view: "moves", within: HOUR })}>${summary(hour) || "nothing"}</button>` : "…"}</p>
     <h3>Waiting <b>${number(waiting.length)}</b></h3>
     ${waiting.length === 0 && html`<p class="note">No pod waits for a node.</p>`}
     <${Items} rows=${waiting} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />

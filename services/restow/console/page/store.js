@@ -173,13 +173,19 @@ export class Store {
     return this.beside.go(known);
   }
 
-  // What differs from the instant beside it; null where there is none, or it is on its way.
+  // What became of the earlier of the two instants until the later one; null where there is none beside it, or it is on its way.
   differences() {
-    const [before, after] = [this.beside?.world, this.world];
-    if (!before || before.at === null || after.at === null) return null;
+    const { beside, world } = this;
+    if (!beside || beside.world.at === null || world.at === null) return null;
+    const [before, after] = this.backwards ? [world, beside.world] : [beside.world, world];
     const key = `${before.at} ${after.at}`;
-    if (this.differing?.key !== key) this.differing = { key, ...differences(before, after) };
+    if (this.differing?.key !== key) this.differing = { key, before, after, ...differences(before, after) };
     return this.differing;
+  }
+
+  // Whether the instant that is kept is the later one. The earlier is always first.
+  get backwards() {
+    return (this.beside?.world.at ?? 0) > (this.world.at ?? 0);
   }
 
   relinkSoon() {
