@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from console.browser import needs_chromium
@@ -18,9 +18,11 @@ from restow.console.shares import shares
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import ObjectRef, OwnerRule, ReservationSpec, ReservationTask
+from restow.domain.config import PluginConfig, SessionConfig, digest_of, text_of
 from restow.domain.decider import decide
 from restow.domain.session import decider as session_decider
 from restow.replay import queues
+from restow.replay.batch import works_out_shares
 from restow.replay.state_at import state_at
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -159,6 +161,28 @@ def test_over_many_steps_it_is_what_each_instant_alone_says_and_nobody_waits_whi
         alone = shares(index, min(seq_at(index, time), index.last), 1)["queues"]
         told = {queue: [series[name][i] for name in names] for queue, series in said["queues"].items()}
         assert {queue: values for queue, values in told.items() if any(values)} == {queue: [one[name][0] for name in names] for queue, one in alone.items()}
+
+
+def test_what_a_queue_is_guaranteed_deserves_and_may_have_is_told_as_it_was_at_each_step():
+    log = busy()
+    log.facts(e.QueueObserved("batch", "uid-b", time_at(1), 4, {"cpu": 4_000}, {}, {"cpu": 3_000, "memory": 7}), kind="queues")
+    log.facts(node("y"), kind="nodes")
+    config = text_of(SessionConfig(tiers=((PluginConfig("predicates"),),)))
+    log.decide("session", c.Configure(config), e.SessionConfigured(config, digest_of(config)))
+    log.facts(node("z"), kind="nodes")
+    log.facts(e.QueueGone("batch"), kind="queues")
+    index = index_of(log)
+    said = shares(index, index.last, 40)
+    levels = said["queues"]["batch"]["levels"]
+    seen = set()
+    for i, time in enumerate(said["times"]):
+        state = state_at(log.source(), seq=seq_at(index, time))
+        fact = state.queues.get("batch")
+        for what, name in product(("guarantee", "deserved", "capability"), ("cpu", "memory")):
+            wanted = None if what == "deserved" and works_out_shares(state) else getattr(fact, what, {}).get(name)
+            assert levels.get(what, {}).get(name, [None] * 40)[i] == wanted, (what, name, i)
+            seen.add((what, name, wanted))
+    assert {("deserved", "cpu", 3_000), ("deserved", "cpu", None), ("deserved", "memory", 7), ("capability", "cpu", 8_000), ("capability", "cpu", 4_000), ("guarantee", "cpu", 1_000), ("guarantee", "cpu", None)} <= seen
 
 
 def test_of_very_many_queues_those_are_told_that_use_or_wait_for_most(monkeypatch):

@@ -67,9 +67,14 @@ def queues(state: ClusterState, namespace: str | None = None) -> Rows:
     return found
 
 
+def works_out_shares(state: ClusterState) -> bool:
+    """Whether what a queue deserves follows from who asks for what, and not from the queue alone."""
+    return any(plugin.name == "proportion" for tier in state.session_config.tiers for plugin in tier)
+
+
 def _shares(state: ClusterState) -> dict[str, Amounts]:
     """What proportion gives to each queue; empty where it is not in the configuration."""
-    if not any(plugin.name == "proportion" for tier in state.session_config.tiers for plugin in tier):
+    if not works_out_shares(state):
         return {}
     session = open_session(state, state.time, 1)
     try:

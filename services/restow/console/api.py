@@ -100,7 +100,7 @@ class Api:
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
             Route(get, "/api/v1/moved", "What moved: the moves that ended within so long before an instant, and those under way then", self._moved, said, AT | limits | {"within": NUMBER | {"description": "ms; default: an hour"}}),
             Route(get, "/api/v1/queues", "Queues, who waits in them since when, for what, and which single change would help; and Reservations with their times", self._queues, said, AT),
-            Route(get, "/api/v1/shares", "What each queue used, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
+            Route(get, "/api/v1/shares", "What each queue used, was guaranteed, deserved and might have, and how many of its pods waited, over the log's time until an instant", self._shares, said, AT | {"steps": NUMBER}),
             Route(get, "/api/v1/health", "Who leads each family, the log's size, what is archived; and the verdict of `restow verify`, which the first question begins", self._health, {200: "found"}),
             Route(get, "/api/v1/policy", "The descheduler's policy that was in force at an instant, as YAML", self._policy, said, AT),
             Route("POST", "/api/v1/replan", "The plans that a policy makes at an instant; nothing is written. Each as of /api/v1/plans/{plan}, with its `maps` and `values`", self._replan,

@@ -19,6 +19,7 @@ from restow.contracts.ids import FAMILIES, NodeName
 from restow.domain.records import Plan, SlotPhase, Step
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Touched
+from restow.replay.batch import works_out_shares
 from restow.replay.pod_status import STATUSES
 from restow.replay.sentences import sentence
 
@@ -72,6 +73,16 @@ class Lead(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Level(msgspec.Struct, frozen=True):
+    """What a queue is guaranteed, deserves and may have at most, by resource, from this sequence on; all empty where it is gone."""
+
+    seq: int
+    queue: str
+    guarantee: dict[str, int] = {}
+    deserved: dict[str, int] = {}
+    capability: dict[str, int] = {}
+
+
 class Kept(msgspec.Struct):
     """What the garbage collector has said last: up to which sequence the log is archived and truncated, and what the newest snapshot has. Times in ms; 0 for never, or before what is known of the log."""
 
@@ -115,6 +126,10 @@ class Index:
         self.leads: list[Lead] = []
         self._epochs: dict[str, int] = {}
         """Who led before what is known of the log: an older one says nothing any more."""
+        self.levels: list[Level] = []
+        """As they were said of each queue, in the order of the log."""
+        self.worked_out: list[tuple[int, bool]] = []
+        """Since which sequence a plugin works out what queues deserve, or none does."""
         self.kept = Kept()
         self.from_snapshot = False
         """Whether the first commit is none, but what a snapshot had."""
@@ -152,6 +167,9 @@ class Index:
         self._shapes = set(state.shapes)
         for plan in sorted(state.plans.values(), key=lambda one: one.at):
             self._remember(state, plan)
+        for queue in state.queues:
+            self._level(state, queue)
+        self.worked_out.append((state.seq, works_out_shares(state)))
         self._follow(state)
         found = _Found()
         found.moves |= dict.fromkeys(state.migrations)
@@ -173,6 +191,7 @@ class Index:
         seq, time = state.seq, max(int(state.time), self.latest)
         if not self.first:
             self.first, self.began = seq, time
+            self.worked_out.append((seq, works_out_shares(state)))
         self.last, self.latest = seq, time
         self.events, self.bytes = self.events + len(told), self.bytes + size
         self._commits.add((time, FAMILIES.index(family) if family in FAMILIES else 0, min(len(told), _MOST)))
@@ -222,6 +241,10 @@ class Index:
                 self.plans.setdefault(plan, PlanNote(state.seq, self.latest, event, until=state.proposals.get(plan, 0)))
                 # Plans of long ago are forgotten with their moves when a new one is made.
                 found.moves |= {id: None for id in self.tracks["moves"].present() if id not in state.migrations}
+            case e.QueueObserved(name=name) | e.QueueGone(name=name):
+                self._level(state, name)
+            case e.SessionConfigured():
+                self.worked_out.append((state.seq, works_out_shares(state)))
             case e.PlanCancelled(plan=plan, reason=reason) if (note := self.plans.get(plan)) is not None and not note.cancelled:
                 note.cancelled, note.why = state.seq, reason
             case e.LookedBack(plan=plan) if (note := self.plans.get(plan)) is not None:
@@ -234,6 +257,10 @@ class Index:
             found.moves[move] = None
         if isinstance(reservation := getattr(event, "reservation", None), str):
             self._all_of(state, reservation, found)
+
+    def _level(self, state: ClusterState, name: str) -> None:
+        fact = state.queues.get(name)
+        self.levels.append(Level(state.seq, name) if fact is None else Level(state.seq, name, fact.guarantee, fact.deserved, fact.capability))
 
     def _keep(self, seq: int, time: int, family: str, event: Any) -> None:
         """Who leads, and what is kept of the log."""

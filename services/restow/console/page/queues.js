@@ -57,18 +57,25 @@ function Over({ store, series, times, queue, name }) {
   const [title, text, column] = AMOUNTS[name];
   const [from, to] = [store.state.timeline.from, store.state.timeline.to];
   const at = to > from ? (100 * (store.world.time - from)) / (to - from) : 100;
-  const strip = (values, label, told, levels = []) => {
-    const most = Math.max(...values, ...levels.map(([, value]) => value), 1e-9);
-    const points = values.map((value, i) => `${(((i + 1) * 100) / values.length).toFixed(2)},${(30 - (28 * value) / most).toFixed(2)}`);
+  const strip = (values, label, told, levels = [], now = []) => {
+    const most = Math.max(...values, ...levels.flatMap(([, all]) => all), ...now.map(([, value]) => value), 1e-9);
+    const high = (value) => (30 - (28 * value) / most).toFixed(2);
+    const step = 100 / values.length;
+    // A stretch a step, and a gap where there is nothing to say.
+    const path = (all) => all.map((value, i) => (value === null ? "" : `${i && all[i - 1] !== null ? "L" : "M"}${(i * step).toFixed(2)},${high(value)}H${((i + 1) * step).toFixed(2)}`)).join("");
+    const points = values.map((value, i) => `${((i + 1) * step).toFixed(2)},${high(value)}`);
     const peak = Math.max(...values);
     return html`<figure class="over"><figcaption>${label} <small>at most ${told(peak)}</small></figcaption>
       <svg viewBox="0 0 100 30" preserveAspectRatio="none" role="img" aria-label=${`${label} over time: at most ${told(peak)}, last ${told(values[values.length - 1])}`}>
         <polygon points=${`0,30 ${points.join(" ")} 100,30`} />
-        ${levels.map(([what, value]) => html`<line class=${what} x1="0" x2="100" y1=${30 - (28 * value) / most} y2=${30 - (28 * value) / most} />`)}
+        ${levels.map(([what, all]) => html`<path class=${what} d=${path(all)} />`)}
+        ${now.map(([what, value]) => html`<line class=${what} x1=${Math.max(0, at - 2)} x2=${Math.min(100, at + 2)} y1=${high(value)} y2=${high(value)} />`)}
         <line class="now" x1=${at} x2=${at} y1="0" y2="30" /></svg></figure>`;
   };
-  const levels = ["guarantee", "deserved", "capability"].filter((what) => queue[what][name]).map((what) => [what, queue[what][name]]);
-  return html`${strip(series[column], `${title} used`, text, levels)}${strip(series.waiting, "pods waiting", number)}
+  const levels = ["guarantee", "deserved", "capability"].filter((what) => series.levels[what]?.[column]).map((what) => [what, series.levels[what][column]]);
+  // What a plugin works out is known of the instant that is shown.
+  const now = queue.deserved[name] && !series.levels.deserved?.[column] ? [["deserved", queue.deserved[name]]] : [];
+  return html`${strip(series[column], `${title} used`, text, levels, now)}${strip(series.waiting, "pods waiting", number)}
     <p class="ends"><small>${date(times[0])} ${clock(from)}</small><small>${clock(to)}</small></p>`;
 }
 
