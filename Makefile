@@ -100,8 +100,8 @@ proto: $(VENV)/.runtime  ## Regenerate the published contract in proto/
 
 lock: $(VENV)/.dev  ## Refresh the locked dependencies
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra sql --extra otlp --extra bound --extra s3 --upgrade pyproject.toml -o requirements.lock --no-annotate --no-header
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra sql --extra otlp --extra bound --extra s3 --group dev pyproject.toml -o requirements-dev.lock --no-annotate --no-header -c requirements.lock
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra sql --extra bound --extra s3 --upgrade pyproject.toml -o requirements.lock --no-annotate --no-header
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra sql --extra bound --extra s3 --group dev pyproject.toml -o requirements-dev.lock --no-annotate --no-header -c requirements.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --group mutate pyproject.toml -o requirements-mutate.lock --no-annotate --no-header -c requirements-dev.lock
 
 clean:  ## Remove the environment and everything that a run left here

@@ -13,12 +13,13 @@ import pytest
 from cli.conftest import RESTOW, export
 from replay.handmade import migration
 
-from restow.cli.failures import Failure
-from restow.cli.trace import export as exporting
 from restow.cli.trace.command import _deliver
-from restow.cli.trace.export import endpoint, headers
+from restow.cli.trace.export import Collector
 from restow.eventlog.testing import running_server, unique_cluster
-from restow.replay.traces import Span
+from restow.tracing import collector as exporting
+from restow.tracing.collector import NoCollector, endpoint, headers
+from restow.tracing.exporter import Exporter
+from restow.tracing.spans import Measured, Span
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_who_follows_does_not_wait_for_ever_for_a_collector_that_will_never_take
     one = Span("a" * 32, "b" * 16, "", "s", "n", 1, 2)
     spans = [one] * (exporting.BATCH + 1)
     collector.answers[:] = [400]
-    _deliver(exporting.Collector(endpoint(collector.address), "c", "l"), spans)
+    _deliver(Collector(endpoint(collector.address), "c", "l"), spans)
     assert not spans
     assert len(spans_of(collector)) == 1
     assert f"answers 400: no; {exporting.BATCH} spans are left out" in capsys.readouterr().err
@@ -167,8 +168,13 @@ def test_where_traces_go_is_as_opentelemetry_says_it(named, environment, url):
 
 @pytest.mark.parametrize("url", ["collector:4318", "ftp://x", "http://", "x"])
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(Failure, match="no address of a collector"):
+    with pytest.raises(NoCollector, match="no address of a collector"):
         endpoint(url, {})
+
+
+def test_what_is_no_address_is_refused_by_the_command(restow, moved):
+    result = restow("trace", "--log", moved, "--to", "collector:4318")
+    assert (result.exit_code, "no address of a collector" in result.said) == (2, True)
 
 
 def test_headers_are_percent_encoded():
@@ -249,8 +255,16 @@ def test_a_real_collector_takes_them(restow, tmp_path):
         count = int(result.output.split()[0])
         while said.read_text().count("Trace ID       : ") < count and time.monotonic() < deadline:
             time.sleep(0.1)
+        exporter = Exporter(exporting.Collector(f"http://127.0.0.1:{port}/v1/traces", {}), {"service.name": "restow-x"}, lambda said: None)
+        exporter.take(Measured("a" * 32, "b" * 16, "", "POST pods/binding", 1, 2, {"http.response.status_code": 429}, [f"00-{'c' * 32}-{'d' * 16}-01"], "TooManyRequests", True))
+        exporter.close()
+        assert exporter.dropped == 0
+        while "POST pods/binding" not in said.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
         text = said.read_text()
-        assert text.count("Trace ID       : ") == count
+        assert text.count("Trace ID       : ") == count + 1
+        for told in ("Kind           : Client", "http.response.status_code: Int(429)", "Status message : TooManyRequests", "Trace ID: " + "c" * 32):
+            assert told in text
         assert "Name           : move shop/web-old" in text
         assert "restow-descheduler" in text
     finally:

@@ -17,7 +17,7 @@ SIMULATED = (
 MODULES = {"time", "random", "secrets", "uuid"}
 CALLS = {"os.urandom", "os.fork", "datetime.now", "datetime.utcnow", "datetime.today", "datetime.datetime.now", "date.today"}
 MAY = {
-    ("runtime/telemetry.py", "random"): "a generator that is seeded by the port: two thousand spans a second",
+    ("runtime/tracer.py", "random"): "a generator that is seeded by the port: two thousand spans a second",
     ("runtime/offload.py", "os.fork"): "behind the port's `forks`",
 }
 

@@ -16,7 +16,8 @@ from restow.domain.record_trust import Examined
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 from restow.replay.state_at import state_at
-from restow.replay.traces import Link, Span, Traces, span_id, trace_id
+from restow.replay.traces import Traces
+from restow.tracing.spans import Link, Span, span_id, trace_id
 
 
 def told(log, share=1.0, seq=None):

@@ -22,6 +22,7 @@ from restow.contracts.redact import redacted
 from restow.kube import decode
 from restow.kube.credentials import DEADLINE, HEADER, Credentials, CredentialsError
 from restow.kube.decode import Collection
+from restow.tracing.calls import CALLS, Call
 
 Query = Iterable[tuple[str, str]]
 PatchType = Literal["merge", "strategic", "json"]
@@ -221,19 +222,37 @@ class Client:
         if body is not None:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
             headers["Content-Type"] = content
+        heard = CALLS.get()
+        begun = machine.wall() if heard is not None else 0
+        try:
+            response = await self._answer(method, path, query, data, headers, timeout)
+        except ApiStatus as status:
+            if heard is not None:
+                heard.append(Call(method, path, begun, machine.wall(), status.code, status.reason or "refused"))
+            raise
+        if heard is not None:
+            heard.append(Call(method, path, begun, machine.wall(), response.status))
+        try:
+            yield response
+        finally:
+            _let_go(response)
+
+    async def _answer(
+        self, method: str, path: str, query: Query, data: bytes | None, headers: dict[str, str], timeout: aiohttp.ClientTimeout | None
+    ) -> aiohttp.ClientResponse:
+        """A 2xx, whose body is still to be read. Raises ApiStatus."""
         try:
             response = await self._request(method, path, query, data, headers, timeout)
         except CredentialsError as error:
             raise ApiStatus(0, "Credentials", str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._no_answer(error) from error
+        if 200 <= response.status < 300:
+            return response
         try:
-            if not 200 <= response.status < 300:
-                raise await _refusal(response, starting=machine.steady() < self._broken + STARTING)
-            yield response
+            raise await _refusal(response, starting=machine.steady() < self._broken + STARTING)
         finally:
-            # Not `await release()`: what is left of a body must not be waited for.
-            response.close() if not response.content.at_eof() else response.release()
+            _let_go(response)
 
     def _no_answer(self, error: BaseException) -> ApiStatus:
         timeout = isinstance(error, TimeoutError | asyncio.TimeoutError)
@@ -352,6 +371,11 @@ def answered(decoder: Any, body: bytes) -> Any:
         return decode.decoded(decoder, body)
     except decode.BAD_JSON as error:
         raise ApiStatus(0, "Garbled", f"{error}; the answer begins with {body[:60]!r}") from error
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Not `await release()`: what is left of a body must not be waited for."""
+    response.close() if not response.content.at_eof() else response.release()
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:

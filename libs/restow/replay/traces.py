@@ -7,10 +7,7 @@ both pods. What was decided links to the commit that decided it, by that commit'
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-
-import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
@@ -21,46 +18,10 @@ from restow.domain.record_trust import Examined
 from restow.domain.records import FINAL
 from restow.domain.state import OVER, ClusterState
 from restow.eventlog.port import Record
+from restow.tracing.spans import Happened, Link, Span, Values, span_id, trace_id
 
 SESSION, DESCHEDULER = "restow-scheduler-session", "restow-descheduler"
 """Who decides about pods, and about moves: the service of a span."""
-
-Values = dict[str, str | int | bool]
-
-
-class Link(msgspec.Struct, frozen=True):
-    """To a span of another trace; `what` it is to this one."""
-
-    trace: str
-    span: str
-    what: str
-
-
-class Happened(msgspec.Struct, frozen=True):
-    """Something at one moment of a span, in ms."""
-
-    time: Millis
-    name: str
-    values: Values = {}
-
-
-class Span(msgspec.Struct):
-    """`trace` and `id` in hexadecimal, `parent` empty of a trace's root; times in ms. `error` says what went wrong, empty where nothing did. `open`: it has
-    not ended, and `end` is where the log does."""
-
-    trace: str
-    id: str
-    parent: str
-    service: str
-    name: str
-    begin: Millis
-    end: Millis = Millis(0)
-    values: Values = {}
-    events: list[Happened] = []
-    links: list[Link] = []
-    error: str = ""
-    open: bool = False
-
 
 _NEXT: dict[type, str] = {
     e.ConsentAsked: "ask", e.Holding: "hold", e.Held: "held", e.Evicting: "evict", e.Evicted: "land", e.TurningBack: "turn back", e.Aborting: "abort",
@@ -292,13 +253,3 @@ def _decided_by(record: Record) -> list[Link]:
 def _pod_link(log_id: str, pod: PodUid, what: str) -> Link:
     trace = trace_id(log_id, "pod", pod)
     return Link(trace, span_id(trace, "pod"), what)
-
-
-def trace_id(log_id: str, kind: str, id: str) -> str:
-    """32 hexadecimal digits that follow from what the trace is about."""
-    return hashlib.sha256(f"{log_id}/{kind}/{id}".encode()).hexdigest()[:32]
-
-
-def span_id(trace: str, key: str) -> str:
-    """16 hexadecimal digits."""
-    return hashlib.sha256(f"{trace}/{key}".encode()).hexdigest()[:16]

@@ -41,7 +41,8 @@ from restow.runtime.leadership import Leadership, Phase
 from restow.runtime.long_decisions import Heavy
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.signals import Bell
-from restow.runtime.telemetry import Metrics, Span, Tracer
+from restow.runtime.telemetry import Metrics
+from restow.runtime.tracer import Span, Tracer
 
 AGAIN = Millis(1_000)
 """A deadline that has passed and led to nothing is not asked about again for so long, in ms."""
@@ -157,7 +158,7 @@ class Commander:
         """Whether that is because its store has no capacity."""
         self.on_stuck: list[Callable[[], None]] = []
         self._clock, self._metrics, self._service = clock, metrics, service
-        self._tracer = tracer or Tracer(service)
+        self._tracer = tracer or Tracer()
         self._propose = propose or (lambda state, commands: decide_all(state, decider, commands))
         self._book = book or Book()
         self._shrink, self._heavy = shrink, heavy
@@ -341,7 +342,7 @@ class Commander:
         family = self.decider.family
         doubt = Doubt([(w, w.command) for w in batch], decisions, self._book.mark())
         self._metrics.decide.observe(machine.steady() - started)
-        span = self._tracer.span(f"{family} commit", self._parent())
+        span = self._tracer.span(f"{family} commit", self._parent(), self.follower.causes())
         envelope = self._envelope(span, read, decisions)
         body = encode(decisions)
         started = machine.steady()

@@ -38,12 +38,14 @@ from restow.domain.effects import (
 )
 from restow.domain.state import ClusterState, Touched
 from restow.kube.effects import Failed, Refused
-from restow.runtime import logs
+from restow.runtime import effect_spans, logs
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
 from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Labelled, Metrics
+from restow.runtime.tracer import Tracer
+from restow.tracing.spans import Values
 
 FIRST, LONGEST = 0.05, 10.0
 """Seconds before the first retry, doubled up to the longest."""
@@ -125,8 +127,10 @@ class Effector:
         metrics: Metrics,
         *,
         acts: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         self._acts = acts
+        self._tracer = tracer if tracer is not None and tracer.exporter is not None else None
         self._follower, self._decider, self._leadership, self._commander = follower, decider, leadership, commander
         self._lanes = {kind: _Lane(kind.__name__, executor, metrics) for kind, executor in executors.items()}
         self._waiting: dict[Any, _Work] = {}
@@ -276,6 +280,7 @@ class Effector:
             return
         work.attempts += 1
         answer: Answer | None = None
+        span = effect_spans.begun(self._tracer, self._follower.log.log_id, work.effect, self._follower.state, work.attempts) if self._tracer is not None else None
         try:
             answer = await lane.executor.execute(work.effect, self._follower.state)
         except asyncio.CancelledError:
@@ -286,6 +291,8 @@ class Effector:
             answer = Retry(f"{type(error).__name__}: {error}")
         self._ended(lane, key)
         lane.seconds.observe(machine.steady() - started)
+        if span is not None:
+            span.end(*_said(answer))
         if answer is not None and self._acting and not self._draining:
             self._answered(lane, key, work, answer)
 
@@ -351,6 +358,19 @@ class Effector:
                     self._take(effect)
             if old:
                 self._start()
+
+
+def _said(answer: Answer | None) -> tuple[Values, str]:
+    """What a span says of the outcome, and what went wrong."""
+    match answer:
+        case None:
+            return {"restow.outcome": "cancelled"}, "cancelled: this process does not lead any more, or ends"
+        case Retry(reason=reason):
+            return {"restow.outcome": "retry"}, reason
+        case Report(command=command):
+            told: Values = {f"restow.{name}": value for name in ("reason", "message", "word") if (value := getattr(command, name, ""))}
+            return {"restow.outcome": str(command.__struct_config__.tag), **told}, ""
+    return {"restow.outcome": "done" if isinstance(answer, Done) else "wait"}, ""
 
 
 def later(outcome: Failed | Refused, refused: float = REFUSED) -> Retry:

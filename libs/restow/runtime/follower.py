@@ -1,6 +1,7 @@
 """The log, folded: the one place where a service's state changes."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -17,6 +18,8 @@ from restow.runtime.signals import Progress
 SLICE = 0.010
 """Seconds of folding after which everything else in the process gets its turn."""
 
+MOST_CAUSES = 32
+"""Commits of others that the next one of ours names as its causes, the newest ones."""
 REMEMBERED = 1024
 """Commits of our own family whose ids are remembered, to find out what became of one whose answer was lost."""
 
@@ -35,6 +38,7 @@ class Follower:
         """Set when `tail` is known."""
         self.trace = ""
         """traceparent of the newest commit of another family: what our next commit most likely follows from."""
+        self._causes: deque[tuple[int, str]] = deque(maxlen=MOST_CAUSES)
         self.foreign = state.seq
         """Sequence of the newest commit of another family."""
         self.listeners: list[Callable[[], None]] = []
@@ -54,6 +58,10 @@ class Follower:
         """Of the commits that were folded here, from the snapshot on; the collector subtracts what a new one covers."""
         self._own: dict[str, int] = {}
         self._log = logs.get(family=family)
+
+    def causes(self) -> list[str]:
+        """traceparents of the commits of other families that no commit of ours has read yet, the newest `MOST_CAUSES`."""
+        return [traceparent for _, traceparent in self._causes]
 
     @property
     def caught_up(self) -> bool:
@@ -188,10 +196,13 @@ class Follower:
             self._own[envelope.id] = record.seq
             if len(self._own) > REMEMBERED:
                 del self._own[next(iter(self._own))]
+            while self._causes and self._causes[0][0] <= envelope.read:
+                self._causes.popleft()
         else:
             self.foreign = record.seq
             self._new_since = self._new_since or machine.steady()
             self.trace = envelope.traceparent
+            self._causes.append((record.seq, envelope.traceparent))
 
     def _tell(self) -> None:
         """Listeners first, so that they have seen a deposition before a waiter of ours goes on."""

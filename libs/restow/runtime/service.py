@@ -40,7 +40,10 @@ from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.loading import Loading
 from restow.runtime.long_decisions import Heavy
-from restow.runtime.telemetry import Metrics, Tracer
+from restow.runtime.telemetry import Metrics
+from restow.runtime.tracer import Tracer, collector_of, resource_of
+from restow.tracing.collector import NoCollector
+from restow.tracing.exporter import Exporter
 
 T = TypeVar("T")
 
@@ -129,7 +132,7 @@ def run(service: Service, argv: Sequence[str] | None = None) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(Process(service, given, logger).life())
-    except BadConfig as error:
+    except (BadConfig, NoCollector) as error:
         logger.error("bad configuration", reason=str(error))
         code = 2
     except Deposed as error:
@@ -208,7 +211,7 @@ class Process:
     # -- up ------------------------------------------------------------------------------------------------------------
 
     async def _up(self, stack: contextlib.AsyncExitStack) -> None:
-        started = machine.steady()
+        started, collector = machine.steady(), collector_of()
         await self.server.start(*self.settings.listen, self.settings.http_file)
         self.metrics.gauges(self._gauges)
         log, snapshots, client = self._given
@@ -236,9 +239,15 @@ class Process:
             return
         context = self.context = self._assemble(log, snapshots, client, state)
         shaping = self.service.shape(context) if self.service.shape else Shaping()
+        exporter = None
+        if collector is not None:
+            resource = resource_of(self.service.name, log.cluster, log.log_id, self.settings.identity)
+            exporter = Exporter(collector, resource, lambda said: self.logger.warning("spans", said=said))
+            stack.push_async_callback(asyncio.to_thread, exporter.close)
+        tracer = Tracer(exporter)
         commander = context.commander = Commander(
             log, context.follower, self.service.decider, context.leadership, self._clock, self.metrics,
-            service=self.service.name, tracer=Tracer(self.service.name),
+            service=self.service.name, tracer=tracer,
             propose=shaping.propose, book=shaping.book, shrink=shaping.shrink, heavy=shaping.heavy,
         )
         context.follower.arrived = self._time_of_record
@@ -248,7 +257,7 @@ class Process:
         parts = self.service.assemble(context)
         effector = self._effector = Effector(
             context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics,
-            acts=self.settings.read_only != "on",
+            acts=self.settings.read_only != "on", tracer=tracer,
         )
         self.metrics.labelled(effector.oldest)
         self.server.extend(parts.routes)

@@ -67,18 +67,18 @@ class CountingDecider(SessionDecider):
 
 
 class Rig:
-    def __init__(self, log, holder="one", decider=None, executors=None, state=None, clock=None, heavy=None):
+    def __init__(self, log, holder="one", decider=None, executors=None, state=None, clock=None, heavy=None, tracer=None):
         self.log, self.clock = log, clock or ManualClock()
         self.decider = decider or CountingDecider()
         self.metrics = Metrics("session")
         self.follower = Follower(log, self.decider.family, state or ClusterState())
         self.leadership = Leadership(self.decider.family, holder)
         self.commander = Commander(
-            log, self.follower, self.decider, self.leadership, self.clock, self.metrics, service="scheduler_session", heavy=heavy
+            log, self.follower, self.decider, self.leadership, self.clock, self.metrics, service="scheduler_session", heavy=heavy, tracer=tracer,
         )
         self.bound = asyncio.Queue()
         self.effector = Effector(
-            self.follower, self.decider, self.leadership, self.commander, executors or self._executors(), self.metrics
+            self.follower, self.decider, self.leadership, self.commander, executors or self._executors(), self.metrics, tracer=tracer,
         )
         self.tasks = []
 

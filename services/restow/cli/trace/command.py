@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from restow.domain.record_trust import Examined
     from restow.domain.state import ClusterState
     from restow.eventlog.port import Record
-    from restow.replay.traces import Span
+    from restow.tracing.spans import Span
 
 BEAT = 1.0
 """Seconds for which spans are collected before they are sent."""
@@ -107,7 +107,7 @@ def _show(spans: list[Span], what: str | None, cluster: str, log_id: str, output
     from importlib.metadata import version
 
     from restow.cli.trace import screen
-    from restow.replay import otlp
+    from restow.tracing import otlp
 
     if output == "json":
         return click.echo(otlp.request(spans, cluster, log_id, version("restow")).decode())
@@ -147,7 +147,8 @@ def _follow(where: Where, url: str, share: float) -> None:
 
 def _deliver(collector: Collector, spans: list[Span]) -> None:
     """What the collector will never take is left out, for later ones would wait for it for ever."""
-    from restow.cli.trace.export import BATCH, NotTaken
+    from restow.cli.trace.export import NotTaken
+    from restow.tracing.collector import BATCH
 
     while spans:
         before = collector.refused

@@ -9,7 +9,7 @@ import click
 
 from restow.cli.output import faint, heading, number, plain, table
 from restow.contracts.times import rfc3339
-from restow.replay.traces import Span
+from restow.tracing.spans import Span
 
 BAR = 40
 """Columns of the waterfall."""

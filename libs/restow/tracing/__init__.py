@@ -1,0 +1,1 @@
+"""Spans, and their way to a collector of OpenTelemetry."""

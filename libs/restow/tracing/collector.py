@@ -1,0 +1,115 @@
+"""A collector of OpenTelemetry, over OTLP/HTTP; where it is, by OpenTelemetry's own variables."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from restow.contracts.redact import redacted
+
+BATCH = 512
+"""Spans of one request at most."""
+TIMEOUT = 10.0
+AGAIN = (0.5, 1.0, 2.0, 5.0)
+"""Seconds before a request is made again that nobody has answered, or that is to be made later."""
+MOST_READ = 65_536
+"""Bytes of an answer that are looked at."""
+LATER = (429, 502, 503, 504)
+"""Answers of a collector that wants it again (OTLP specification)."""
+NEVER = (400, 413, 422)
+"""Answers of one that will never take it: what is in it is wrong there, or too much."""
+
+
+class NoCollector(ValueError):
+    """What is named is no address of a collector. Says what is allowed."""
+
+
+class Away(Exception):
+    """The collector takes nothing now, or is not there."""
+
+
+class NotTaken(Away):
+    """A collector will never take this request, whoever sends it again."""
+
+
+def endpoint(named: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Where traces go: `named`, or OpenTelemetry's own variables say so; None where nobody does. Raises NoCollector."""
+    exact = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") if not named else None
+    url = named or exact or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NoCollector(f"{redacted(url)} is no address of a collector; allowed: http://HOST:4318 or https://HOST")
+    return url if exact or parts.path.rstrip("/").endswith("/v1/traces") else f"{url.rstrip('/')}/v1/traces"
+
+
+def headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`OTEL_EXPORTER_OTLP_HEADERS`."""
+    return pairs(environment.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environment.get("OTEL_EXPORTER_OTLP_HEADERS") or "")
+
+
+def pairs(said: str) -> dict[str, str]:
+    """`name=value` with commas between, percent-encoded."""
+    split = (pair.partition("=") for pair in said.split(",") if "=" in pair)
+    return {name.strip(): unquote(value.strip()) for name, _, value in split}
+
+
+class Collector:
+    """Takes requests, one at a time; waits, so it is for a thread of its own, or for a command. Raises NoCollector where the certificates that the environment
+    names cannot be read."""
+
+    def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
+        self.url = url
+        self._headers = headers(environment) | {"Content-Type": "application/json", "User-Agent": "restow"}
+        self._tls = _tls(environment) if url.startswith("https:") else None
+
+    def take(self, body: bytes, spans: int, again: Sequence[float] = AGAIN) -> tuple[int, str]:
+        """How many of its spans the collector has not taken although it took the rest, and why. `again`: pauses before further tries, in seconds. Raises
+        NotTaken, and Away after the last try."""
+        for wait in (*again, None):
+            try:
+                asked = urllib.request.Request(self.url, body, self._headers)
+                with urllib.request.urlopen(asked, timeout=TIMEOUT, context=self._tls) as answer:
+                    return _refused(answer.read(MOST_READ), spans)
+            except urllib.error.HTTPError as error:
+                said = error.read(500).decode(errors="replace")
+                if error.code not in LATER or wait is None:
+                    kind = NotTaken if error.code in NEVER else Away
+                    raise kind(f"{redacted(self.url)} answers {error.code}: {said or error.reason}") from None
+            except (OSError, ValueError, http.client.HTTPException) as error:  # The last: say the port of gRPC, which is no HTTP/1.
+                if wait is None:
+                    raise Away(f"{redacted(self.url)} cannot be reached: {getattr(error, 'reason', None) or error}") from None
+            time.sleep(wait or 0)
+        raise AssertionError("the last try returns or raises")
+
+
+def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
+    """`OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE` and `_CLIENT_KEY`: files, in PEM."""
+
+    def named(what: str) -> str | None:
+        return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{what}") or environment.get(f"OTEL_EXPORTER_OTLP_{what}") or None
+
+    try:
+        context = ssl.create_default_context(cafile=named("CERTIFICATE"))
+        if own := named("CLIENT_CERTIFICATE"):
+            context.load_cert_chain(own, named("CLIENT_KEY"))
+    except OSError as error:
+        raise NoCollector(f"a certificate that OTEL_EXPORTER_OTLP_... names cannot be read: {error}; allowed: a file in PEM") from error
+    return context
+
+
+def _refused(answer: bytes, most: int) -> tuple[int, str]:
+    """How many spans of a request that it took a collector has not taken, and why (`partialSuccess` of OTLP's answer); none where it says nothing."""
+    try:
+        said = json.loads(answer)["partialSuccess"]
+        return max(0, min(int(said.get("rejectedSpans", 0)), most)), str(said.get("errorMessage", ""))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return 0, ""

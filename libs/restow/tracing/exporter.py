@@ -1,0 +1,74 @@
+"""What a service measures of itself, on its way to a collector: collected here, sent by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from importlib.metadata import version
+
+from restow.tracing import otlp
+from restow.tracing.collector import BATCH, Away, Collector, NotTaken
+from restow.tracing.spans import Measured, Values
+
+BEAT = 1.0
+"""Seconds for which spans are collected before they are sent."""
+MOST_KEPT = 20_000
+"""Spans that wait for a collector that is away; later ones are not kept, and counted."""
+LAST = 2.0
+"""Seconds that the last spans have when the service ends."""
+
+
+class Exporter:
+    """Never waits, and never fails, whatever becomes of the collector. `say` hears when the collector goes away and when it is back."""
+
+    def __init__(self, collector: Collector, resource: Values, say: Callable[[str], None]) -> None:
+        self._collector, self._say = collector, say
+        self.resource = resource
+        self.dropped = 0
+        """Spans that nobody got."""
+        self._waiting: deque[Measured] = deque()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._away = ""
+
+    def take(self, span: Measured) -> None:
+        if len(self._waiting) >= MOST_KEPT:
+            self.dropped += 1
+            return
+        self._waiting.append(span)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Sends what is left, for at most `LAST` seconds."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(LAST)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(BEAT):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        while self._waiting:
+            part = [self._waiting[at] for at in range(min(BATCH, len(self._waiting)))]
+            why = ""
+            try:
+                refused, why = self._collector.take(otlp.measured(part, self.resource, version("restow")), len(part), again=())
+            except NotTaken as error:
+                refused, why = len(part), str(error)
+            except Away as error:
+                return self._heard(f"{error}; spans wait for it")
+            for _ in part:
+                self._waiting.popleft()
+            self.dropped += refused
+            self._heard(f"the collector has not taken {refused} spans: {why}" if refused else "")
+
+    def _heard(self, trouble: str) -> None:
+        """Once each time that it changes, so that a collector that is away for a day fills no log."""
+        if trouble != self._away:
+            self._say(trouble or f"spans are sent again; {self.dropped} were lost")
+        self._away = trouble
