@@ -1,8 +1,10 @@
 """`restow doctor`: what is not well is said, with what to do, and what is well is not doubted."""
 
 import json
+import os
 import subprocess
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from cli.conftest import RESTOW, Api, kubesim
@@ -20,6 +22,7 @@ from restow.cli.doctor.checks import (
     examine,
 )
 from restow.cli.doctor.look import Looker, long_gated, needed
+from restow.cli.kubeapi import Kube
 from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
 from restow.kube import rights
@@ -206,3 +209,27 @@ def test_services_in_the_cluster_are_counted_and_asked(tmp_path):
     assert ("services", "bad", "restow-system: restow-descheduler: 0 of 2 ready") in found
     assert ("services", "bad", "restow-system: restow-cluster-watcher is missing") in found
     assert ("rights", "ok", "restow-system: the services may do all that they need") in found  # kubesim keeps nobody from anything
+
+
+@pytest.mark.parametrize(
+    ("said", "stack", "address"),
+    [
+        ((None, None), {"kube": "http://stack"}, "http://stack"),
+        ((None, None), None, "http://service"),
+        (("http://said", None), {"kube": "http://stack"}, "http://said"),
+        ((None, "prod"), {"kube": "http://stack"}, ""),
+    ],
+)
+def test_the_api_is_the_one_that_is_named_else_the_stacks_else_the_containers(monkeypatch, said, stack, address):
+    monkeypatch.setenv("RESTOW_KUBE", "http://service")
+    assert Kube(*said).address(SimpleNamespace(stack=stack, is_the_stacks=True)) == address
+    assert Kube(None, None).address(SimpleNamespace(stack={"kube": "http://stack"}, is_the_stacks=False)) == "http://service"
+
+
+def test_without_a_kubeconfig_it_says_that_there_is_none_and_where_it_looked(tmp_path):
+    env = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "RESTOW_KUBE")}
+    for more, place in (({"HOME": str(tmp_path)}, f"{tmp_path}/.kube/config"), ({"KUBECONFIG": "/a/x:/b/y"}, "/a/x or /b/y")):
+        done = subprocess.run([RESTOW, "doctor"], capture_output=True, text=True, env=env | more, cwd=tmp_path)
+        said = " ".join((done.stdout + done.stderr).split())
+        assert said == f"restow: no Kubernetes API: there is no kubeconfig at {place}. Name an API with --kube URL|KUBECONFIG, or start a stack with `restow up`"
+        assert done.returncode == 3

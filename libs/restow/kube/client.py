@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
@@ -307,6 +308,11 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
     from kubernetes_asyncio.client import ApiClient, Configuration
 
     configuration, loader = Configuration(), None
+    if not config.in_cluster and not config.kubeconfig:
+        # The library prints that there is none, and then says that its key is missing.
+        places = [os.path.expanduser(place) for place in (os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep) if place]
+        if not any(os.path.exists(place) for place in places):
+            raise ClientConfigError(f"there is no kubeconfig at {' or '.join(places)}")
     try:
         if config.in_cluster:
             kubernetes_config.load_incluster_config(client_configuration=configuration)

@@ -40,10 +40,11 @@ class Kube:
         return "--kube" if self._kube else "--context" if self._context else ""
 
     def address(self, where: Where) -> str:
-        """URL or kubeconfig, empty for kubectl's own: what is said, else the stack's where the log is the stack's too."""
+        """URL or kubeconfig, empty for kubectl's own: what is said, else the stack's where the log is the stack's too, else a service's, in its container."""
         if self._kube or self._context:
             return self._kube or ""
-        return (where.stack or {}).get("kube", "") if where.is_the_stacks else ""
+        stacks = (where.stack or {}).get("kube", "") if where.is_the_stacks else ""
+        return stacks or os.environ.get("RESTOW_KUBE", "")
 
     def call(self, where: Where, work: Callable[[Client], Awaitable[T]]) -> T:
         """Run this with a client. Raises Failure where the API cannot be reached; what it refuses is the work's to explain."""
@@ -117,7 +118,7 @@ def kube_options(command: Callable) -> Callable:
 
     for option in (
         click.option("--context", metavar="NAME", help="Context of the kubeconfig."),
-        click.option("--kube", metavar="URL|KUBECONFIG", help="Kubernetes API; default: the stack's, else kubectl's."),
+        click.option("--kube", metavar="URL|KUBECONFIG", help="Kubernetes API; default: the stack's, else RESTOW_KUBE, else kubectl's."),
     ):
         wrapped = option(wrapped)
     return wrapped
