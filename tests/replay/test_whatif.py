@@ -169,8 +169,28 @@ def test_a_pod_that_starts_later_ends_later_and_one_that_was_deleted_does_not():
     world.deleted("b")
     world.deleted("a")
     world.passes(5)
-    ran = Model(read(world.source())).run()
-    assert waits(ran.measured).waiting == 1
+    recorded = read(world.source())
+    ran = Model(recorded).run()
+    # The second never had a node, and nobody waits in the end.
+    for measured in (recorded.happened, ran.measured):
+        assert (waits(measured).pods, waits(measured).gone, waits(measured).waiting, measured.samples[-1].waiting) == (2, 1, 0, 0)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
+def test_a_pod_that_came_and_went_within_one_commit_is_nowhere_afterwards(gone):
+    """As a watcher tells it that was away meanwhile."""
+    world = Simple(nodes=1)
+    came = e.PodObserved("uid-x", "lab", "x", "one", world.now, owner=OwnerRef("Job", "job-x", "uid-job-x"))
+    world.facts(came, e.PodGone("uid-x") if gone else e.PodChanged("uid-x", deleting=world.now))
+    world.passes(3)
+    if not gone:
+        world.facts(e.PodGone("uid-x"))
+    world.comes("a")
+    world.passes(3)
+    model = Model(read(world.source()))
+    ran = model.run()
+    assert list(model.state.pods) == ["uid-a"]
+    assert ran.nodes[-1] == ["n0"]
 
 
 def test_more_nodes_and_nobody_waits():

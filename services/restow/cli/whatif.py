@@ -112,10 +112,10 @@ def show(found: Answer) -> None:
     click.echo(f"\n{heading('Waiting time')}")
     queues = sorted({waits.queue for _, one in runs for waits in one.waits})
     rows = [
-        (queue, name, str(waits.pods), str(waits.waiting), *map(_seconds, (waits.p50, waits.p90, waits.longest)))
+        (queue, name, str(waits.pods), str(waits.gone), str(waits.waiting), *map(_seconds, (waits.p50, waits.p90, waits.longest)))
         for queue in queues for name, one in runs for waits in one.waits if waits.queue == queue
     ]  # fmt: skip
-    columns = ("QUEUE", "", "PODS", "STILL WAITING", "P50", "P90", "MAX")
+    columns = ("QUEUE", "", "PODS", "GONE", "STILL WAITING", "P50", "P90", "MAX")
     table(columns, rows, right=columns[2:])
     click.echo(f"\n{heading('Free devices and slots, mean over the time and at its end')}")
     names = [DEVICES, *dict.fromkeys(name for _, one in runs for sample in one.samples for name in sample.slots)]

@@ -23,7 +23,7 @@ SAMPLES = 48
 
 
 class Waits(msgspec.Struct, rename="camel"):
-    """How long pods of a queue waited from when they were first seen until a node was decided, in ms; of the `waiting` that had none in the end, until then.
+    """How long pods of a queue waited from when they were first seen until a node was decided, in ms; of those that had none, until they were `gone`, or until the end (`waiting`).
     Successors of evicted pods count with the move, not here."""
 
     queue: str
@@ -32,6 +32,7 @@ class Waits(msgspec.Struct, rename="camel"):
     p50: int
     p90: int
     longest: int
+    gone: int = 0
 
 
 class Sample(msgspec.Struct, rename="camel"):
@@ -185,7 +186,8 @@ class Meter:
 
     def _waits(self, queue: str, stays: Sequence[Stay]) -> Waits:
         times = sorted(map(self._waited, stays))
-        return Waits(queue, len(times), sum(not stay.placed for stay in stays), share(times, 0.5), share(times, 0.9), times[-1])
+        without = [bool(stay.gone) for stay in stays if not stay.placed]
+        return Waits(queue, len(times), without.count(False), share(times, 0.5), share(times, 0.9), times[-1], without.count(True))
 
 
 def _milli(state: ClusterState, fact: e.PodObserved) -> int:

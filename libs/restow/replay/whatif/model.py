@@ -231,8 +231,11 @@ class Model:
                 case Arrive(life=number):
                     facts += self._arrive(self._alive[number])
                 case Describe(fact=fact):
+                    self._flush(facts)
                     facts += self._described(fact)
                 case Delete(life=number):
+                    # It may have come in the same commit.
+                    self._flush(facts)
                     facts += self._delete(self._alive[number])
                 case Lose(node=node):
                     facts += self._lose(node)

@@ -229,7 +229,8 @@ class _Watch:
 
     def _note(self, state: ClusterState, event: e.Event, now: Millis) -> None:
         match event:
-            case e.PodObserved(pod=uid) as fact:
+            case e.PodObserved(pod=uid) as fact if uid in self._pods or uid in state.pods:
+                # One that came and went within a commit (a watcher that was away) nobody has decided about: its facts stay as they are.
                 if uid not in self._pods:
                     self._pods[uid] = self._pod(state, fact, now)
                 self._moving(self._pods[uid], fact, now)
