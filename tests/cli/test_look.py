@@ -144,7 +144,7 @@ def test_json_has_stable_keys(as_json, moved):
 def test_the_summary(restow, as_json, moved):
     text = restow("state", "--log", moved).output
     assert "sequence 15, 2026-01-01T00:00:15.000Z, 18 events" in text
-    assert "1: 1 landed; 1 plans" in text
+    assert "1: 1 landed; 1 plan\n" in text
     assert as_json("state", "--log", moved)["migrationsByStep"] == {"landed": 1}
 
 

@@ -121,7 +121,7 @@ def _missing(source: Source, query: Query) -> str:
         hint = f". {query.namespace!r} was read as a namespace: kinds are {', '.join(KINDS)}, deployment and other workloads"
     return (
         f"no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where} in {source.name}{hint}. "
-        "`restow get pods|podgroups|reservations|migrations|nodes|queues` lists what there is"
+        "`restow get nodes|pods|podgroups|queues|reservations|plans|migrations` lists what there is"
     )
 
 

@@ -161,7 +161,7 @@ def _summary(s: dict[str, Any]) -> None:
     for name, total in s["resources"].items():
         if total["allocatable"]:
             used, held, all_ = (amount(name, total[key]) for key in ("used", "reserved", "allocatable"))
-            percent = 100 * (total["used"] + total["reserved"]) // total["allocatable"]
+            percent = f"{100 * (total['used'] + total['reserved']) / total['allocatable']:.1f}".removesuffix(".0")
             title = "pod slots" if name == "pods" else name.removeprefix("restow.dev/").removesuffix("-milli")
             line(title, f"{used} used, {held} held, of {all_} ({percent} %)")
     if s["devices"]:
@@ -169,7 +169,7 @@ def _summary(s: dict[str, Any]) -> None:
     if s["podGroupsByPhase"]:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
-    line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
+    line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {number(s['plans'])} plan{'s' * (s['plans'] != 1)}")
     for trouble in filter(None, (s["broken"], s["tooOld"])):
         line("log", colored(trouble, "red"))
     if (mode := s["mode"])["name"] != "automatic":
