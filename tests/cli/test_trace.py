@@ -13,6 +13,8 @@ import pytest
 from cli.conftest import RESTOW, export
 from replay.handmade import migration
 
+from restow.cli.failures import Failure
+from restow.cli.trace import command
 from restow.cli.trace.command import _deliver
 from restow.cli.trace.export import Collector
 from restow.eventlog.testing import running_server, unique_cluster
@@ -187,7 +189,8 @@ def test_follow_needs_a_running_log_and_a_collector(restow, moved, monkeypatch):
     assert "will not grow" in restow("trace", "-f", "--log", moved, "--to", "http://127.0.0.1:1").said
 
 
-def test_what_ends_from_now_on_is_followed(restow, tmp_path, collector):
+@pytest.mark.parametrize("ends_by", [signal.SIGINT, signal.SIGTERM])
+def test_what_ends_from_now_on_is_followed(restow, tmp_path, collector, ends_by):
     """The plan is made before, and lands while it is followed; nothing that had ended before is sent again."""
     import asyncio
 
@@ -208,8 +211,8 @@ def test_what_ends_from_now_on_is_followed(restow, tmp_path, collector):
             return last
 
         last = asyncio.run(append(log.records[:first], {}))
-        command = [RESTOW, "trace", "-f", "--to", collector.address, "--server", server.url, "--cluster", cluster]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        argv = [RESTOW, "trace", "-f", "--to", collector.address, "--server", server.url, "--cluster", cluster]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             assert f"from sequence {first + 1}" in process.stdout.readline()
             asyncio.run(append(log.records[first:], last))
@@ -219,12 +222,20 @@ def test_what_ends_from_now_on_is_followed(restow, tmp_path, collector):
             names = [span["name"] for span in spans_of(collector)]
             assert {"land", "move shop/web-old", "plan Defragmentation"} <= set(names)
             assert "hold" not in names
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ends_by)
             _, wrong = process.communicate(timeout=60)
             assert (process.returncode, wrong) == (0, "")
         finally:
             process.kill()
             process.wait(30)
+
+
+def test_who_follows_ends_where_the_log_cannot_be_read_on(monkeypatch):
+    assert time.monotonic() - command._read_on("", 0.0) < 60
+    now = time.monotonic()
+    assert command._read_on("the broker is away", now - 5) == now - 5
+    with pytest.raises(Failure, match="cannot be read on: no snapshot continues it"):
+        command._read_on("no snapshot continues it", now - command.PATIENCE - 1)
 
 
 OTELCOL = shutil.which("otelcol")

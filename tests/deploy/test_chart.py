@@ -26,7 +26,7 @@ WAYS = ("restow.yaml", "default", *(path.stem for path in sorted(CASES.glob("*.y
 """deploy/restow.yaml, the chart with its own values, and with those of each file in tests/deploy/values."""
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = (FILES / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf")
-GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "my-access", "restow-webhook-tls", "my-claim", "my-bucket", "my-authority"}
+GIVEN = {"restow-nats", "restow-descheduler-api", "my-passwords", "my-token", "my-access", "restow-webhook-tls", "my-claim", "my-bucket", "my-authority", "my-headers"}
 """Secrets and a claim that their owner makes, where the values say so; docs/install.md says how."""
 
 
@@ -53,7 +53,7 @@ def users() -> set[str]:
 class TestEveryWay:
     def test_has_every_service(self, way):
         names = {w["metadata"]["name"] for w in of_kind(made(way), *WORKLOADS)}
-        assert {f"restow-{s}" for s in SERVICES} <= names <= {f"restow-{s}" for s in SERVICES} | {"restow-nats", "restow-webhook", "restow-console"}
+        assert {f"restow-{s}" for s in SERVICES} <= names <= {f"restow-{s}" for s in SERVICES} | {"restow-nats", "restow-webhook", "restow-console", "restow-traces"}
 
     def test_everything_has_a_namespace_and_the_label_that_restow_uninstall_goes_by(self, way):
         for manifest in made(way):
@@ -101,11 +101,14 @@ class TestEveryWay:
 
     def test_everything_has_resources_probes_and_a_grace_period(self, way):
         for workload in of_kind(made(way), *WORKLOADS):
-            hook, console = (workload["metadata"]["name"] == f"restow-{name}" for name in ("webhook", "console"))
+            hook, console, traces = (workload["metadata"]["name"] == f"restow-{name}" for name in ("webhook", "console", "traces"))
             assert workload["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30) >= (15 if hook else 30)
             for container in containers(workload):
                 assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
                 assert "memory" in container["resources"]["limits"]
+                if traces:
+                    assert not {"ports", "livenessProbe"} & set(container), "it answers nobody, and ends where it cannot go on"
+                    continue
                 if console:
                     assert all("exec" in container[probe] for probe in ("livenessProbe", "readinessProbe")), "on loopback a kubelet asks for nothing"
                     continue
@@ -276,6 +279,7 @@ def test_values_are_what_the_schema_says(path):
         {"nats": {"tls": {"enabled": True, "certificate": "existing"}}}, {"nats": {"enabled": False, "url": "nats://b", "existingSecret": "s", "tls": {"enabled": True}}},
         {"beside": {"enabled": True, "gate": "webhook", "webhook": {"certificate": "existing"}}},
         {"garbageCollector": {"archive": {"bucket": "s3://backups"}}}, {"garbageCollector": {"archive": {"endpoint": "https://key:secret@minio"}}},
+        {"traces": {"enabled": True}}, {"traces": {"share": 2}}, {"traces": {"endpoint": "collector:4318"}}, {"traces": {"endpoint": "http://user:password@collector"}},
         {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
     ],
     ids=json.dumps,
@@ -371,6 +375,38 @@ def test_the_deschedulers_api_has_its_token_from_a_secret_that_may_come_later():
     assert volume["secret"]["secretName"] in page
 
 
+def test_traces_are_sent_by_a_reader_of_the_log_that_nobody_reaches_and_by_the_services_of_what_they_measure():
+    manifests = made("everything")
+    workload = named(manifests, "Deployment", "restow-traces")
+    spec, (container,) = workload["spec"]["template"]["spec"], containers(workload)
+    assert (workload["spec"]["replicas"], workload["spec"]["strategy"]["type"]) == (1, "Recreate"), "two would send everything twice"
+    assert container["command"] == ["restow", "trace", "--follow", "--share", "0.25"]
+    assert (spec["automountServiceAccountToken"], "serviceAccountName" in spec) == (False, False)
+    given = env(container)
+    assert (given["RESTOW_NATS_USER"], given["RESTOW_NATS_PASSWORD"]["secretKeyRef"]["key"]) == ("console", "console")
+    told = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.monitoring:4318", "OTEL_EXPORTER_OTLP_HEADERS": {"secretKeyRef": {"name": "my-headers", "key": "headers"}}}
+    assert told.items() <= given.items()
+    for service in SERVICES:
+        share = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}
+        assert (told | share).items() <= env(containers(named(manifests, "Deployment", f"restow-{service}"))[0]).items()
+    policies_ = {m["metadata"]["name"]: m["spec"] for m in of_kind(manifests, "NetworkPolicy")}
+    own, services, log = (policies_[f"restow-{name}"] for name in ("traces", "services", "log"))
+    collector = {"ports": [{"protocol": "TCP", "port": 4318}]}
+    assert own["podSelector"]["matchLabels"].items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+    assert (own["policyTypes"], own.get("ingress"), own["egress"][-1]) == (["Ingress", "Egress"], None, collector)
+    assert not any(port["port"] in (443, 6443) for rule in own["egress"] for port in rule["ports"])
+    assert collector in services["egress"]
+    assert "traces" in log["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0]["values"]
+
+
+@pytest.mark.parametrize(("endpoint", "port"), [("https://otlp.example", 443), ("http://collector", 80), ("https://otlp.example:8443/otlp", 8443)])
+def test_the_port_of_the_collector_is_the_one_that_its_address_means(endpoint, port):
+    manifests = rendered("--set", f"traces.enabled=true,traces.services=false,traces.endpoint={endpoint}")
+    assert named(manifests, "NetworkPolicy", "restow-traces")["spec"]["egress"][-1] == {"ports": [{"protocol": "TCP", "port": port}]}
+    assert {"ports": [{"protocol": "TCP", "port": port}]} not in named(manifests, "NetworkPolicy", "restow-services")["spec"]["egress"]
+    assert not any("OTEL_EXPORTER_OTLP_ENDPOINT" in env(containers(named(manifests, "Deployment", f"restow-{service}"))[0]) for service in SERVICES)
+
+
 def test_what_every_service_has_is_overridden_by_what_one_has():
     manifests = made("everything")
     session = named(manifests, "Deployment", "restow-scheduler-session")["spec"]["template"]
@@ -379,7 +415,7 @@ def test_what_every_service_has_is_overridden_by_what_one_has():
     for template in (session, watcher):
         assert template["spec"]["nodeSelector"] == {"pool": "system"}
         assert template["metadata"]["annotations"]["example.com/team"] == "batch"
-        assert env(template["spec"]["containers"][0])["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+        assert env(template["spec"]["containers"][0])["HTTPS_PROXY"] == "http://proxy:3128"
     assert session["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
 
 
@@ -436,6 +472,7 @@ def test_production_is_critical_and_never_schedules_itself():
     for workload in of_kind(whole(), *WORKLOADS):
         if workload["metadata"]["name"] == "restow-console":
             continue
+        assert workload["metadata"]["name"] != "restow-traces", "off by default"
         spec = workload["spec"]["template"]["spec"]
         assert spec["priorityClassName"] == "system-cluster-critical"
         assert spec["schedulerName"] == "default-scheduler"

@@ -28,8 +28,8 @@ DOCKERFILE = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
 
 
 def test_the_suite_is_complete():
-    assert set(SERVICES) == {"secrets", "nats", "kubesim", "kwok", "console", "cli", *OURS}
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kwok", "cli"}
+    assert set(SERVICES) == {"secrets", "nats", "kubesim", "kwok", "console", "traces", "cli", *OURS}
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kwok", "traces", "cli"}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -40,7 +40,8 @@ def test_a_service_is_started_and_configured(name):
     assert service["command"] == ["sh", "-c", f". /run/restow/{user}.env && exec restow-{name}"]
     assert f"restow-{name}" in SCRIPTS
     assert "secrets:/run/restow:ro" in service["volumes"]
-    assert set(environment) <= known_env()
+    assert set(environment) <= known_env() | {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"}
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "${OTEL_EXPORTER_OTLP_ENDPOINT:-}", "nowhere, unless somebody says where"
     assert environment["RESTOW_IMAGE"] == service["image"]
     assert user in users()
     assert service["depends_on"]["secrets"] == {"condition": "service_completed_successfully"}
@@ -57,7 +58,7 @@ def test_a_service_is_started_and_configured(name):
 @pytest.mark.parametrize("name", SERVICES)
 def test_everything_is_watched_and_pinned(name):
     service = SERVICES[name]
-    assert name in ("secrets", "cli") or service["healthcheck"]["test"][0] == "CMD"
+    assert name in ("secrets", "traces", "cli") or service["healthcheck"]["test"][0] == "CMD"
     assert re.search(r":(?!latest)[\w.-]+$", service["image"])
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:"), "published to this machine only"
@@ -168,6 +169,14 @@ def test_the_console_is_a_reader_that_is_published_to_this_machine_only():
     assert console["environment"]["RESTOW_API_TOKEN_FILE"] == SERVICES["descheduler"]["environment"]["RESTOW_ANSWERS_TOKEN_FILE"] == "/run/restow/answers-token"
 
 
+def test_traces_are_sent_by_a_reader_where_somebody_asks_for_them():
+    traces = SERVICES["traces"]
+    assert traces["command"][2] == ". /run/restow/console.env && exec restow trace --follow"
+    assert traces["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("${OTEL_EXPORTER_OTLP_ENDPOINT:-http")
+    assert traces["volumes"] == ["secrets:/run/restow:ro"]
+    assert "ports" not in traces
+
+
 def test_the_command_line_is_a_reader_and_writes_into_one_folder():
     cli = SERVICES["cli"]
     assert cli["entrypoint"] == ["sh", "-c", '. /run/restow/cli.env && exec restow "$$@"', "restow"]
@@ -180,7 +189,7 @@ def test_compose_itself_can_read_it():
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("docker compose is not installed")
-    command = [docker, "compose", "--profile", "kwok", "--profile", "cli", "-f", "docker-compose.yml", "config", "-q"]
+    command = [docker, "compose", "--profile", "kwok", "--profile", "traces", "--profile", "cli", "-f", "docker-compose.yml", "config", "-q"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -266,7 +275,7 @@ def test_three_brokers_are_the_one_three_times_with_volumes_and_routes_of_their_
         routes = re.findall(r"@([\w-]+):6222", broker["command"][2])
         assert routes == list(brokers)
     assert set(three["volumes"]) == {"log-1", "log-2"}
-    for name in (*OURS, "console"):
+    for name in (*OURS, "console", "traces"):
         given = three["services"][name]["environment"]
         assert given == {"RESTOW_NATS_URL": ",".join(f"nats://{broker}:4222" for broker in brokers), "RESTOW_NATS_REPLICAS": "3"}
         assert set(given) <= known_env()

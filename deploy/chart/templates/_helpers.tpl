@@ -91,6 +91,25 @@ garbageCollector: garbage-collector
     - {protocol: TCP, port: 53}
 {{- end }}
 
+{{/* Where spans go. */}}
+{{- define "restow.tracesEnv" -}}
+{{- with .Values.traces -}}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+{{- with .headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: headers}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* An egress rule: the collector, wherever it is. */}}
+{{- define "restow.toCollector" -}}
+{{- $host := (urlParse .Values.traces.endpoint).host }}
+- ports:
+    - {protocol: TCP, port: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (hasPrefix "http://" .Values.traces.endpoint | ternary "80" "443") }}}
+{{- end }}
+
 {{- define "restow.apiSecret" -}}
 {{ .Values.descheduler.api.existingSecret | default "restow-descheduler-api" }}
 {{- end }}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.failures import BROKEN, UNREACHABLE, UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, number, output_option, plain
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 BEAT = 1.0
 """Seconds for which spans are collected before they are sent."""
+PATIENCE = 120.0
+"""Seconds for which a log is waited for that cannot be read on."""
 MOST_KEPT = 500_000
 """Spans that wait for a collector that is away; later ones are not kept. `restow trace --to` sends them afterwards."""
 
@@ -127,6 +130,7 @@ def _follow(where: Where, url: str, share: float) -> None:
 
     if where.log:
         raise Failure(f"{where.log} is a file and will not grow; -f needs a running log", UNUSABLE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with closing(where.live()) as source, suppress(KeyboardInterrupt):
         traces, collector, tail = Traces(source.log_id, share), Collector(url, source.cluster, source.log_id), source.last
         ended: list[Span] = []
@@ -138,11 +142,23 @@ def _follow(where: Where, url: str, share: float) -> None:
 
         folding = Folding(source, traces.begin, watch)
         click.echo(f"following {plain(source.name)} from sequence {tail + 1}; Ctrl-C ends it")
+        well = time.monotonic()
         while True:
             time.sleep(BEAT)
             with folding.lock:
                 now, ended[:] = list(ended), []
             _deliver(collector, now)
+            well = _read_on(folding.error, well)
+
+
+def _read_on(error: str, well: float) -> float:
+    """When (monotonic seconds) the log was last read without trouble. Raises Failure where that is too long ago: what was truncated meanwhile does not come back, and who begins
+    anew begins behind it."""
+    if not error:
+        return time.monotonic()
+    if time.monotonic() - well > PATIENCE:
+        raise Failure(f"the log cannot be read on: {error}", UNREACHABLE)
+    return well
 
 
 def _deliver(collector: Collector, spans: list[Span]) -> None:
