@@ -155,7 +155,8 @@ class Lab:
             f"--cert-dir={self.work / 'scheduler-certs'}", "--authentication-skip-lookup",
             "--authorization-always-allow-paths=/healthz,/readyz", f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}", *self._gates(),
         )  # fmt: skip
-        self._await("scheduler", f"https://127.0.0.1:{port}/healthz", self.target)
+        # Ready once its watches have begun: what is touched before that, it has never seen otherwise.
+        self._await("scheduler", f"https://127.0.0.1:{port}/readyz", self.target)
 
     def _audited(self) -> list[str]:
         if not self.audit:

@@ -235,7 +235,7 @@ async def crowded(world: World, mover: Mover, count: int, *, spec: Obj | None = 
     await world.node("source", gpus=count)
     await world.replicaset("victim", count, spec or pod_spec())
     victims = await world.running("victim", count)
-    await world.cordon("source")
+    await world.closed("source")
     for i in range(count):
         await world.node(f"target-{i}", gpus=1)
     arrived, turns = 0, [asyncio.Event() for _ in range(count + 1)]

@@ -41,7 +41,7 @@ async def test_it_has_the_pods_priority_and_counts_for_everybody(world: World, s
     got = world.pods[pod.uid]
     assert (got["spec"]["priority"], got["spec"]["preemptionPolicy"]) == (PRIORITIES[MID], "Never")
     assert shape_of(got)[0].requests == shape_of(victim)[0].requests
-    await world.cordon("source")
+    await world.closed("source")
     for priority in (LOW, MID):
         await world.pod(f"rival-{priority}", pod_spec(priority=priority))
         await waits(world, f"rival-{priority}")
@@ -61,7 +61,7 @@ async def test_nobody_adopts_it(world: World, session: Beside) -> None:
 
 async def test_one_that_does_not_fit_is_refused_and_preempts_nobody(world: World, session: Beside) -> None:
     victim = await alone(world)
-    await world.cordon("source")
+    await world.closed("source")
     await world.pod("low", pod_spec(priority=LOW))
     await world.running("low")
     pod = await held(world, session, victim)
@@ -92,7 +92,7 @@ async def test_it_keeps_others_apart_as_the_pod_would(world: World, session: Bes
     (victim,) = await world.running("victim")
     await world.node("target")
     await runs(world, await held(world, session, victim))
-    await world.cordon("source")
+    await world.closed("source")
     await world.pod("rival", pod_spec(0))
     await waits(world, "rival")
 
@@ -102,7 +102,7 @@ async def test_zonal_anti_affinity_with_itself_is_held_in_its_own_zone(world: Wo
     term = {"labelSelector": {"matchLabels": {"app": "victim"}}, "topologyKey": "topology.kubernetes.io/zone"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     victim = await alone(world, pod_spec(affinity=apart))
-    await world.cordon("source")
+    await world.closed("source")
 
     async def crowd(_: object) -> None:
         await world.replicaset("crowd", 30, pod_spec())
@@ -115,7 +115,7 @@ async def test_zonal_anti_affinity_with_itself_is_held_in_its_own_zone(world: Wo
 async def test_a_lost_place_is_freed_by_its_kubelet_when_nobody_comes_back(world: World, session: Beside) -> None:
     victim = await alone(world)
     await runs(world, await held(world, session, victim, lifetime=2))
-    await world.cordon("source")
+    await world.closed("source")
     await world.pod("next", pod_spec())
     await waits(world, "next")
     await world.running("next")
@@ -128,7 +128,7 @@ async def test_host_ports_are_held_where_they_are_allowed(world: World, session:
     assert isinstance(absent, Refused), "their namespace is not installed yet"
     lab.kubectl("apply", "-k", "deploy/beside/host-ports")
     try:
-        await world.cordon("source")
+        await world.closed("source")
 
         async def rivals(_: object) -> None:
             await world.pod("rival", pod_spec(0, host_ports=[8080]))
@@ -166,12 +166,12 @@ async def test_a_virtual_one_holds_without_a_kubelet_and_after_a_restart_once_it
     victim = await alone(world)
     pod = await held(world, session, victim, virtual=True)
     assert await session.patch_nominated_node(pod, "target") == Done()
-    await world.cordon("source")
     if restart:
         lab.stop("scheduler")
         lab.start_scheduler()
         assert await session.touch(pod, "1") == Done()
-        await asyncio.sleep(0.5)
+    # Pods are told in order: where the probe has been looked at, the nomination is known.
+    await world.closed("source")
     await world.pod("rival", pod_spec())
     await waits(world, "rival")
     assert await session.vacate(pod) == Done()

@@ -94,6 +94,19 @@ class World:
     async def cordon(self, name: str, on: bool = True) -> None:
         await self.api.ok("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": on or None}}, media=MERGE)
 
+    async def closed(self, name: str) -> None:
+        """Cordoned, and the scheduler has seen it: whoever comes from now on is not placed there. (A scheduler that others keep from running may be behind.)"""
+        await self.cordon(name)
+        spec = pod_spec(0, nodeSelector={"kubernetes.io/hostname": name}) | {"terminationGracePeriodSeconds": 0}
+        for i in range(50):
+            probe = await self.api.ok("POST", "/api/v1/namespaces/kube-system/pods", {"metadata": {"name": f"probe-{i}"}, "spec": spec})
+            there = await self.until(lambda uid=probe["metadata"]["uid"]: (pod := self.pods.get(uid)) and (pod["spec"].get("nodeName") or refused(pod)) and pod, "a probe is looked at")  # type: ignore[misc]
+            await self.api.call("DELETE", path_of(there), {"gracePeriodSeconds": 0})
+            await self.gone([there])
+            if not there["spec"].get("nodeName"):
+                return
+        raise AssertionError(f"the scheduler does not see that {name} is cordoned")
+
     async def replicaset(self, name: str, replicas: int, spec: Obj, *, term: float = 0.2) -> Obj:
         return await self.workload("replicasets", name, replicas, spec, term)
 
