@@ -69,7 +69,8 @@ async def none_loses_its_slot(world: World, stack: Running, moves: list[str], fr
     assert len(lost) <= at_risk
     await world.until(lambda: len(world.where("victim")) == COUNT, "every pod is there once")
     await world.running("victim", COUNT - at_risk - len(evicted) + len([one for one in evicted if one["reason"] not in GONE]))
-    assert world.kubelets.rejected == []
+    # Where the answer to a bind is lost, kube-scheduler takes the pod for one without a node until it hears of it, and may put somebody else there: whose kubelet refuses that one.
+    assert [one for one in world.kubelets.rejected if not one.startswith(f"{NS}/crowd-")] == []
 
 
 def successors(world: World, pods: list[Any]) -> list[Any]:
