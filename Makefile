@@ -40,7 +40,7 @@ test: $(VENV)/.dev  ## Run every test
 test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, and those that need a real scheduler, built at the first run (needs Go 1.26)
 	@HELM=1 KUEUE=1 S3=1 OTEL=1 tests/kubernetes/build.sh .kubernetes
 	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest -n 2 --dist worksteal tests/kubesim/conformance tests/e2e $(ARGS)
-	@KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
+	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 	@PATH="$(CURDIR)/.kubernetes:$$PATH" $(BIN)/python -m pytest tests/contract/eventlog/test_places.py tests/integration/runtime/test_bucket.py tests/integration/runtime/test_bucket_failover.py tests/cli/test_trace.py $(ARGS)
 
 check: $(VENV)/.dev  ## Lint, types and import contracts

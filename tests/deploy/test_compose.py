@@ -40,7 +40,8 @@ def test_a_service_is_started_and_configured(name):
     assert service["command"] == ["sh", "-c", f". /run/restow/{user}.env && exec restow-{name}"]
     assert f"restow-{name}" in SCRIPTS
     assert "secrets:/run/restow:ro" in service["volumes"]
-    assert set(environment) <= known_env() | {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"}
+    bucket = set(COMPOSE["x-bucket"]) if name == "garbage-collector" else set()
+    assert set(environment) <= known_env() | {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"} | bucket
     assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "${OTEL_EXPORTER_OTLP_ENDPOINT:-}", "nowhere, unless somebody says where"
     assert environment["RESTOW_IMAGE"] == service["image"]
     assert user in users()
@@ -167,6 +168,18 @@ def test_the_console_is_a_reader_that_is_published_to_this_machine_only():
     assert "console" in users()
     assert "RESTOW_CONSOLE_ACCESS" not in console["environment"], "by default it only shows"
     assert console["environment"]["RESTOW_API_TOKEN_FILE"] == SERVICES["descheduler"]["environment"]["RESTOW_ANSWERS_TOKEN_FILE"] == "/run/restow/answers-token"
+
+
+def test_the_archive_is_in_a_bucket_where_somebody_names_one():
+    """A name without a value has none in the container unless whoever calls compose has set it: an empty address of a server would be a wrong one."""
+    bucket = COMPOSE["x-bucket"]
+    assert set(bucket.values()) == {None}
+    assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"}
+    for name in ("garbage-collector", "console", "cli"):
+        assert bucket.items() <= SERVICES[name]["environment"].items()
+    said = SERVICES["console"]["command"][2].partition(" --archive ")[2].replace("$$", "$")
+    for given, found in (({}, "/var/lib/restow/archive/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow"}, "s3://backups/restow/main")):
+        assert subprocess.run(["sh", "-c", f"printf %s {said}"], env=given, capture_output=True, text=True, check=True).stdout == found
 
 
 def test_traces_are_sent_by_a_reader_where_somebody_asks_for_them():
