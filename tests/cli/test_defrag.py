@@ -8,16 +8,20 @@ import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from cli.conftest import RESTOW, export
-from replay.handmade import fragmented
+from replay.handmade import fragmented, node, time_at
 
 from restow.cli import descheduler_client
+from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.domain import planview
 from restow.domain.config import DefragmentationArgs
 
 TOKEN = "the-token-of-the-tests"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "defragmentation" / "policy.yaml"
 
 
 class Descheduler(BaseHTTPRequestHandler):
@@ -323,7 +327,7 @@ def test_follow_looks_at_a_plan_that_is_under_way(restow, descheduler):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--dry-run", "--cancel"), ("--now", "--follow", "p9"), ("--now", "--log", "x.jsonl"), ("--cancel", "p1", "--log", "x.jsonl")],
+    [(), ("--dry-run", "--cancel"), ("--now", "--follow", "p9"), ("--now", "--log", "x.jsonl"), ("--cancel", "p1", "--log", "x.jsonl"), ("--dry-run", "--at", "3"), ("--dry-run", "--policy", "x.yaml"), ("--now", "--at", "3")],
 )
 def test_what_contradicts_itself_is_refused(restow, descheduler, arguments):
     assert restow("defrag", *arguments, "--descheduler", descheduler.url).exit_code == 2
@@ -462,6 +466,24 @@ def test_offline_a_dry_run_has_groups_too(as_json, tmp_path):
     (group,) = found["groups"]
     assert (group["leaves"], group["arrives"], group["after"]["free_nodes"]) == (1, 1, 1)
     assert found["bound"] is None  # of the greedy planner
+
+
+def test_offline_it_plans_at_any_point_with_any_policy_though_moves_are_paused(restow, as_json, tmp_path):
+    log = fragmented()
+    log.decide("migration", c.Pause(time_at(4), "ada", "incident"), e.MovesPaused("ada", "incident"))
+    log.facts(node("d"), e.PodGone("uid-lone"), kind="nodes")
+    file, policy = export(tmp_path / "m.jsonl", log), tmp_path / "policy.yaml"
+
+    def leaves(*options):
+        return [move["name"] for event in as_json("defrag", "--dry-run", "--log", file, *options)["events"] for move in event["moves"]]
+
+    assert leaves() == []
+    assert leaves("--at", "4") == ["lone"], "paused or not"
+    policy.write_text(EXAMPLE.read_text().replace("nvidia.com/gpu: 40", "cpu: 60").replace("nvidia.com/gpu", "cpu").replace("cpu: 50", "cpu: 70"))
+    assert leaves("--at", "2", "--policy", str(policy)) == leaves("--at", "4", "--policy", str(policy)) != leaves("--at", "4")
+    assert "no Defragmentation policy was in use there; allowed: a policy that has it (--policy FILE)" in restow("defrag", "--dry-run", "--log", file, "--at", "2").said
+    policy.write_text("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n")
+    assert restow("defrag", "--dry-run", "--log", file, "--policy", str(policy)).exit_code == 2
 
 
 def test_offline_the_optimizing_planners_plan_has_its_bound(restow, as_json, tmp_path):

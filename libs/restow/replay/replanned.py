@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from restow.contracts import commands as c
@@ -33,20 +35,26 @@ class Replanned(msgspec.Struct, frozen=True):
 
 def replan(source: Source, seq: int, policy: str = "") -> Replanned:
     """With this policy (canonical text of a MigrationConfig), or with the one that was in force. As a dry run, it heeds no pause, no window, and is of no mode. Raises ReplayError."""
-    state = state_at(source, seq=seq)
-    if policy:
-        evolve_one(state, e.MigrationConfigured(policy, digest_of(policy)))
+    state = with_policy(state_at(source, seq=seq), policy)
     if state.migration_config.defragmentation is None and not whole_policy(state):
         raise ReplayError("the policy makes no plans: it enables neither Defragmentation nor another plugin; allowed: one that does")
     time = Millis(state.time)
     command: c.Command = c.Deschedule(time, "api", PLAN, steps=MOST_STEPS) if whole_policy(state) else c.Defragment(time, "api", PLAN, steps=MOST_STEPS)
     told = tuple(warnings(state))
-    return Replanned(time, tuple((planned, values_of(state, planned)) for planned in _made(state, command)), told)
+    plans = [event for event in dry_run(state, command) if isinstance(event, e.Planned)]
+    return Replanned(time, tuple((planned, values_of(state, planned)) for planned in plans), told)
 
 
-def _made(state: ClusterState, command: c.Command) -> list[e.Planned]:
-    """Raises ReplayError."""
+def with_policy(state: ClusterState, policy: str) -> ClusterState:
+    """The state, in which this policy is in force from now on; the one that was, for an empty text."""
+    if policy:
+        evolve_one(state, e.MigrationConfigured(policy, digest_of(policy)))
+    return state
+
+
+def dry_run(state: ClusterState, command: c.Command) -> Sequence[e.Event]:
+    """What would be decided there, whatever pauses. Raises ReplayError."""
     try:
-        return [event for event in decide(state, of_dry_runs, command) if isinstance(event, e.Planned)]
+        return decide(state, of_dry_runs, command)
     except Rejected as error:
         raise ReplayError(str(error)) from None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from restow.cli.follow_plan import Outcome
 
 ALL = "-all-"
+END = "now"
 
 
 @click.command()
@@ -23,6 +24,8 @@ ALL = "-all-"
 @click.option("--now", "mode", flag_value="now", help="Make a plan and carry it out: hold first, then move. Follow it to its end.")
 @click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Free capacity for this waiting job only.")
 @click.option("--group-by", metavar="LABEL", default="", help="Group nodes by this label; by default, by size.")
+@click.option("--at", default=END, metavar="POINT", help="With --log: on the state there. Sequence, time, or -5m.  [default: its end]")
+@click.option("--policy", type=click.Path(dir_okay=False), metavar="FILE", help="With --log: this DeschedulerPolicy instead of the one in force there.")
 @click.option("--no-follow", is_flag=True, help="With --now: return once the plan is made.")
 @click.option("--follow", metavar="PLAN", help="Follow a plan to its end.")
 @click.option("--cancel", is_flag=False, flag_value=ALL, metavar="[PLAN]", help="Cancel this plan, or all plans: moves whose pod is not evicted yet are rolled back.")
@@ -30,18 +33,19 @@ ALL = "-all-"
 @descheduler_options
 @output_option
 def defrag(
-    mode: str | None, demand: str | None, group_by: str, no_follow: bool, follow: str | None, cancel: str | None, client: DeschedulerClient, where: Where, output: str
+    mode: str | None, demand: str | None, group_by: str, at: str, policy: str | None, no_follow: bool, follow: str | None, cancel: str | None, client: DeschedulerClient, where: Where, output: str
 ) -> None:
     """Plan a defragmentation, carry one out and follow it, or cancel it.
 
-    Asks the descheduler. With --log FILE, a dry run needs no stack: it plans on the state at the end of that log, with the
-    policy that was in force there. Ctrl-C stops following, not the plan.
+    Asks the descheduler. With --log FILE, a dry run needs no stack: it plans on the state at the end of that log, or at another
+    POINT, with the policy that was in force there, or another. Ctrl-C stops following, not the plan.
 
     \b
     Examples:
       restow defrag --dry-run
       restow defrag --dry-run --group-by topology.kubernetes.io/zone
       restow defrag --dry-run --log incident.jsonl.zst
+      restow defrag --dry-run --log incident.jsonl.zst --at 4711 --policy other.yaml
       restow defrag --now
       restow defrag --now --for podgroup/ml/train
       restow defrag --cancel
@@ -49,6 +53,8 @@ def defrag(
     chosen = [mode is not None, follow is not None, cancel is not None]
     if sum(chosen) != 1:
         raise click.UsageError("choose one of --dry-run (show the plan), --now (carry it out), --follow PLAN and --cancel [PLAN]")
+    if (policy or at != END) and not (mode == "dry" and where.log):
+        raise click.UsageError("--at and --policy need --dry-run and --log: a running descheduler plans on the present, with its own policy (RESTOW_CONFIG)")
     if mode != "dry":
         where.not_a_file("nothing can be moved. Use --dry-run, or name a stack")
     if cancel is not None:
@@ -56,7 +62,7 @@ def defrag(
     elif follow is not None:
         _follow(client, follow, output)
     elif mode == "dry":
-        _dry(_offline(where, demand, group_by) if where.log else _ask(client, demand, group_by, dry=True), output)
+        _dry(_offline(where, demand, group_by, at, policy) if where.log else _ask(client, demand, group_by, dry=True), output)
     else:
         _now(client, demand, group_by, output, follows=not no_follow)
 
@@ -127,27 +133,30 @@ def _cancel(client: DeschedulerClient, plan: str, output: str) -> None:
     return None
 
 
-def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
-    """The plan on the state at the end of a log."""
+def _offline(where: Where, demand: str | None, group_by: str, at: str, policy: str | None) -> dict[str, Any]:
+    """The plan on the state at a point of a log, with the policy of this file, or the one in force there."""
     import msgspec
 
+    from restow.cli.whatif_changes import policy_text
     from restow.contracts.commands import Defragment
     from restow.contracts.ids import Millis, PlanId
-    from restow.domain.decider import Rejected, decide
-    from restow.domain.deciders import DECIDERS
     from restow.domain.migration.bounds import bound_of
     from restow.domain.migration.warnings import warnings
     from restow.domain.planview import node_groups
-    from restow.replay.state_at import state_at
+    from restow.replay.replanned import dry_run, with_policy
+    from restow.replay.state_at import ReplayError, state_at
 
+    other = policy_text(policy) if policy else ""
     with where.source() as source, Progress("folding the log") as progress:
-        state = state_at(source, progress=progress)
+        point = where.point(at, source)
+        state = with_policy(state_at(source, seq=point.seq, time=point.time, progress=progress), other)
         if state.migration_config.defragmentation is None:
-            raise Failure(f"{source.name}: no Defragmentation policy was in use in this log", UNUSABLE)
+            which = f"{policy} has no Defragmentation" if policy else f"{source.name}: no Defragmentation policy was in use {'there' if at != END else 'in this log'}"
+            raise Failure(f"{which}; allowed: a policy that has it (--policy FILE)", UNUSABLE)
         command = Defragment(Millis(state.time), "cli", PlanId("dry-run"), _job(state, demand))
         try:
-            events = list(decide(state, DECIDERS["migration"], command))
-        except Rejected as error:
+            events = list(dry_run(state, command))
+        except ReplayError as error:
             raise Failure(f"{source.name}: {error}", UNUSABLE) from None
         moves = [move for event in events for move in getattr(event, "moves", ())]
         groups = node_groups(state, moves, group_by)

@@ -48,6 +48,13 @@ def change_of(policy: str | None, scheduler: str | None, nodes: tuple[str, ...],
     return change
 
 
+def policy_text(file: str) -> str:
+    """A DeschedulerPolicy as the descheduler would log it. Raises Failure."""
+    from restow.runtime import policy_file
+
+    return _text(file, policy_file.read, [], _into_policy)
+
+
 def _text(file: str | None, read: Read, sets: list[Set], into: Callable[[Any, Set], bool]) -> str:
     """As the service would log it, with what of `sets` belongs into it, which is taken from there; empty where no file is named. Raises Failure."""
     from restow.domain.config import text_of
