@@ -9,11 +9,13 @@ import pytest
 from console.browser import needs_chromium
 from console.test_plan_maps import index_of
 from msgspec.structs import replace
-from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape, time_at
+from replay.handmade import LOG_ID, SHAPE, START, Handmade, migration, node, pod, shape, time_at
 from replay.test_why import gang
+from replay.world import World
 
 from restow.console import shares as shares_module
 from restow.console.frames import seq_at
+from restow.console.index import USED
 from restow.console.shares import shares
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -21,9 +23,12 @@ from restow.contracts.values import ObjectRef, OwnerRule, ReservationSpec, Reser
 from restow.domain.config import PluginConfig, SessionConfig, digest_of, text_of
 from restow.domain.decider import decide
 from restow.domain.session import decider as session_decider
+from restow.domain.session.statuses.queue_status import used
+from restow.domain.state import ClusterState
 from restow.replay import queues
+from restow.replay.batch import queues as queues_of
 from restow.replay.batch import works_out_shares
-from restow.replay.state_at import state_at
+from restow.replay.state_at import fold_record, state_at
 
 MARKUP = "<img src=x onerror=alert(1)>"
 MINUTE = 60_000
@@ -109,26 +114,51 @@ def test_reservations_say_from_when_until_when_and_those_of_moves_are_left_out()
 
 
 def recount(log, seq):
-    """By queue, from the state alone: what pods on nodes request, and how many wait."""
+    """By queue, from the state alone: what the page says beside it that it uses, and how many wait."""
     state, found = state_at(log.source(), seq=seq), {}
+    said = {row["name"]: row["allocated"].get("cpu", 0) for row in queues_of(state)}
+    # A queue that others name as theirs and that nobody has made has no card.
+    said |= {fact.parent: used(state, fact.parent).get(state.table.columns["cpu"], 0) for fact in state.queues.values() if fact.parent and fact.parent not in said}
+    found |= {queue: [cpu, 0] for queue, cpu in said.items() if cpu}
     for uid, known in state.pods.items():
-        if (queue := state.queue_of(known.fact)) == "" or known.live.phase in ("Succeeded", "Failed"):
-            continue
-        one = found.setdefault(queue, [0, 0])
-        if state.node_of(uid):
-            one[0] += state.shapes[known.fact.shape].requests["cpu"]
-        else:
-            one[1] += 1
-    return {queue: one for queue, one in found.items() if any(one)}
+        if (queue := state.queue_of(known.fact)) and known.live.phase not in ("Succeeded", "Failed") and not state.node_of(uid) and not known.live.deleting:
+            found.setdefault(queue, [0, 0])[1] += 1
+    return found
 
 
-@pytest.mark.parametrize("made", [busy, migration, gang])
+def leaving():
+    """A pod of a queue below another one terminates and is gone, and the queue goes below yet another one, and round in a ring."""
+    log = busy()
+    log.facts(e.PodChanged("uid-job-0", "c", "Running", True, time_at(11)))
+    log.facts(e.QueueObserved("batch", "uid-b", time_at(1), parent="other"), kind="queues")
+    log.facts(e.PodGone("uid-job-0"), e.QueueObserved("other", "uid-o", time_at(1), parent="team"))
+    log.facts(e.QueueObserved("team", "uid-t", time_at(1), parent="batch"), kind="queues")
+    log.facts(e.QueueGone("batch"), kind="queues")
+    return log
+
+
+@pytest.mark.parametrize("made", [busy, migration, gang, leaving])
 def test_the_shares_over_time_are_what_the_states_then_say(made):
     log = made()
     index = index_of(log)
     for upto in range(1, index.last + 1):
         said = shares(index, upto, 1)
         assert {name: [one["cpu"][-1], one["waiting"][-1]] for name, one in said["queues"].items() if one["cpu"][-1] or one["waiting"][-1]} == recount(log, upto)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_queue_used_over_time_is_what_is_said_beside_it_that_it_uses(seed):
+    """Of logs that the deciders have made: with pods that terminate, and what Reservations hold."""
+    log = World(seed).play(20)
+    index, state, told = index_of(log), ClusterState(), 0
+    for record in log.records:
+        fold_record(state, record, LOG_ID)
+        series = shares(index, record.seq, 1)["queues"]
+        for row in queues_of(state) if record.seq % 5 == 0 else ():
+            said = [row["allocated"].get(name, 0) for name in USED.values()]
+            assert [series[row["name"]][name][-1] if row["name"] in series else 0 for name in USED] == said, (record.seq, row["name"])
+            told += any(said)
+    assert told > 5
 
 
 def test_each_step_is_as_of_its_own_time():
@@ -153,8 +183,8 @@ def test_over_many_steps_it_is_what_each_instant_alone_says_and_nobody_waits_whi
         alive |= {name: True} if fact is None else {}
         log.facts(e.PodGone(f"uid-{name}") if fact else queued(dice.choice(("batch", "default")), name, **where))
     index, lock = index_of(log), threading.Lock()
-    worked_out = shares_module._sums
-    monkeypatch.setattr(shares_module, "_sums", lambda *given: (lock.locked() and pytest.fail("the lock is held"), worked_out(*given))[1])
+    worked_out = shares_module._waiting
+    monkeypatch.setattr(shares_module, "_waiting", lambda *given: (lock.locked() and pytest.fail("the lock is held"), worked_out(*given))[1])
     said = shares(index, index.last, 50, lock)
     names = ("devices", "cpu", "memory", "waiting")
     for i, time in enumerate(said["times"][:-1]):
@@ -191,7 +221,7 @@ def test_of_very_many_queues_those_are_told_that_use_or_wait_for_most(monkeypatc
     monkeypatch.setattr(module, "MOST_QUEUES", 1)
     index = index_of(busy())
     said = shares(index, index.last, 3)
-    assert (list(said["queues"]), said["queuesInAll"]) == (["batch"], 3)
+    assert (list(said["queues"]), said["queuesInAll"]) == (["batch"], 4)
 
 
 # -- the API and the page --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from restow.console.view import Shares, hold_row, move_row, node_row, pod_row
 from restow.contracts import events as e
 from restow.contracts.ids import FAMILIES, NodeName
 from restow.domain.records import Plan, SlotPhase, Step
+from restow.domain.resources import GPU_MILLI, MEMORY
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Touched
 from restow.replay.batch import works_out_shares
@@ -30,6 +31,11 @@ READY, CLOSED = 1, 2
 NOWHERE = -1
 """The slot of a node, pod or move that is none."""
 _MOST = (1 << 31) - 1
+USED = {"devices": GPU_MILLI, "cpu": "cpu", "memory": MEMORY}
+"""What is followed of what queues use: the resource of each."""
+_NOTHING = (0,) * len(USED)
+_MOST_USED = 1 << 50
+"""Of one queue: sums of them stay whole numbers in a page, too."""
 
 _SHARES = [("first", "<u4"), ("count", "<u2")]
 """Where the device shares of a row are in `Index.shares`."""
@@ -74,10 +80,11 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What a queue is guaranteed, deserves and may have at most, by resource, from this sequence on; all empty where it is gone."""
+    """What a queue is guaranteed, deserves and may have at most, by resource, and below which one it is, from this sequence on; all empty where it is gone."""
 
     seq: int
     queue: str
+    parent: str = ""
     guarantee: dict[str, int] = {}
     deserved: dict[str, int] = {}
     capability: dict[str, int] = {}
@@ -136,6 +143,8 @@ class Index:
         self.events = self.bytes = 0
         self._commits = Grown([("time", "<i8"), ("family", "u1"), ("events", "<u4")])
         self._shares = Grown([("index", "u1"), ("milli", "<i4")])
+        self._used = Grown([("seq", "<i8"), ("queue", "<u4"), *((name, "<i8") for name in USED)])
+        self._using: dict[str, tuple[int, ...]] = {}
         self._numbers: dict[str, int] = {"": 0}
         self._moved = self._parked = self._rows = 0
         self._shapes: set[str] = set()
@@ -149,6 +158,11 @@ class Index:
     def shares(self) -> np.ndarray:
         """The device shares that rows point to: `index`, `milli`."""
         return self._shares.array
+
+    @property
+    def used(self) -> np.ndarray:
+        """What is accounted to a queue itself (`domain.accounts`) from which sequence on (`seq`), in the log's order: `queue` is a word, `devices` and `cpu` are in thousandths, `memory` in bytes."""
+        return self._used.array
 
     # -- fold --------------------------------------------------------------------------------------------------------
 
@@ -170,6 +184,7 @@ class Index:
         for queue in state.queues:
             self._level(state, queue)
         self.worked_out.append((state.seq, works_out_shares(state)))
+        self._use(state, state.accounts.queues())
         self._follow(state)
         found = _Found()
         found.moves |= dict.fromkeys(state.migrations)
@@ -201,8 +216,18 @@ class Index:
             self._keep(seq, time, family, event)
             if type(event) in MARKS:
                 self._mark(seq, time, event)
+        self._use(state, state.touched.queues)
         self._gather(state, found)
         self._rows_of(state, found)
+
+    def _use(self, state: ClusterState, queues: Iterable[str]) -> None:
+        """Keep what these use, where it is something else now."""
+        for queue in queues:
+            amounts = state.accounts.of(queue)
+            now = tuple(min(amounts.get(state.table.columns.get(resource, -1), 0), _MOST_USED) for resource in USED.values())
+            if self._using.get(queue, _NOTHING) != now:
+                self._using[queue] = now
+                self._used.add((state.seq, self.word(queue), *now))
 
     def _rows_of(self, state: ClusterState, found: _Found) -> None:
         """Keep the rows that are others now."""
@@ -260,7 +285,7 @@ class Index:
 
     def _level(self, state: ClusterState, name: str) -> None:
         fact = state.queues.get(name)
-        self.levels.append(Level(state.seq, name) if fact is None else Level(state.seq, name, fact.guarantee, fact.deserved, fact.capability))
+        self.levels.append(Level(state.seq, name) if fact is None else Level(state.seq, name, fact.parent, fact.guarantee, fact.deserved, fact.capability))
 
     def _keep(self, seq: int, time: int, family: str, event: Any) -> None:
         """Who leads, and what is kept of the log."""
