@@ -8,11 +8,21 @@ from console.browser import needs_chromium
 from console.logs_large import large
 from console.test_plan_maps import chained
 from msgspec.structs import replace
-from replay.handmade import PACKING, Handmade, migration, node, observed, pod, proposed, shape, time_at
+from replay.handmade import PACKING, SHAPE, Handmade, migration, node, observed, pod, proposed, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Dear, Move, OwnerRef, SlotFor, Worth
+from restow.contracts.values import (
+    Dear,
+    Move,
+    ObjectRef,
+    OwnerRef,
+    OwnerRule,
+    ReservationSpec,
+    ReservationTask,
+    SlotFor,
+    Worth,
+)
 from restow.domain.fragmentation import packing
 from restow.replay.state_at import state_at
 
@@ -133,16 +143,47 @@ async def test_a_node_is_free_where_plans_count_it_so(opened):
 
 
 async def test_moves_that_wait_for_others_are_drawn_as_waves(opened):
-    async with opened(chained()) as it:
+    async with opened(chained(after=("m1", "m4"))) as it:
         await it.go("#view=plans&plan=p1")
         await it.page.wait_for_selector(".waves svg")
         await it.settled()
         columns = await it.page.locator(".waves g").evaluate_all("all => all.map((one) => [one.querySelector('text').textContent, one.getAttribute('transform').match(/[\\d.]+/)[0]])")
         assert dict(columns) == {"1": "36", "2": "108", "3": "108", "4": "36"}, "a column a wave"
-        assert await it.page.locator(".waves path").count() == 2, "m2 waits for m1, and m3 goes on with its pod"
+        assert await it.page.locator(".waves path").count() == 3, "m2 waits for m1 and m4, and m3 goes on with the pod of m1"
+        assert "2 moves wait for others" in await it.text(".waves figcaption")
         await it.page.locator(".waves g").nth(1).hover()
         await it.page.wait_for_selector(".each tr.lit")
         assert "m2" in await it.text(".each tr.lit") or "ns/q" in await it.text(".each tr.lit")
+
+
+def moved_twice():
+    """As `migration`; and its successor is moved back to a, where the next one lands."""
+    log = migration()
+    owner = OwnerRef("ReplicaSet", "web", "uid-rs")
+    spec = ReservationSpec(tasks=(ReservationTask("task", 1, SHAPE, node="a"),), owners=(OwnerRule(controller=ObjectRef(uid="uid-rs")),), allocate_once=True)
+    moves = (Move("p2-1", "uid-web-new", "shop", "web-new", "b", "a"),)
+    log.decide("migration", c.Defragment(time_at(16), "api", "p2"), e.Planned("p2", "Defragmentation", moves, PACKING, PACKING, ("b",)))
+    log.decide("migration", c.Advance(time_at(17)), e.Holding("p2-1", time_at(90)))
+    log.facts(e.ReservationObserved("uid-r2", "volcano", "shop", "restow-p2-1", time_at(18), migration="p2-1", spec=spec), kind="reservations")
+    log.decide("reservation", c.Review(time_at(19)), e.ReservationAccepted("uid-r2", 1, 1))
+    log.decide("session", c.Schedule(time_at(20)), e.HoldPlaced("uid-r2", "task-0", "a"))
+    log.decide("migration", c.Advance(time_at(21)), e.Held("p2-1"), e.Evicting("p2-1", time_at(90)))
+    log.facts(e.PodChanged("uid-web-new", "b", "Running", True, time_at(22)), replace(pod("web-next"), owner=owner))
+    log.decide("migration", c.Advance(time_at(23)), e.Evicted("p2-1", time_at(99)))
+    log.decide("session", c.Schedule(time_at(24)), e.HandedOver("uid-r2", "task-0", "uid-web-next", "a"))
+    log.facts(e.PodGone("uid-web-new"), e.PodChanged("uid-web-next", "a", "Running", True))
+    log.decide("migration", c.Advance(time_at(26)), e.Landed("p2-1", "uid-web-next", "a"))
+    return log
+
+
+async def test_a_pod_that_was_moved_twice_between_two_instants_is_told_as_one(opened):
+    async with opened(moved_twice()) as it:
+        await it.go("#at=26&beside=5")
+        await it.page.wait_for_selector("text=Moved by a plan")
+        told = await it.text(".differences")
+        assert "shop/web-next a → a" in told
+        assert "1 difference." in told
+        assert "New pods" not in told
 
 
 async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_listed(opened):

@@ -24,7 +24,7 @@ def index_of(log):
     return index
 
 
-def chained():
+def chained(after=("m1",)):
     """Of three nodes with two devices, `p` goes from a to c by way of b, `q` from b to a, `r` is only evicted; `s` stays."""
     log, gone = Handmade(), {"devices": (DeviceShare(1, 1000),)}
     log.facts(*(e.NodeObserved(name, f"uid-{name}", {"cpu": 8000, "memory": 1 << 33, "pods": 110, GPU: 2000}, devices=2) for name in "abc"), kind="nodes")
@@ -33,7 +33,7 @@ def chained():
     log.facts(e.PodObserved("uid-w", "ns", "w", "one", 0))
     moves = (
         Move("m1", "uid-p", "ns", "p", "a", "b", devices=(DeviceShare(1, 1000),)),
-        Move("m2", "uid-q", "ns", "q", "b", "a", devices=(DeviceShare(0, 1000),), after=("m1",)),
+        Move("m2", "uid-q", "ns", "q", "b", "a", devices=(DeviceShare(0, 1000),), after=after),
         Move("m3", "", "ns", "", "b", "c", follows="m1", **gone),
         Move("m4", "uid-r", "ns", "r", "c", ""),
     )

@@ -64,7 +64,7 @@ def _with_those_below(own: dict[str, np.ndarray], levels: dict[str, list[Level]]
     sums = {queue: values.copy() for queue, values in own.items()}
     at = {queue: [bisect_right(said, seq, key=lambda one: one.seq) for seq in seqs.tolist()] for queue, said in levels.items() if any(one.parent for one in said)}
     # As long as nobody says anything else, the steps are alike.
-    same = np.flatnonzero(np.diff(np.array(list(at.values()), np.int64), axis=1).any(axis=0)) + 1 if at else []
+    same = (np.flatnonzero(np.diff(np.array(list(at.values()), np.int64), axis=1).any(axis=0)) + 1).tolist() if at else list[int]()
     for part in np.split(np.arange(len(seqs)), same):
         parents = {queue: levels[queue][place - 1].parent for queue, places in at.items() if (place := places[part[0]])}
         for queue in own:

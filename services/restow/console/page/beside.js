@@ -79,12 +79,16 @@ export function differences(before, after) {
     else if (!was) came.set(is.slot, is);
     else (was.node !== is.node ? found.placed : found.changed).push([was, is]);
   }
-  for (const move of after.moves.values()) {
-    const [was, is] = [went.get(move.pod), came.get(move.successor)];
-    if (!was || !is) continue;
+  const moveOf = new Map([...after.moves.values()].filter((move) => move.successor >= 0).map((move) => [move.pod, move]));
+  for (const was of [...went.values()]) {
+    // Its successor may have been moved on since: who is there now is at the end of the chain.
+    let move = moveOf.get(was.slot);
+    for (let left = moveOf.size; left > 0 && move && !came.has(move.successor); left--) move = moveOf.get(move.successor);
+    const is = move && came.get(move.successor);
+    if (!is) continue;
     found.moved.push([was, is, move]);
-    went.delete(move.pod);
-    came.delete(move.successor);
+    went.delete(was.slot);
+    came.delete(is.slot);
   }
   found.came = [...came.values()].map((row) => [undefined, row]);
   found.went = [...went.values()].map((row) => [row, undefined]);

@@ -22,6 +22,7 @@ export function Waves({ store, moves, marked }) {
   const waves = moves.reduce((most, move) => Math.max(most, move.wave), 0);
   if (waves < 2) return null;
   const drawn = moves.slice(0, MOST);
+  const waiting = moves.filter((move) => move.after.length || move.follows).length;
   const place = places(drawn);
   const [width, height] = [waves * WIDE, Math.max(...[...place.values()].map((one) => one.y)) + HIGH / 2];
   const { lit, light, numberOf } = marked;
@@ -29,7 +30,7 @@ export function Waves({ store, moves, marked }) {
   const path = ([from, to]) => `M${from.x + RADIUS} ${from.y}C${from.x + WIDE / 2} ${from.y} ${to.x - WIDE / 2} ${to.y} ${to.x - RADIUS} ${to.y}`;
   const touches = (line) => !lit || line.includes(lit);
   // The table of moves says the same in words, and is what a keyboard walks through.
-  return html`<figure class="waves"><figcaption>Waves <small>${many(lines.length, "move waits", "moves wait")} for others; a line leads to who waits</small></figcaption>
+  return html`<figure class="waves"><figcaption>Waves <small>${many(waiting, "move waits", "moves wait")} for others; a line leads to who waits</small></figcaption>
     <div><svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${many(moves.length, "move")} in ${many(waves, "wave")}; the table says which wait for which`}>
       ${lines.map((line) => html`<path key=${line.join(" ")} class=${touches(line) ? "" : "dim"} d=${path(line.map((one) => place.get(one)))} />`)}
       ${drawn.map((move) => html`<g key=${move.migration} class=${`${marked.thought ? "" : move.step}${lit === move.migration ? " lit" : ""}`} transform=${`translate(${place.get(move.migration).x} ${place.get(move.migration).y})`}
