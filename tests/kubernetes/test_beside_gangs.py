@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -12,10 +13,13 @@ from urllib.error import HTTPError
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import Lab, assets, minor, own
-from kubernetes.moves import Mover, crowded, told
+from kubernetes.moves import Mover, crowded, ref, told
 from kubernetes.services import ended, known, migrate
 from kubernetes.world import MID, NS, World, pod_spec
 from kubesim.conformance.harness import MERGE
+
+from restow.kube.beside import Beside
+from restow.kube.effects import Accepted, OverBudget, Refused
 
 OLD = 36
 """The minor version whose gangs have gates of their own, another version of the API, and a disruptionMode that is a word."""
@@ -111,16 +115,7 @@ async def test_the_services_leave_a_gang_at_its_minimum_and_one_that_is_disrupte
 
 async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_again(world: World, stack: Running) -> None:
     """At its minimum, and disrupted as a whole: nobody of it could be moved alone."""
-    await victims(world, stack, "asone", 3, True)
-    for i in range(2):
-        await world.node(f"target-{i}", gpus=1)
-    named = f"podgroup/{NS}/asone"
-    assert "nobody says that its gang starts again" in await refused(stack, named)
-    await world.api.ok("PATCH", f"{groups(world)}/asone", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media=MERGE)
-    for _ in range(100):
-        if not await refused(stack, named):
-            break
-        await asyncio.sleep(0.1)
+    named, _ = await starts_again(world, stack, "asone")
     seen: list[tuple[str, str]] = []
     world.told.append(lambda _, pod: seen.append(told_of(pod)) if pod in world.of("asone") and told_of(pod) not in seen[-1:] else None)
     try:
@@ -130,6 +125,74 @@ async def test_the_services_move_a_gang_as_one_where_it_is_said_that_it_starts_a
     moves = json.loads(said)["migrations"]
     assert [one["step"] for one in moves] == ["landed"] * 3, moves
     await world.stands("asone", ["target", "target-0", "target-1"])
+
+
+async def starts_again(world: World, stack: Running, name: str) -> tuple[str, Any]:
+    """A gang that is moved as one or not at all, with places for all of it: how it is named, and its pods."""
+    pods = await victims(world, stack, name, 3, True)
+    for i in range(2):
+        await world.node(f"target-{i}", gpus=1)
+    named = f"podgroup/{NS}/{name}"
+    assert "nobody says that its gang starts again" in await refused(stack, named)
+    await world.api.ok("PATCH", f"{groups(world)}/{name}", {"metadata": {"annotations": {"restow.dev/movable": "gang"}}}, media=MERGE)
+    for _ in range(100):
+        if not await refused(stack, named):
+            break
+        await asyncio.sleep(0.1)
+    return named, pods
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+BUDGETS = f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets"
+STAYS = {"metadata": {"name": "stays"}}
+
+
+@contextlib.asynccontextmanager
+async def kept(world: World, descheduler: Beside, pod: Any) -> AsyncIterator[None]:
+    """Somebody's admission refuses to evict this pod."""
+    name = pod["metadata"]["name"]
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": f"request.name != '{name}'", "message": "it is to stay"}]}
+    await world.api.ok("POST", f"{ADMISSION}ies", {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", **STAYS, "spec": spec})
+    binding = {"policyName": "stays", "validationActions": ["Deny"]}
+    await world.api.ok("POST", f"{ADMISSION}ybindings", {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", **STAYS, "spec": binding})
+    try:
+        for _ in range(300):
+            if isinstance(await descheduler.evict(ref(pod), dry=True), Refused):
+                break
+            await asyncio.sleep(0.1)
+        yield
+    finally:
+        for what in ("ybindings", "ies"):
+            await world.api.call("DELETE", f"{ADMISSION}{what}/stays")
+
+
+async def test_a_dry_run_of_an_eviction_counts_budgets_and_spends_none(world: World, descheduler: Beside) -> None:
+    """What asking about all of a gang before the first eviction goes by."""
+    await world.node("n", gpus=2)
+    await world.replicaset("victim", 2, pod_spec())
+    pods = await world.running("victim", 2)
+    budget = {"metadata": {"name": "victim"}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "victim"}}}}
+    await world.api.ok("POST", BUDGETS, budget)
+    for _ in range(300):
+        if (await world.api.ok("GET", f"{BUDGETS}/victim")).get("status", {}).get("disruptionsAllowed") == 1:
+            break
+        await asyncio.sleep(0.1)
+    for pod in (*pods, *pods):
+        assert await descheduler.evict(ref(pod), dry=True) == Accepted()
+    assert (await world.api.ok("GET", f"{BUDGETS}/victim"))["status"]["disruptionsAllowed"] == 1
+    await world.budget(0)
+    assert isinstance(await descheduler.evict(ref(pods[0]), dry=True), OverBudget)
+    assert not any(pod["metadata"].get("deletionTimestamp") for pod in world.of("victim"))
+
+
+async def test_the_services_evict_nobody_of_a_gang_where_the_api_would_refuse_one(world: World, stack: Running, descheduler: Beside) -> None:
+    named, pods = await starts_again(world, stack, "refused")
+    async with kept(world, descheduler, pods[-1]):
+        with pytest.raises(AssertionError, match="it is to stay"):
+            await asyncio.to_thread(stack.restow, "migrate", named)
+    await world.stands("refused", ["source"] * 3)
+    assert {pod["metadata"]["uid"] for pod in pods} == {pod["metadata"]["uid"] for pod in world.of("refused")}, "the same pods"
 
 
 def told_of(pod: Any) -> tuple[str, str]:

@@ -34,6 +34,8 @@ _BUDGET_CAUSE = "DisruptionBudget"
 _BUDGET_TEXT = "disruption budget"
 _BACKGROUND_TEXT = "Eviction triggered evacuation"
 """What KubeVirt answers with 429, and upstream's descheduler looks for."""
+_NOT_DRY_TEXT = "does not support dry run"
+"""What the API server says where a webhook cannot be asked without consequences: then there is no answer before the eviction itself."""
 
 
 class PodRef(msgspec.Struct, frozen=True):
@@ -171,12 +173,13 @@ class Effects:
     # -- evict -------------------------------------------------------------------------------------------------------
 
     async def evict(
-        self, pod: PodRef, deadline: int = 0, grace: int | None = None, finished: bool = False
+        self, pod: PodRef, deadline: int = 0, grace: int | None = None, finished: bool = False, dry: bool = False
     ) -> EvictOutcome:
         """Through the Eviction API, with uid and the resourceVersion read just before as preconditions: a pod that was
         marked `restow.dev/migration: aborted` in between is not evicted, whoever asks and however late. `deadline` (ms) is
         the eviction's: a mark of an earlier one does not concern it; 0 respects every mark. `grace`: seconds to end in, None for
-        what the pod says. `finished`: one that has ended by itself is to go, too, and does not count as evicted."""
+        what the pod says. `finished`: one that has ended by itself is to go, too, and does not count as evicted. `dry`: nothing is done, and the outcome is what it
+        would be (a budget is asked whether it allows one, and spends none: of dry runs for several pods of one budget each is about itself)."""
 
         async def attempt() -> EvictOutcome:
             there = await self._read(pod)
@@ -186,11 +189,11 @@ class Effects:
                 return AlreadyTerminating()
             if _forbidden(there, deadline):
                 return Refused(0, "Aborted", f"the pod is marked {MIGRATION}={ABORTED}")
-            return await self._evict(pod, there.metadata.resource_version, grace)
+            return await self._evict(pod, there.metadata.resource_version, grace, dry)
 
         return await self._bounded(attempt)
 
-    async def _evict(self, pod: PodRef, version: str, grace: int | None) -> EvictOutcome:
+    async def _evict(self, pod: PodRef, version: str, grace: int | None, dry: bool) -> EvictOutcome:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid, "resourceVersion": version}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -201,9 +204,11 @@ class Effects:
             "deleteOptions": options,
         }
         try:
-            await self._client.create(_path(pod, "eviction"), eviction)
+            await self._client.create(_path(pod, "eviction") + ("?dryRun=All" if dry else ""), eviction)
             return Accepted()
         except ApiStatus as status:
+            if dry and _NOT_DRY_TEXT in status.message:
+                return Accepted()
             if status.code == 404:
                 return Gone()
             if status.code == 409:

@@ -6,6 +6,7 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId, Millis
+from restow.descheduler.gang_evictions import GangEvictions
 from restow.descheduler.hooks import Hooks
 from restow.descheduler.landings import Landings
 from restow.descheduler.user_events import of_workload
@@ -29,7 +30,8 @@ from restow.domain.effects import (
     WithdrawRequest,
 )
 from restow.domain.migration.deadlines import aborts_until
-from restow.domain.migration.facts import NOT_MARKED
+from restow.domain.migration.facts import NOT_MARKED, may_be_tried, waits_for_budget
+from restow.domain.migration.whole_nodes import is_of_gang
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.domain.statuses import podgroup_migration
@@ -41,13 +43,15 @@ from restow.kube.node_marks import NodeMarks
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.retry import Backoff
 from restow.kube.server_clock import ServerClock
-from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
+from restow.runtime.effector import Answer, Done, Executor, Report, Retry, Wait, later
 from restow.runtime.service import Context
 
 TRIES = 3
 """Evictions in a row whose precondition failed because the pod had just changed; then there is a pause."""
 MARK_PAUSE = 5.0
 """Seconds until a mark that the API has refused is tried again."""
+GANG_PAUSE = 0.1
+"""Seconds until it is asked again whether the pods of a gang may leave."""
 BUDGET_PAUSE = 2.0
 """Seconds until a budget is asked again, where the API does not say."""
 
@@ -76,6 +80,7 @@ class _MigrationEffects:
         self._context, self._landings = context, landings
         once = Backoff(attempts=1)
         self._pods = k.Effects(context.client, once)
+        self._gangs = GangEvictions(self._pods, landings, self._refusal)
         self._holds = reservation_objects.Reservations(context.client, once)
         self._groups = GroupMoveEffects(context.client, once)
         self._nodes = NodeMarks(context.client, once)
@@ -113,11 +118,30 @@ class _MigrationEffects:
         # At every attempt: the policy may have been deleted since.
         if foreign and victim is not None and (instead := await self._landings.not_gated(migration, victim)) is not None:
             return instead
+        if is_of_gang(state, migration):
+            if (instead := await self._gangs.not_yet(migration, state)) is not None:
+                return instead
+            if not may_be_tried(state, migration):
+                # What has come while they were asked about: it is looked at again.
+                return Wait(GANG_PAUSE)
         for _ in range(TRIES):
             grace = state.migration_config.grace
             outcome = await self._pods.evict(pod, migration.deadline, grace, finished=not migration.move.target)
             if not isinstance(outcome, k.Changed):
                 break
+        if (instead := self._refusal(migration, outcome)) is not None:
+            return instead
+        if is_of_gang(state, migration):
+            self._gangs.begins(migration, state)
+        move = migration.move
+        why = f": {move.reason}" if move.reason else ""
+        reason, where = ("Migrating", f" to land on {move.target}") if move.target else ("Evicting", "")
+        note = f"evicted from {move.source}{where} (migration {migration.id}){why}"
+        self._context.recorder.record(Notice(_regarding(pod), reason, "Evict", note))
+        return Done()
+
+    def _refusal(self, migration: Migration, outcome: k.EvictOutcome) -> Answer | None:
+        """What is to be done where the API does not evict the pod, or would not; None where it does."""
         match outcome:
             case k.Failed():
                 return later(outcome)
@@ -128,20 +152,17 @@ class _MigrationEffects:
                 # Until the deadline of the step: the pod ends when its owner has moved it.
                 return Retry(f"its owner moves it by itself: {message}", BUDGET_PAUSE)
             case k.OverBudget(message=message, retry_after=after):
-                if self._now() < migration.evicting + state.migration_config.budget_patience:
+                state, now = self._context.state, self._now()
+                has_begun = is_of_gang(state, migration) and self._gangs.has_begun(migration, state) and now < migration.deadline
+                if has_begun or waits_for_budget(state, migration, now):
                     self._say_waits(migration, message)
                     return Retry(f"a disruption budget does not allow it: {message}", (after or 0) / 1000 or BUDGET_PAUSE)
-                return self._report(effect.migration, "Budget", message)
+                return self._report(migration.id, "Budget", message)
             case k.Gone():
-                return self._report(effect.migration, "Gone")
+                return self._report(migration.id, "Gone")
             case k.Refused(code=code, reason=reason, message=message):
-                return self._report(effect.migration, "Refused", f"{code} {reason} {message}".strip())
-        move = migration.move
-        why = f": {move.reason}" if move.reason else ""
-        reason, where = ("Migrating", f" to land on {move.target}") if move.target else ("Evicting", "")
-        note = f"evicted from {move.source}{where} (migration {migration.id}){why}"
-        self._context.recorder.record(Notice(_regarding(pod), reason, "Evict", note))
-        return Done()
+                return self._report(migration.id, "Refused", f"{code} {reason} {message}".strip())
+        return None
 
     def _say_waits(self, migration: Migration, message: str) -> None:
         what = f"is to move to {migration.move.target}" if migration.move.target else "is to be evicted"

@@ -157,6 +157,15 @@ async def test_a_pod_of_another_uid_is_never_evicted(api, effects):
     assert "deletionTimestamp" not in (await api.read_pod(pod))["metadata"]
 
 
+async def test_a_dry_run_says_what_an_eviction_would_and_spends_nothing(api, effects):
+    pod, other = await running(api, effects), await running(api, effects, "other")
+    for one in (pod, other, pod):
+        assert await effects.evict(one, dry=True) == Accepted()
+        assert "deletionTimestamp" not in (await api.read_pod(one))["metadata"]
+    await api.budget(2)
+    assert isinstance(await effects.evict(pod, dry=True), OverBudget)
+
+
 async def test_a_lost_answer_to_an_eviction_is_success(api, effects):
     pod = await running(api, effects)
     api.faults.add("drop", verb="create", resource="pods/eviction")
@@ -181,6 +190,19 @@ async def test_an_owner_that_moves_its_pod_by_itself_says_so(api, effects, monke
 
     monkeypatch.setattr(api.client, "create", refused)
     assert await effects.evict(pod) == InBackground(said)
+
+
+async def test_a_webhook_that_cannot_be_asked_is_not_taken_to_refuse(api, effects, monkeypatch):
+    pod, asked = await running(api, effects), []
+
+    async def refused(path, body):
+        asked.append(path)
+        raise ApiStatus(400, "BadRequest", 'admission webhook "w" does not support dry run')
+
+    monkeypatch.setattr(api.client, "create", refused)
+    assert await effects.evict(pod, dry=True) == Accepted()
+    assert isinstance(await effects.evict(pod), Refused)
+    assert [path.partition("/eviction")[2] for path in asked] == ["?dryRun=All", ""]
 
 
 async def test_too_many_requests_is_no_budget_and_is_tried_again(api, effects):

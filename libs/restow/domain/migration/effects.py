@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from restow.contracts.ids import ReservationUid
+from restow.contracts.ids import MigrationId, ReservationUid
 from restow.domain.effects import (
     AbortEviction,
     AskConsent,
@@ -25,12 +25,13 @@ from restow.domain.effects import (
 from restow.domain.groups import named
 from restow.domain.migration import consents, demand_slots, emptied, gating, successor
 from restow.domain.migration.facts import may_be_tried
+from restow.domain.migration.whole_nodes import Source, Whole, is_of_gang
 from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched
 
 
 def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
-    ids = list(state.migrations) if touched is None else list(touched.migrations)
+    ids = list(state.migrations) if touched is None else _with_gangs(state, touched)
     known = [m for id in ids if (m := state.migrations.get(id)) is not None]
     found: list[Effect] = [effect for m in known for effect in _of(state, m)]
     for key, demand_slot in state.demand_slots.items():
@@ -41,6 +42,19 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
     # Of what was found before a restart people were told then.
     found += [TellBounced(*key) for key in (touched.findings if touched is not None else ())]
     return found
+
+
+def _with_gangs(state: ClusterState, touched: Touched) -> list[MigrationId]:
+    """What happens to one pod of a gang that is moved as one may be what all others of it wait for before they are evicted."""
+    found: dict[MigrationId, None] = dict.fromkeys(touched.migrations)
+    gangs: dict[Source, None] = {}
+    whole = Whole(state)
+    for id in touched.migrations:
+        one = state.migrations.get(id)
+        if one is not None and one.step in (Step.EVICTING, Step.EVICTED) and is_of_gang(state, one) and (key := whole.key(one)) not in gangs:
+            gangs[key] = None
+            found |= dict.fromkeys(other.id for other in whole.members(one) if other.step is Step.EVICTING)
+    return list(found)
 
 
 def owed(state: ClusterState, effect: Effect) -> bool:

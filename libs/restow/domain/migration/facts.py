@@ -16,6 +16,7 @@ from restow.domain.migration.deadlines import aborts_until, deadline, lands_unti
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import COMPANY, OtherPods
+from restow.domain.migration.whole_nodes import Source, Whole, is_of_gang
 from restow.domain.pod_controllers import is_last
 from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
@@ -386,8 +387,8 @@ SAID_NOTHING = Fact("its workload has not answered in time",
 EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so its successor is seen after this)",
                       lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
 NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))
-BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`", lambda case: (
-    case.answered("Budget") and case.now < case.migration.evicting + case.state.migration_config.budget_patience))
+BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`, or others of its gang have left", lambda case: (
+    case.answered("Budget") and waits_for_budget(case.state, case.migration, case.now)))
 GATE_WAITS = Fact("the API does not gate its successor yet, as one that has just started", lambda case: (
     case.answered(NOT_GATED) and case.now < gating.waits_until(case.migration)))
 MARKED_BEFORE = Fact("its pod has the mark of an earlier way back, so no eviction can succeed",
@@ -427,10 +428,48 @@ def has_slot(state: ClusterState, migration: Migration) -> bool:
     return holds.held(state, migration) and holds.lost(state, migration) is None
 
 
+class _Ready:
+    """At one place of the log: a gang may have hundreds of pods, and it is asked about each of them."""
+
+    at: tuple[int, Millis] | None = None
+
+    def __init__(self) -> None:
+        self.known: dict[Source, bool] = {}
+
+
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:
     """Whether an eviction that was decided may be sent, now and each time anew: nothing has come in between for which it will be given
-    up as soon as that is decided."""
-    if cancelled(state, migration) is not None or Limits(state).breaks_gang(migration) is not None:
+    up as soon as that is decided. Before anybody of a gang that is moved as one has left, that is so of all of it, or of nobody."""
+    if not is_of_gang(state, migration):
+        return _may_be_tried(state, migration)
+    ready, at = state.memo.make(_Ready), (state.seq, state.time)
+    if ready.at != at or state.drafting:
+        ready.at, ready.known = at, {}
+    whole = Whole(state)
+    key = whole.key(migration)
+    if key not in ready.known:
+        gang = whole.members(migration)
+        ready.known[key] = any(has_left(state, one) for one in gang) or all(_may_be_tried(state, one) for one in gang if one.step is Step.EVICTING)
+    return ready.known[key] and _may_be_tried(state, migration)
+
+
+def has_left(state: ClusterState, migration: Migration) -> bool:
+    """Whether its pod's end is certain: it terminates, is gone, or has failed."""
+    return migration.armed > 0 or victim.has_ended(state, migration)
+
+
+def is_torn(state: ClusterState, migration: Migration) -> bool:
+    """Whether some of its gang, which is moved as one, have left: then the others are to follow."""
+    return is_of_gang(state, migration) and any(has_left(state, one) for one in Whole(state).members(migration))
+
+
+def waits_for_budget(state: ClusterState, migration: Migration, now: Millis) -> bool:
+    """Whether an eviction that a disruption budget has refused is tried again: for `budgetPatience`, and, where others of its gang have left, as long as may be."""
+    return now < migration.evicting + state.migration_config.budget_patience or (now < migration.deadline and is_torn(state, migration))
+
+
+def _may_be_tried(state: ClusterState, migration: Migration) -> bool:
+    if cancelled(state, migration) is not None or (not is_of_gang(state, migration) and Limits(state).breaks_gang(migration) is not None):
         return False
     if victim.is_only_evicted(migration):
         return victim.unfit_to_evict(state, migration) is None
