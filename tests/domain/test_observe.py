@@ -144,6 +144,15 @@ def test_pods_that_have_ended_would_have_been_moved_for_nothing():
     assert decider.deadline(state) is None
 
 
+def test_who_goes_nowhere_has_no_slot_to_be_free_and_makes_place_for_others():
+    """Pods that are only evicted, such as failed ones that a plugin tidies up, say nothing of how well slots are predicted, nor whether moves are worth it."""
+    state = observed(filled(), move("x-1", "p1", target=""), move("x-2", "q1", "b", "a"), move("x-3", "p2", target=""))
+    then(state, *(pod(f"n{i}", node="a") for i in range(4)), changed("p2", node="a", phase="Failed"), *(pod(f"m{i}", node="a") for i in range(1)))
+    assert look(state, FIRST).moves == (MoveSeen("x-2", "there", "free"),)
+    assert look(state, modes.SOON).moves == (MoveSeen("x-2", "there"),)
+    assert state.score == Score(plans=1, moves=1, free=1, aged=1)
+
+
 def test_a_look_that_comes_twice_counts_once():
     state = observed(filled(), move("x-1", "p1"))
     seen = look(state, FIRST)

@@ -92,9 +92,10 @@ def look_back(state: ClusterState, command: c.LookBack) -> tuple[e.Event, ...]:
         return ()
     moves = plan.planned.moves
     if looks:
-        return (e.LookedBack(command.plan, looks + 1, tuple(MoveSeen(move.migration, _pod(state, uid)) for move, uid, _ in _whole(moves))),)
+        return (e.LookedBack(command.plan, looks + 1, tuple(MoveSeen(move.migration, _pod(state, uid)) for move, uid, last in _whole(moves) if last.target)),)
     with simulated(state, command.time, stand_in(state, command.time)) as simulation:
-        return (e.LookedBack(command.plan, 1, tuple(_seen(simulation, *one) for one in _whole(moves))),)
+        seen = [_seen(simulation, *one) for one in _whole(moves)]
+        return (e.LookedBack(command.plan, 1, tuple(one for one in seen if one is not None)),)
 
 
 def _whole(moves: Sequence[Move]) -> Iterator[tuple[Move, PodUid, Move]]:
@@ -110,13 +111,15 @@ def _pod(state: ClusterState, uid: PodUid) -> str:
     return THERE if known is not None and not known.live.deleting and known.live.phase not in OVER and uid in state.charges else ENDED
 
 
-def _seen(simulation: Simulation, move: Move, uid: PodUid, last: Move) -> MoveSeen:
-    """By the scheduler's rules as they are now, each move as if those before it had been made."""
+def _seen(simulation: Simulation, move: Move, uid: PodUid, last: Move) -> MoveSeen | None:
+    """By the scheduler's rules as they are now, each move as if those before it had been made. None of one that goes nowhere: it has no slot to be free, and may have ended before the plan."""
     state, nodes = simulation.state, simulation.session.nodes
     if _pod(state, uid) == ENDED:
-        return MoveSeen(move.migration, ENDED)
+        return MoveSeen(move.migration, ENDED) if last.target else None
     if not last.target:
-        return MoveSeen(move.migration, THERE)
+        nodes.give(state.table.rows[state.charges[uid].node], state.vectors[state.pods[uid].fact.shape], state.devices_of(uid))
+        simulation.vacate(uid)
+        return None
     if last.target not in state.table.rows:
         return MoveSeen(move.migration, THERE, GONE)
     spot = simulation.best(uid, target=last.target)
