@@ -59,7 +59,7 @@ def kubesim(folder, *options):
 def no_stack(tmp_path, monkeypatch):
     """No test finds a stack, an address or a token that happens to be there; output is for a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
-    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "RESTOW_DESCHEDULER", "RESTOW_API_TOKEN", "RESTOW_API_TOKEN_FILE"):
+    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "RESTOW_DESCHEDULER", "RESTOW_API_TOKEN", "RESTOW_API_TOKEN_FILE", "RESTOW_KUBE", "RESTOW_SERVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -105,7 +105,7 @@ def test_whatever_is_bad_says_what_to_do_unless_the_service_has_said_it():
 
 def test_services_of_a_stack_point_to_their_logs():
     services = [Pod("descheduler", "descheduler", False, why="no answer"), Pod("cluster_watcher", "cluster_watcher", True, reasons=(), leads=True)]
-    said = examine(seen(installations=[], stack=Stack("/data/.restow/logs", services)))
+    said = examine(seen(installations=[], stack=Stack("/data/.restow/logs/{}.log", services)))
     assert [(one.word, one.what, one.do) for one in said if one.about == "services"] == [
         ("bad", "descheduler: not ready", "see /data/.restow/logs/descheduler.log"),
         ("unknown", "descheduler was not asked: no answer", ""),
@@ -160,12 +160,12 @@ async def test_the_account_of_a_service_that_runs_here_is_asked_for_what_that_ne
 
 
 def test_what_the_accounts_of_a_stack_lack_is_said():
-    stack = Stack("/data/.restow/logs", [], "/accounts", [Denied("descheduler", "patch", "landings.restow.dev")])
+    stack = Stack("/data/.restow/logs/{}.log", [], "/accounts", [Denied("descheduler", "patch", "landings.restow.dev")])
     said = [(one.word, one.what) for one in examine(seen(installations=[], stack=stack)) if one.about == "rights"]
     assert said == [("bad", "/accounts: descheduler may not patch landings.restow.dev")]
     assert [one.word for one in examine(seen(installations=[], stack=stack._replace(denied=()))) if one.about == "rights"] == ["ok"]
     assert [one.word for one in examine(seen(installations=[], stack=stack._replace(denied=None))) if one.about == "rights"] == ["unknown"]
-    assert not any(one.about == "rights" for one in examine(seen(installations=[], stack=Stack("/data/.restow/logs", []))))
+    assert not any(one.about == "rights" for one in examine(seen(installations=[], stack=Stack("/data/.restow/logs/{}.log", []))))
 
 
 def test_every_declared_right_is_asked_for():
@@ -233,3 +233,19 @@ def test_without_a_kubeconfig_it_says_that_there_is_none_and_where_it_looked(tmp
         said = " ".join((done.stdout + done.stderr).split())
         assert said == f"restow: no Kubernetes API: there is no kubeconfig at {place}. Name an API with --kube URL|KUBECONFIG, or start a stack with `restow up`"
         assert done.returncode == 3
+
+
+def test_services_beside_the_cluster_are_asked_where_they_are_named(tmp_path, monkeypatch):
+    """As in compose: the cluster knows nothing of them."""
+    with kubesim(tmp_path) as url:
+        monkeypatch.setenv("RESTOW_KUBE", url)
+        alone = subprocess.run([RESTOW, "doctor", "-o", "json"], capture_output=True, text=True, cwd=tmp_path)
+        assert "no service of Restow is in this cluster" in alone.stdout
+        monkeypatch.setenv("RESTOW_SERVICES", f"http://127.0.0.1:9, {url}/")
+        done = subprocess.run([RESTOW, "doctor", "-o", "json"], capture_output=True, text=True, cwd=tmp_path)
+        said = [(one["word"], one["what"].partition(" (")[0], one["do"]) for one in json.loads(done.stdout) if one["about"] == "services"]
+        logs = "see docker compose logs 127.0.0.1, or where else its log goes"
+        assert said == [
+            ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://127.0.0.1:9 does not answer", ""),
+            ("bad", "127.0.0.1: not ready", logs), ("unknown", f"127.0.0.1 was not asked: what answers at {url} is no service of Restow's", ""),
+        ]  # fmt: skip

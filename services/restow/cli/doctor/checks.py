@@ -105,7 +105,7 @@ class Gate(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The one that `restow up` runs here: the folder of its services' logs, and they, as pods. `accounts`: the folder of their kubeconfigs, where each has its
+    """The one that `restow up` or compose runs here: where the log of a service is (`{}` is its name), and they, as pods. `accounts`: the folder of their kubeconfigs, where each has its
     own; `denied`: what these may not, None where the API does not say."""
 
     logs: str
@@ -175,7 +175,7 @@ def _all(seen: Seen) -> Iterator[Finding]:
 
 def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
-        yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else f"see {stack.logs}/{one.name}.log")
+        yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else "see " + stack.logs.replace("{}", one.name))
         yield from _said(one, one.name, "restow log verify (or repair; docs/failures.md)")
     if stack.accounts:
         yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -26,9 +27,10 @@ _SHOWN = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD"
 
 
 @click.command()
+@click.option("--services", envvar="RESTOW_SERVICES", default="", metavar="URL,...", help="Services that run beside the cluster and not in it; also RESTOW_SERVICES, which compose sets.")
 @kube_options
 @output_option
-def doctor(kube: Kube, output: str) -> None:
+def doctor(services: str, kube: Kube, output: str) -> None:
     """Say what is not well with Restow in a cluster, and what to do.
 
     It looks at the API server, clocks, definitions, services, broker, leaders, the rights of the services, and at what gates the pods of other
@@ -43,7 +45,7 @@ def doctor(kube: Kube, output: str) -> None:
     from restow.cli.doctor.checks import examine
 
     where = Where(None, None, None, None)
-    found = examine(_seen(kube, where))
+    found = examine(_seen(kube, where, [one for one in services.split(",") if one.strip()]))
     if output == "json":
         emit([one._asdict() for one in found])
     else:
@@ -52,23 +54,26 @@ def doctor(kube: Kube, output: str) -> None:
         raise click.exceptions.Exit(BROKEN)
 
 
-def _seen(kube: Kube, where: Where) -> Seen:
+def _seen(kube: Kube, where: Where, beside: list[str]) -> Seen:
     from restow import machine
     from restow.cli.doctor.checks import Stack
     from restow.cli.doctor.look import Looker
 
     seen = kube.call(where, lambda client: Looker(client, machine.now()).look())
+    if beside:
+        return seen._replace(stack=Stack("docker compose logs {}, or where else its log goes", [_of_stack(urlsplit(one.strip()).hostname or one, one.strip().rstrip("/")) for one in beside]))
     stack = where.stack if not kube.said else None
     if stack is None or seen.installations:
         return seen
     services = [_of_stack(name, service_of(stack, name)) for name in stack.get("services", {})]
+    logs = f"{stack.get('logs', '')}/{{}}.log"
     folder = Path(stack.get("kube", "")).parent
     accounts = {name: folder / f"{name}.yaml" for name in SERVICES}
     if not all(file.is_file() for file in accounts.values()):
-        return seen._replace(stack=Stack(stack.get("logs", ""), services))
+        return seen._replace(stack=Stack(logs, services))
     lacks = [_lacks(where, file, name.replace("_", "-"), seen.gate is not None) for name, file in accounts.items()]
     denied = [one for found in lacks for one in found or ()]
-    return seen._replace(stack=Stack(stack.get("logs", ""), services, str(folder), None if None in lacks else denied))
+    return seen._replace(stack=Stack(logs, services, str(folder), None if None in lacks else denied))
 
 
 def _lacks(where: Where, kubeconfig: Path, service: str, beside: bool) -> list[Denied] | None:
