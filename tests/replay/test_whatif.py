@@ -249,6 +249,62 @@ def test_another_policy_decides_what_becomes_of_plans():
     assert (found.changed.moves, found.changed.lost_gpu_hours) == (0, 0)
 
 
+def proposing(**conf):
+    """Three nodes of four devices, on which one pod, one and two run, each of a controller of its own; a policy that proposes a plan each five seconds, which comes a second late."""
+    world = Simple(nodes=0)
+    world.facts(*(e.NodeObserved(f"w{i}", f"uid-w{i}", {"cpu": 8_000, "pods": 20, GPU: 4_000}, devices=4) for i in range(3)))
+    for name, node, device in (("a", "w0", 0), ("b", "w1", 0), ("c", "w2", 0), ("d", "w2", 1)):
+        runs = {"node": node, "phase": "Running", "ready": True, "devices": (DeviceShare(device, 1_000),)}
+        world.facts(e.PodObserved(f"uid-{name}", "lab", name, "one", world.now, owner=OwnerRef("ReplicaSet", name, f"uid-rs-{name}"), **runs))
+    args = DefragmentationArgs(planner="optimizing", objective="nodes", protectionThresholds={"nvidia.com/gpu": 100})
+    world.decide("migration", c.Lead("m"))
+    world.decide("migration", c.Configure(text_of(MigrationConfig(**{"mode": "propose", "interval": 5_000, "defragmentation": args} | conf))))
+    world.passes(6)
+    world.decide("migration", c.Defragment(world.now, "interval", "late"))
+    (planned,) = (known.planned for known in world.state.plans.values())
+    assert len(planned.moves) == 2
+    assert {move.target for move in planned.moves} == {"w2"}
+    return world, planned
+
+
+def test_who_approved_some_moves_of_a_plan_approves_those_pods_of_the_models():
+    world, planned = proposing()
+    world.decide("migration", c.Approve(world.now, "late", "ada", moves=(planned.moves[1].migration,)))
+    world.passes(2)
+    model = Model(read(world.source()))
+    assert not model.run().refused
+    assert "late" not in model.state.plans
+    assert [record.move.pod for record in model.state.migrations.values()] == [planned.moves[1].pod]
+
+
+def test_who_approved_moves_that_the_models_plan_has_not_has_declined_it():
+    """That pod never came in the model: nobody approved that the other one moves."""
+    world, planned = proposing()
+    gone = planned.moves[0]
+    world.decide("migration", c.Approve(world.now, "late", "ada", moves=(gone.migration,)))
+    world.passes(2)
+    model = Model(changed_world(read(world.source()), Change()), lambda workload: workload == f"lab/ReplicaSet/{gone.name}")
+    assert not model.run().refused
+    (known,) = model.state.plans.values()
+    assert [move.pod for move in known.planned.moves] == [planned.moves[1].pod]
+    assert (known.answer, known.by) == ("rejected", "ada")
+    assert not model.state.migrations
+
+
+@pytest.mark.parametrize("reject", [True, False], ids=["rejected", "in time by nobody"])
+def test_a_plan_that_nobody_approved_is_cancelled_by_the_model_and_not_by_the_record(reject):
+    """Where a person said no, that holds; where its time was over, the changed policy says how long that is."""
+    world, _ = proposing(approve_deadline=1_000)
+    world.passes(2)
+    world.decide("migration", c.Reject(world.now, "late", "ada", "no") if reject else DECIDERS["migration"].due(world.state, world.now))
+    world.passes(2)
+    longer = text_of(MigrationConfig(mode="propose", interval=5_000, defragmentation=DefragmentationArgs(planner="optimizing", objective="nodes", protectionThresholds={"nvidia.com/gpu": 100})))
+    recorded = read(world.source())
+    model = Model(changed_world(recorded, Change(policy=longer)))
+    assert not model.run().refused
+    assert bool(model.state.proposals) is not reject
+
+
 def test_another_configuration_of_the_scheduler_decides_instead_of_the_recorded_one():
     """Whose pods name another scheduler than it answers to, nobody places."""
     found = answer(queue().source(), Change(scheduler=text_of(SessionConfig(scheduler_names=("other",)))))

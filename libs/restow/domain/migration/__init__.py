@@ -3,6 +3,7 @@
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.deadlines import until
 from restow.domain.migration.decider import (
+    OWN_REASONS,
     TIMED,
     DryRunDecider,
     MigrationDecider,
@@ -17,6 +18,7 @@ decider = MigrationDecider()
 of_dry_runs = DryRunDecider()
 
 __all__ = [
+    "OWN_REASONS",
     "TIMED",
     "MigrationDecider",
     "check",

@@ -43,6 +43,8 @@ from restow.domain.state import ClusterState, Touched
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 TIMED = ("interval", "cron", "demand")
 """Triggers of plans that the state asks for by itself: nobody waits for an answer."""
+OWN_REASONS = ("ModeChanged: ", "NotApproved: ", "Closed: ")
+"""How the reasons begin for which the state cancels plans by itself (`modes`, `proposals`, `open_hours`)."""
 CANCELLED_BY_HAND = "cancelled by hand"
 
 

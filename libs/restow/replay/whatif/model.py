@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
-from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid
 from restow.contracts.times import rfc3339
 from restow.domain import effects as owed
 from restow.domain import fold, snapshot
@@ -72,6 +72,7 @@ class Model:
         self._not_before: dict[str, Millis] = {}
         self._alive = [_Alive(life) for life in recorded.lives]
         self._of: dict[PodUid, _Alive] = {}
+        self._whose = {uid: alive for alive in self._alive for uid in alive.life.pods}
         self._successors: set[PodUid] = set()
         self._made = count(1)
         self._refused: list[str] = []
@@ -239,9 +240,9 @@ class Model:
                     facts += self._delete(self._alive[number])
                 case Lose(node=node):
                     facts += self._lose(node)
-                case Ask(command=command):
+                case Ask():
                     self._flush(facts)
-                    self._ask(command)
+                    self._ask(item)
                 case e.Led() | e.Configured():
                     self._flush(facts)
                     self._commit(type(item).__struct_config__.tag.partition(".")[0], [Decision(c.Lead("model"), (item,), "model", "")])  # type: ignore[union-attr]
@@ -311,17 +312,48 @@ class Model:
                 yield e.PodGone(uid)
         yield e.NodeGone(node)
 
-    def _ask(self, command: c.Command) -> None:
+    def _ask(self, asked: Ask) -> None:
+        command = asked.command
         match command:
             case c.MovePod(pod=uid):
-                alive = next((alive for alive in self._alive if uid in alive.life.pods), None)
-                command = replace(command, time=self._now, pod=alive.uid if alive is not None and alive.uid else uid)
-            case c.Approve() | c.Reject() if command.plan not in self.state.plans and len(self.state.proposals) == 1:
-                # Plans of the model have other names: it is the one that waits.
-                command = replace(command, time=self._now, plan=next(iter(self.state.proposals)), **({"moves": ()} if isinstance(command, c.Approve) else {}))
+                command = replace(command, time=self._now, pod=self._now_is(uid))
+            case c.Approve(moves=some) if (plan := self._like(asked, self.state.proposals)) is not None:
+                moves = self._those(plan, asked.chosen) if some else ()
+                # Who approved some moves declined all others.
+                declines = bool(some) and not moves
+                command = c.Reject(self._now, plan, command.by, command.reason) if declines else replace(command, time=self._now, plan=plan, moves=moves)
+            case c.Reject() if (plan := self._like(asked, self.state.proposals)) is not None:
+                command = replace(command, time=self._now, plan=plan)
+            case c.CancelPlan() if command.plan and (plan := self._like(asked, self._open())) is not None:
+                command = replace(command, time=self._now, plan=plan)
             case _:
                 command = replace(command, time=self._now)  # type: ignore[type-var]
         self._report("migration", command)
+
+    def _now_is(self, uid: PodUid) -> PodUid:
+        """The pod that stands in the model where that one stood in the record."""
+        alive = self._whose.get(uid)
+        return alive.uid if alive is not None and alive.uid else uid
+
+    def _like(self, asked: Ask, among: Iterable[PlanId]) -> PlanId | None:
+        """Of these plans that which the record calls so, or else the one of the same plugin that moves most of the same pods: plans of the model have other names, and may move others."""
+        name, known = asked.command.plan, self.state.plans  # type: ignore[attr-defined]
+        pods = {self._now_is(uid) for uid in asked.pods}
+        alike = [plan for plan in among if plan == name or known[plan].planned.plugin == asked.plugin]
+        return max(alike, key=lambda plan: (plan == name, sum(move.pod in pods for move in known[plan].planned.moves)), default=None)
+
+    def _open(self) -> list[PlanId]:
+        """Plans that wait for a person, or of which something is to be done."""
+        state = self.state
+        return list(dict.fromkeys([*state.proposals, *(PlanId(state.migrations[id].plan) for id in (*state.backlog, *state.active))]))
+
+    def _those(self, plan: PlanId, chosen: Iterable[PodUid]) -> tuple[MigrationId, ...]:
+        """The plan's moves of these pods, with those that take the same pod on."""
+        wanted, found = {self._now_is(uid) for uid in chosen}, dict[MigrationId, None]()
+        for move in self.state.plans[plan].planned.moves:
+            if move.pod in wanted or move.follows in found:
+                found[move.migration] = None
+        return tuple(found)
 
     # -- what is owed --------------------------------------------------------------------------------------------------
 

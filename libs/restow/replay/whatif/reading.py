@@ -16,7 +16,7 @@ from restow.contracts.values import PodShape
 from restow.domain import snapshot
 from restow.domain.deciders import DECIDERS
 from restow.domain.evolve.demand_slots import PLAN
-from restow.domain.migration import TIMED
+from restow.domain.migration import OWN_REASONS, TIMED
 from restow.domain.record_trust import Examined
 from restow.domain.state import OVER, ClusterState, Touched
 from restow.eventlog.port import Record
@@ -37,6 +37,7 @@ from restow.replay.workload import workload_of
 
 BY_USERS = (c.MovePod, c.MoveGang, c.Approve, c.Reject, c.SetMode, c.CancelPlan, c.Defragment, c.Deschedule, c.Pause, c.Resume)
 """Commands of the descheduler that somebody may have sent."""
+ABOUT_PLANS = (c.Approve, c.Reject, c.CancelPlan)
 NEAR = 100
 """Records before the end of a stretch among which there is one of ours, whose time is its end."""
 
@@ -164,7 +165,7 @@ class _Pod(msgspec.Struct):
 
 class _Watch:
     def __init__(self) -> None:
-        self._raw: list[tuple[Millis, list[tuple[e.Event | c.Command, bool]]]] = []
+        self._raw: list[tuple[Millis, list[e.Event | Ask]]] = []
         self.others = 0
         self._chosen: set[str] = set()
         """Claims (`namespace/name`) that got their volume by a decision."""
@@ -198,14 +199,14 @@ class _Watch:
         now = Millis(state.time)
         if record.family in DECIDERS and record.envelope.logic != DECIDERS[record.family].logic:
             self.others += len(found.decisions)
-        kept: list[tuple[e.Event | c.Command, bool]] = []
+        kept: list[e.Event | Ask] = []
         for decision in found.decisions:
             if record.family == "migration" and isinstance(decision.command, BY_USERS) and _by_a_user(decision.command):
-                kept.append((decision.command, True))
+                kept.append(_asked(state, decision.command))
             for event in decision.events:
                 self._note(state, event, now)
                 if isinstance(event, e.Led | e.Configured) or (record.family == "cluster" and not self._follows(event)):
-                    kept.append((event, False))
+                    kept.append(event)
         self._raw.append((now, kept))
 
     def _follows(self, event: e.Event) -> bool:
@@ -320,15 +321,12 @@ class _Watch:
             life.tidied = last.gone - life.deleted if last.gone else -1
         return life
 
-    def _items(self, now: Millis, kept: Iterable[tuple[e.Event | c.Command, bool]], lives: list[Life]) -> list[Item]:
+    def _items(self, now: Millis, kept: Iterable[e.Event | Ask], lives: list[Life]) -> list[Item]:
         items: list[Item] = []
-        for one, by_user in kept:
-            if by_user:
-                items.append(Ask(one))  # type: ignore[arg-type]
-                continue
+        for one in kept:
             pod = self._pods.get(getattr(one, "pod", ""))  # type: ignore[arg-type]
-            if pod is None or pod.life < 0:
-                items.append(one)  # type: ignore[arg-type]
+            if isinstance(one, Ask) or pod is None or pod.life < 0:
+                items.append(one)
                 continue
             uid, life = pod.fact.pod, pod.life
             match one:
@@ -373,9 +371,20 @@ def _deletes(fact: object, pod: _Pod) -> bool:
     return isinstance(fact, e.PodGone) and not pod.deleting
 
 
+def _asked(state: ClusterState, command: c.Command) -> Ask:
+    """With what is known of the plan that it is about: by another configuration, or at another time, the model gives it another name and other moves."""
+    known = state.plans.get(command.plan) if isinstance(command, ABOUT_PLANS) else None
+    if known is None:
+        return Ask(command)
+    moves, some = known.planned.moves, command.moves if isinstance(command, c.Approve) else ()
+    return Ask(command, known.planned.plugin, frozenset(move.pod for move in moves if move.pod), frozenset(move.pod for move in moves if move.pod and move.migration in some))
+
+
 def _by_a_user(command: c.Command) -> bool:
     """Whether somebody has asked for it; or metrics have been read for it, which nobody can read again."""
     match command:
+        case c.CancelPlan(reason=reason):
+            return not reason.startswith(OWN_REASONS)
         case c.Defragment(trigger=trigger):
             return trigger not in TIMED
         case c.Deschedule(trigger=trigger, samples=samples):

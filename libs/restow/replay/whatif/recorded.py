@@ -48,7 +48,12 @@ class Describe(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
+    """Somebody asked for that. Where it is about a plan: that one's `plugin` and the `pods` that it moved; of an approval in part those whose moves were `chosen`."""
+
     command: c.Command
+    plugin: str = ""
+    pods: frozenset[PodUid] = frozenset()
+    chosen: frozenset[PodUid] = frozenset()
 
 
 class Lose(msgspec.Struct, frozen=True):
