@@ -1,7 +1,7 @@
 """What is charged to nodes and queues, and what takes precedence over others when something is freed."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -60,6 +60,17 @@ class Charges(Allocations):
             self.yield_cores(wanted.node, wanted.cores)
         if old is not None:
             self.top_up(old.node)
+
+    def recharge_together(self, pods: Sequence[PodUid], change: Callable[[], None]) -> None:
+        """This changes where pods are that ask for the same, and leaves as much of each node: no hold gives way, or is filled up, in between."""
+        for pod in pods:
+            if (old := self.charges.get(pod)) is not None:
+                self._uncharge(pod, old)
+        change()
+        for pod in pods:
+            wanted = self._wanted_charge(pod)
+            if wanted is not None and wanted.node in self.table.rows:
+                self._recharge(pod, wanted)
 
     def _settle_allocation(self, pod: PodUid, wanted: Charge | None) -> None:
         """What is allocated stays allocated as long as the pod is charged to the hold's node."""

@@ -16,7 +16,7 @@ from restow.domain.beside import (
     named_slot,
     outlived,
 )
-from restow.domain.evolve import bounces, demand_slots, rejections
+from restow.domain.evolve import bounces, changed_places, demand_slots, rejections
 from restow.domain.evolve.lost_nodes import lose_node
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
@@ -137,6 +137,8 @@ def _waits_no_more(state: ClusterState) -> None:
 def _move(state: ClusterState, live: e.PodChanged, before: e.PodChanged | None) -> None:
     uid = live.pod
     waited = uid in state.parked
+    if live.node is not None and uid in state.successors and (before is None or before.node is None):
+        changed_places.bound(state, uid, live.node)
     if state.left and live.node is not None and (before is None or before.node is None):
         bounces.seen_on(state, uid, live.node)
     group = groups.group_of(state.pods[uid].fact)
