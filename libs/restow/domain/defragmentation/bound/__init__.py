@@ -71,7 +71,7 @@ def _bound(world: World, task: Task, kind: Kind) -> int:
     if not limit:
         return 0
     solve = lp.solved if kind == "LP" else volume.descended
-    return max(min(solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10))) for of in problems(world, max(least(task.args), 1))), 0)
+    return max(min(solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10))) for of in problems(world, max(least(task.args), 1), limit)), 0)
 
 
 def _work(of: Problem) -> int:

@@ -41,7 +41,7 @@ def solved(of: Problem, limit: int, steps: int) -> int:
         if centre is None or best - upper <= CLOSE * abs(upper):
             break
         while True:
-            prices = _between(centre, duals, trust)
+            prices = _between(of, centre, duals, trust)
             answer = relaxed(of, prices, limit)
             better = answer.value < best
             if better:
@@ -52,14 +52,15 @@ def solved(of: Problem, limit: int, steps: int) -> int:
     return best
 
 
-def _between(one: Prices, other: Prices, trust: float) -> Prices:
+def _between(of: Problem, one: Prices, other: Prices, trust: float) -> Prices:
     """Duals alone jump about; near the best prices so far they do not."""
-    pods, rest = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in zip(one[:2], other[:2], strict=True))
-    return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move))
+    pods, rest, split = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in ((one.pods, other.pods), (one.rest, other.rest), (one.split, other.split)))
+    return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move), split if of.wants is None else of.wants.split(split))
 
 
 class Program:
-    """Rows: each class at least as often as there is one, other resources by group, moves, and each lump of bins once."""
+    """Rows: each class at least as often as there is one, other resources by group, moves, and each lump of bins once. By `value` each group's other resources once, too, and of each demand
+    no more than each of what it asks for allows."""
 
     def __init__(self, of: Problem, limit: int) -> None:
         import highspy
@@ -68,14 +69,23 @@ class Program:
         self._classes, (self._groups, self._others) = len(of.size), (len(of.admits), of.rest.shape[1])
         lumps = int(of.nodes.lump.max(initial=-1)) + 1
         self._moves = self._classes + self._groups * self._others
-        self._width = self._moves + 1 + lumps
+        self._kept = self._moves + 1 + lumps
+        self._counted = self._kept + self._groups * self._others
+        weights = of.wants.weights if of.wants is not None else np.zeros((self._groups, 0), np.int64)
+        asks = of.wants.asks if of.wants is not None else np.zeros((0, 1 + self._others), bool)
+        some = (weights > 0)[:, :, None] & asks[None]
+        self._count = np.where(some, self._counted - 1 + np.cumsum(some).reshape(some.shape), -1)
+        """The row of each demand of a group and of what it asks for, `(G, D, 1 + R)`; -1 for none."""
+        self._width = self._counted + int(some.sum())
         self._duals: np.ndarray | None = None
         self._highs = self._opened(highspy)
-        least = np.concatenate([of.number, np.zeros(self._groups * self._others), np.full(1 + lumps, -self._infinite)])
-        most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps)])
+        least = np.concatenate([of.number, np.zeros(self._groups * self._others), np.full(self._width - self._moves, -self._infinite)])
+        nodes = np.repeat(np.bincount(of.nodes.group, of.nodes.many, self._groups), self._others)
+        most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps), nodes, np.zeros(self._width - self._counted)])
         self._highs.addRows(self._width, least, most, 0, np.zeros(self._width, np.int32), np.zeros(0, np.int32), np.zeros(0))
         self._columns(np.full(self._classes, MISSING), np.eye(self._classes, self._width), np.full(self._classes, self._infinite))
         self._add_sizeless()
+        self._add_demands(weights)
 
     @staticmethod
     def _opened(highspy: Any) -> "highspy.Highs":
@@ -97,6 +107,29 @@ class Program:
             matrix[i, at : at + self._others] = -of.rest[k] / REST
         self._columns(np.zeros(len(some)), matrix, np.array([float(of.number[k]) for k, _ in some]))
 
+    def _add_demands(self, weights: np.ndarray) -> None:
+        at, demand = np.nonzero(weights)
+        matrix = np.zeros((len(at), self._width))
+        for c in range(1 + self._others):
+            rows = self._count[at, demand, c]
+            matrix[np.flatnonzero(rows >= 0), rows[rows >= 0]] = 1
+        self._columns(weights[at, demand] / self._of.scale, matrix, np.full(len(at), self._infinite))
+
+    def _steps(self, answer: Answer) -> np.ndarray:
+        """What nodes keep of other resources, as columns."""
+        wants = self._of.wants
+        if wants is None:
+            return np.zeros((0, self._width))
+        matrix = np.zeros((self._groups * self._others, self._width))
+        for g in range(self._groups):
+            for r, (units, counts) in enumerate(wants.steps):
+                one, step = matrix[g * self._others + r], answer.steps[g, r]
+                rows = self._count[g, :, 1 + r]
+                one[rows[rows >= 0]] = -counts[step][rows >= 0]
+                one[self._classes + g * self._others + r] = -units[step] / REST
+                one[self._kept + g * self._others + r] = 1
+        return matrix
+
     def _columns(self, worth: np.ndarray, matrix: np.ndarray, most: np.ndarray) -> None:
         at, rows = np.nonzero(matrix)
         starts = np.searchsorted(at, np.arange(len(matrix))).astype(np.int32)
@@ -110,7 +143,10 @@ class Program:
         matrix[:, self._classes : self._moves] = answer.spare.reshape(lumps, self._groups * self._others)
         matrix[:, self._moves] = answer.moves
         matrix[np.arange(lumps), self._moves + 1 + np.arange(lumps)] = 1
-        worth = answer.worth / self._of.scale
+        some = self._count[:, :, 0] >= 0
+        matrix[:, self._count[:, :, 0][some]] = -answer.fits[:, some]
+        steps = self._steps(answer)
+        worth, matrix = np.concatenate([answer.worth / self._of.scale, np.zeros(len(steps))]), np.concatenate([matrix, steps])
         if self._duals is not None:
             better = worth - matrix @ self._duals > 1e-7
             worth, matrix = worth[better], matrix[better]
@@ -124,5 +160,6 @@ class Program:
         duals = self._duals = np.array(self._highs.getSolution().row_dual)
         pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)
         scale = self._of.scale
-        prices = Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale))
+        split = np.where(self._count >= 0, duals[self._count] * scale, 0)
+        prices = Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale), split)
         return self._highs.getInfo().objective_function_value * scale - self._of.before, prices

@@ -30,10 +30,15 @@ MOST_UNITS = 2000
 """A bin has no more, however small the capacity is that is asked for: beyond, a unit is worth several."""
 REST = 1024
 """The largest node has so many units of every other resource."""
-CLASSES, GROUPS, VALUED = 400, 48, 192
-"""At most about so many: beyond, those that are nearly the same are taken for the same. `VALUED`: groups, by objective `value`."""
+MOST_STEPS = 256
+"""Amounts of one resource at which another request of some demand fits, that are told apart."""
+CLASSES, GROUPS, VALUED, EACH = 400, 48, 192, 64
+"""At most about so many: beyond, those that are nearly the same are taken for the same. `VALUED`: groups, by objective `value`; up to `EACH` nodes each is a group of its own then, so that
+what one keeps of a resource is of no use to another."""
 OTHERS = 2
 """Resources that have a price, beside the one that is packed: those that are used most."""
+FEW = 4
+"""Where no more than one pod in so many may move, they are counted as they fit now, too (`Values`): beyond, that has always been the higher bound."""
 LUMPS = 100
 """Nodes are added up in so many: a larger program would say the same."""
 
@@ -94,12 +99,36 @@ class Nodes(NamedTuple):
     loose_often: np.ndarray
 
 
+class Wants(NamedTuple):
+    """D demands of objective `value`, of which each node takes as many as the scarcest of its resources allows; the packed one is the first of 1 + R. `weights` `(G, D)`: what one more is worth; `asks` `(D, 1 + R)
+    bool`: what it asks for. Packed: `fit` `(units, D)`, how often what is left of one bin allows it, in `parts` `(D,)`ths, and `whole` `(n + 1, D)` so many of a node's whole bins beside that. Others: `(steps, of
+    how many units on)` and how often each fits then, `(steps, D)`."""
+
+    weights: np.ndarray
+    asks: np.ndarray
+    fit: np.ndarray
+    parts: np.ndarray
+    whole: np.ndarray
+    steps: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+    def split(self, share: np.ndarray) -> np.ndarray:
+        """`(G, D, 1 + R) int64`: parts of the weights, none below 0, no less than these in sum, and only of what is asked for. `share`: parts that are wanted, in any unit."""
+        share = np.maximum(np.where(self.asks[None], share, 0), 0)
+        total = share.sum(axis=2, keepdims=True)
+        share = np.where(total > 0, share, self.asks[None])
+        parts = np.floor(self.weights[:, :, None] * (share / np.maximum(share.sum(axis=2, keepdims=True), 1e-300))).astype(np.int64)
+        parts = np.clip(parts, 0, self.weights[:, :, None])
+        first = self.asks.argmax(axis=1)
+        parts[:, np.arange(len(first)), first] += np.maximum(self.weights - parts.sum(axis=2), 0)
+        return parts
+
+
 class Problem(NamedTuple):
     """Arrays over classes (K) and groups of nodes (G); R resources beside the one that is packed.
 
     `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `parts` `(K,)`: of how many a pod consists; `admits` `(G, K) bool`. `slot`: the size of one of the
     objective beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now. `left` `(G, units)`: what is left of a bin is worth that, and
-    `together` `(G, n)`: that many of a node's bins that are `whole` (so many units) and have nothing in them, that more. `scale`: what counts is about so much."""
+    `together` `(G, n)`: that many of a node's bins that are `whole` (so many units) and have nothing in them, that more; with `wants` both are what prices make of these. `scale`: what counts is about so much."""
 
     size: np.ndarray
     rest: np.ndarray
@@ -116,6 +145,7 @@ class Problem(NamedTuple):
     together: np.ndarray
     whole: int
     scale: int
+    wants: Wants | None
 
     @property
     def full(self) -> int:
@@ -128,9 +158,9 @@ class Problem(NamedTuple):
         return max(int((self.nodes.often * self.nodes.many[self.nodes.of]).sum()) // max(int(self.nodes.many.sum()), 1), 1) if self.nodes.empty.any() else 1
 
 
-def problems(world: World, least: int) -> Iterator[Problem]:
+def problems(world: World, least: int, limit: int) -> Iterator[Problem]:
     """Of the world as it is, before anybody has moved. Each is a relaxation of its own: where whole nodes are wanted, one packs devices, and one what else is used
-    most; by `value` each of them twice. `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
+    most; by `value` each of them twice where few may move (`limit`). `least`: what one unit of cost is worth, in millionths (`minimumGain`)."""
     wanted, objective = world.value.capacity, world.value.objective
     gpu, columns = world.state.table.columns.get(GPU_MILLI, -1), _columns(world)
     asked = dict(wanted.items) if wanted is not None else {}
@@ -138,18 +168,20 @@ def problems(world: World, least: int) -> Iterator[Problem]:
     by_device = objective == "devices" or single is not None or (objective in ("nodes", "value") and gpu in columns)
     if by_device:
         others = [c for c in columns if c != gpu][:OTHERS]
-        for values in _values(world, -1):
+        for values in _values(world, -1, others, limit):
             raws, slot = list(_by_device(world, least, others, values)), 0 if objective in ("nodes", "value") else single.milli if single is not None else WHOLE
             yield _problem(world, raws, slot, tuple(asked.get(c, 0) for c in others), others, values)
     if not by_device or (objective == "nodes" and columns[0] != gpu):
-        for values in _values(world, columns[0] if columns else 0):
-            raws, others = list(_by_node(world, least, columns[: OTHERS + 1], values)), columns[1 : OTHERS + 1]
+        others = columns[1 : OTHERS + 1]
+        for values in _values(world, columns[0] if columns else 0, others, limit):
+            raws = list(_by_node(world, least, columns[: OTHERS + 1], values))
             yield _problem(world, raws, asked.get(columns[0], 0) if columns else 0, tuple(asked.get(c, 0) for c in others), others, values)
 
 
-def _values(world: World, packed: int) -> list[Values | None]:
+def _values(world: World, packed: int, others: list[int], limit: int) -> list[Values | None]:
     """By objective `value` one relaxation for each."""
-    return [Values(world, world.value, packed, as_it_is) for as_it_is in (False, True)] if isinstance(world.value, Usable) else [None]
+    ways = (False, True) if limit * FEW <= len(world.state.pods) else (False,)
+    return [Values(world, world.value, packed, others, as_it_is) for as_it_is in ways] if isinstance(world.value, Usable) else [None]
 
 
 def _columns(world: World) -> list[int]:
@@ -270,19 +302,34 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
     return Problem(
         size, rest, count, np.array([one[3] for one in classes], np.int64), admits, _bins(numbered, bins), _nodes(nodes, numbered, len(others)),
         max(slot // unit, 1) if slot else 0, np.array([0 if each > 1 else a * REST // most for a, most in zip(slot_rest, largest, strict=True)], np.int64),
-        ONE * each, before, *_worths(values, profiles, unit, raws),
+        ONE * each, before, *_worths(values, profiles, unit, raws, others, largest),
     )  # fmt: skip
 
 
-def _worths(values: Values | None, profiles: np.ndarray, unit: int, raws: list[Raw]) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """`left`, `together`, `whole` and `scale` of a problem."""
+def _worths(
+    values: Values | None, profiles: np.ndarray, unit: int, raws: list[Raw], others: list[int], largest: list[int]
+) -> tuple[np.ndarray, np.ndarray, int, int, Wants | None]:
+    """`left`, `together`, `whole`, `scale` and `wants` of a problem."""
     width = max((max(capacity, sum(item.size for item in some)) // unit for raw in raws for capacity, some in raw.bins), default=0) + 1
     most, groups = max((len(raw.bins) for raw in raws), default=0), len(profiles)
     if values is None:
-        return np.zeros((groups, width), np.int64), np.zeros((groups, 1), np.int64), 0, ONE
-    left, together = values.by_units(profiles, unit, width), values.together(profiles, most)
-    scale = int(left[:, -1].max(initial=0)) + int((together // np.maximum(np.arange(most + 1), 1)).max(initial=0))
-    return left, together if together.any() else together[:, :1], WHOLE // unit, max(scale, ONE)
+        return np.zeros((groups, width), np.int64), np.zeros((groups, 1), np.int64), 0, ONE, None
+    fit, parts = values.by_units(unit, width)
+    wants = Wants(profiles, values.asks(others), fit, parts, values.together(most), tuple(_steps(values, c, most) for c, most in zip(others, largest, strict=True)))
+    scale = int((profiles @ (fit[-1] // parts)).max(initial=0)) + int((profiles @ (wants.whole // np.maximum(np.arange(most + 1), 1)[:, None]).T).max(initial=0))
+    return np.zeros((groups, width), np.int64), np.zeros((groups, most + 1 if wants.whole.any() else 1), np.int64), WHOLE // unit, max(scale, ONE), wants
+
+
+def _steps(values: Values, column: int, largest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of amounts of a resource, in units, those of which on more requests fit, and how many: at most, where several are one."""
+    asked = np.array(values.amounts(column), np.int64)
+    amounts = sorted({j * a for a in asked.tolist() if a for j in range(1, largest // a + 1)})
+    if len(amounts) >= MOST_STEPS:
+        amounts = amounts[:: -(-len(amounts) // MOST_STEPS)]
+    units = sorted({0, *(a * REST // largest for a in amounts)})
+    # Of one unit on: all that is less than the next step may be there.
+    ends = np.array([*(-(-u * largest // REST) for u in units[1:]), largest + 1], np.int64) - 1
+    return np.array(units, np.int64), np.where(asked > 0, ends[:, None] // np.maximum(asked, 1), 0)
 
 
 def _bins(numbered: dict[tuple, int], many: Counter[tuple]) -> Bins:
@@ -309,11 +356,12 @@ def _nodes(nodes: Counter[tuple], numbered: dict[tuple, int], others: int) -> No
 
 def _groups(world: World, masks: list[np.ndarray], others: list[int], profiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`(G, K) bool`, `(nodes,) int64` and `(G, demands) int64`: nodes are one group that take the same classes and are worth the same, and (as far as there are not too many) that are of
-    one size. `profiles` `(nodes, demands)`; of a group the largest."""
+    one size. `profiles` `(nodes, demands)`; of a group the largest. By `value` few nodes are a group each."""
     table = world.state.table
     take = np.array(masks, bool).reshape(len(masks), len(table.names)).T
     same, limit = np.hstack([take, profiles]), VALUED if profiles.size else GROUPS
-    for kind in (np.hstack([table.allocatable, same]) if others else same, same):
+    each = [np.hstack([np.arange(len(take))[:, None], same])] if profiles.size and len(take) <= EACH else []
+    for kind in (*each, np.hstack([table.allocatable, same]) if others else same, same):
         _, first, group_of = np.unique(kind, axis=0, return_index=True, return_inverse=True)
         if len(first) <= limit:
             return take[first], group_of.ravel(), profiles[first]

@@ -15,27 +15,37 @@ NEVER = -(1 << 58)
 
 
 class Prices(NamedTuple):
-    """`pods` `(K,)` and `rest` `(G, R)` (of all that the largest node has) `int64`, and `move`: millionths of the objective, none below 0."""
+    """`pods` `(K,)` and `rest` `(G, R)` (of all that the largest node has) `int64`, and `move`: millionths of the objective, none below 0. `split` `(G, D, 1 + R)`: what of a demand's
+    weight is paid for what is packed and for each other resource, by how often they allow it: so its least is paid at most."""
 
     pods: np.ndarray
     rest: np.ndarray
     move: int
+    split: np.ndarray
 
 
 class Answer(NamedTuple):
     """`value`: no plan gains more beyond its cost, in millionths. What fills the nodes at these prices, by lump (P): `worth` less the cost of who has left, in
-    millionths `(P,)`; `inside` `(P, K)`, how many there are of each class; `spare` `(P, G, R)`, what is left of other resources, in parts of the largest node; `moves` `(P,)`."""
+    millionths `(P,)`, without what demands pay; `inside` `(P, K)`, how many there are of each class; `spare` `(P, G, R)`, what is left of other resources, in parts of the largest node; `moves` `(P,)`;
+    `fits` `(P, G, D)`: how often what is left of what is packed allows each demand. `steps` `(G, R)`: which of `Wants.steps` pays most at the nodes of a group."""
 
     value: int
     worth: np.ndarray
     inside: np.ndarray
     spare: np.ndarray
     moves: np.ndarray
+    fits: np.ndarray
+    steps: np.ndarray
 
 
 def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     """With at most `limit` moves."""
     bins, nodes = of.bins, of.nodes
+    free_rest, steps = _unused(of, prices)
+    if of.wants is not None:
+        paid = prices.split[:, :, 0]
+        left_pays = (-(-paid[:, None] * of.wants.fit[None] // of.wants.parts)).sum(axis=2)
+        of = of._replace(left=left_pays, together=paid @ of.wants.whole.T if of.together.shape[1] > 1 else of.together)
     width = int(bins.capacity.max(initial=0)) + 1
     pays = prices.pods[None] - _charge(prices.rest, of.rest)
     slot_pays = of.slot_worth - _charge(prices.rest, of.slot_rest[None])[:, 0]
@@ -53,13 +63,28 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     held += _sums(nodes.loose_of, np.maximum(loose_stay, 0) * nodes.loose_often, len(nodes.many)) + ((prices.rest[nodes.group] * nodes.offers) // REST).sum(axis=1)
     alone = np.where(nodes.empty != 0, nodes.empty - gone, NEVER)
     together, freed = _together(of, packed)
-    held += nodes.base + together
+    held += nodes.base + together + free_rest
     # Who has no size after rounding is paid for as often as there is one.
     free = np.where(of.admits & (of.size == 0)[None], pays, 0).max(axis=0, initial=0)
     value = int((np.maximum(alone, held) * nodes.many).sum()) + prices.move * limit - int(((prices.pods - free) * of.number).sum()) - of.before
     inside, slots = _inside(of, counts[bins.group, left], filler[bins.group], stays)
-    worth = slots * of.slot_worth + of.left[bins.group, spared[bins.group, left]]
-    return _by_lump(of, value, alone > held, freed, inside, (slots, worth), there & ~stays, loose_stay > 0)
+    return _by_lump(of, value, alone > held, freed, inside, (slots, spared[bins.group, left]), there & ~stays, loose_stay > 0)._replace(steps=steps)
+
+
+def _unused(of: Problem, prices: Prices) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` what demands pay at most for what nodes keep of other resources beyond its price, and `Answer.steps`."""
+    nodes, groups = of.nodes, len(of.admits)
+    pays, chosen = np.zeros(len(nodes.many), np.int64), np.zeros((groups, of.rest.shape[1]), np.int64)
+    if of.wants is None:
+        return pays, chosen
+    largest = np.zeros((groups, of.rest.shape[1]), np.int64)
+    np.maximum.at(largest, nodes.group, nodes.offers)
+    for r, (units, counts) in enumerate(of.wants.steps):
+        net = prices.split[:, :, 1 + r] @ counts.T - prices.rest[:, r, None] * units[None] // REST
+        best = np.maximum.accumulate(net, axis=1)
+        pays += np.maximum(best[nodes.group, np.searchsorted(units, nodes.offers[:, r], "right") - 1], 0)
+        chosen[:, r] = np.where(units[None] <= largest[:, r, None], net, NEVER).argmax(axis=1)
+    return pays, chosen
 
 
 def _together(of: Problem, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,22 +119,27 @@ def _sums(at: np.ndarray, amounts: np.ndarray, length: int) -> np.ndarray:
 def _by_lump(
     of: Problem, value: int, emptied: np.ndarray, freed: np.ndarray, inside: np.ndarray, holds: tuple[np.ndarray, np.ndarray], gone: np.ndarray, loose_stays: np.ndarray
 ) -> Answer:
-    """Of bins that are not of `emptied` nodes, or `freed`, what is in them; of the others all are gone. `holds`: slots, and what is not in the bin is worth."""
-    slots, worth_of = holds
+    """Of bins that are not of `emptied` nodes, or `freed`, what is in them; of the others all are gone. `holds`: slots, and the units that are left of the bin."""
+    slots, units = holds
     bins, nodes, classes = of.bins, of.nodes, len(of.size)
     lumps, groups, width = int(nodes.lump.max(initial=-1)) + 1, len(of.admits), len(bins.many)
     each, held = nodes.many[nodes.of], ~emptied[nodes.of]
     at, kept_each = nodes.lump[nodes.of] * width + nodes.bin, each * held * (nodes.often - freed)
-    all_of, kept, bare = (np.bincount(at, some, lumps * width).reshape(lumps, width) for some in (each * nodes.often, kept_each, each * held * freed))
+    all_of, kept = (np.bincount(at, some, lumps * width).reshape(lumps, width) for some in (each * nodes.often, kept_each))
     cost = (bins.cost * gone).sum(axis=1)
     cost_of_all = np.where(bins.kind >= 0, bins.cost, 0).sum(axis=1)
     moves = (gone / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     moves_of_all = ((bins.kind >= 0) / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     emptied_bins = all_of - kept
     found = kept @ inside
-    worth = kept @ (worth_of - cost) - emptied_bins @ cost_of_all + bare @ of.left[bins.group, bins.capacity]
-    together = of.together[nodes.group, _sums(nodes.of, freed, len(nodes.many))]
-    worth += np.bincount(nodes.lump, nodes.many * np.where(emptied, nodes.empty, nodes.base + together), lumps)
+    worth = kept @ (slots * of.slot_worth - cost) - emptied_bins @ cost_of_all
+    worth += np.bincount(nodes.lump, nodes.many * np.where(emptied, nodes.empty, nodes.base), lumps)
+    fits = np.zeros((lumps, groups, 0))
+    if of.wants is not None:
+        fits = np.zeros((lumps, groups, len(of.wants.parts)))
+        one = of.wants.fit / of.wants.parts
+        np.add.at(fits, (nodes.lump[nodes.of], nodes.group[nodes.of]), one[units[nodes.bin]] * kept_each[:, None] + one[bins.capacity[nodes.bin]] * (each * held * freed)[:, None])
+        np.add.at(fits, (nodes.lump, nodes.group), of.wants.whole[_sums(nodes.of, freed, len(nodes.many))] * (nodes.many * ~emptied)[:, None])
     left = kept @ moves + emptied_bins @ moves_of_all
     # Who is in no bin.
     stays = loose_stays & ~emptied[nodes.loose_of]
@@ -122,7 +152,7 @@ def _by_lump(
     used = inside @ of.rest + slots[:, None] * of.slot_rest[None]
     np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * kept_each[:, None])
     np.add.at(spare, (whose, nodes.group[nodes.loose_of]), -of.rest[nodes.loose] * (loose * stays)[:, None])
-    return Answer(value, worth, found, spare / REST, left)
+    return Answer(value, worth, found, spare / REST, left, fits, np.zeros((groups, of.rest.shape[1]), np.int64))
 
 
 def _charge(rest: np.ndarray, amounts: np.ndarray) -> np.ndarray:

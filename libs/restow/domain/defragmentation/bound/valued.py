@@ -1,8 +1,8 @@
 """What nodes are worth by objective `value`, as far as a bound can follow it.
 
-A demand that asks for what is packed counts as often as what is left of that allows, as if the node had enough of everything else. Any other one counts as often as it fits now, and more only
-where somebody leaves: each pod then gains at most the part of a request that it uses, of one resource of which too little is left. So may count whatever another resource keeps off the node
-now (`as_it_is`), which is the lower bound where few may move. What is worth more on the way by rounding is counted as a gain of whoever moves.
+A demand counts as often as the scarcest of what it asks for allows, of what is packed and of the resources that have a price (`problem.Wants`). Any other one counts as often as it fits now, and more only
+where somebody leaves: each pod then gains at most the part of a request that it uses, of one resource of which too little is left. So may count whatever asks for nothing that is packed, or is kept off the node
+by another resource now (`as_it_is`), which is the lower bound where few may move. What is worth more on the way by rounding is counted as a gain of whoever moves.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from restow.domain.node_table import WHOLE, Vector
 
 
 class Valued(NamedTuple):
-    """Of a row, in millionths of the objective. `profile`: of each demand that is counted by what is packed what one more adds (0 where it is not); `base`: all others as they are; `before`:
+    """Of a row, in millionths of the objective. `profile`: of each demand that is counted by what it asks for what one more adds (0 where it is not); `base`: all others as they are; `before`:
     all of them; `empty`: with nobody on it (0: no more than that); `more`: what each pod's leaving adds to `base` at most."""
 
     profile: tuple[int, ...]
@@ -32,10 +32,11 @@ class Valued(NamedTuple):
 
 
 class Values:
-    """`packed`: the column that is packed, or -1 for devices."""
+    """`packed`: the column that is packed, or -1 for devices; `others`: those that have a price."""
 
-    def __init__(self, world: World, worth: Usable, packed: int, as_it_is: bool) -> None:
+    def __init__(self, world: World, worth: Usable, packed: int, others: Sequence[int], as_it_is: bool) -> None:
         self._world, self._worth, self._packed, self._as_it_is = world, worth.of, packed, as_it_is
+        self._others = tuple(others)
         self.wanted: tuple[Wanted, ...] = worth.of.wanted
 
     def of(self, row: int, there: Sequence[PodUid]) -> Valued:
@@ -50,7 +51,7 @@ class Values:
         for i, weight in enumerate(weights):
             if not weight or not most[i]:
                 continue
-            if self._asked(self.wanted[i].v, i)[0] and not (self._as_it_is and self._fit(i, free, shares) > now[i]):
+            if self._followed(i, free, shares, now[i]):
                 profile[i] = weight
                 continue
             base += weight * now[i]
@@ -67,6 +68,12 @@ class Values:
         else:
             empty = 0
         return Valued(tuple(profile), base, before, empty, more)
+
+    def _followed(self, i: int, free: list[int], shares: list[int], now: int) -> bool:
+        """Whether a demand is counted by what it asks for."""
+        if self._asked(self.wanted[i].v, i)[0]:
+            return not (self._as_it_is and self._fit(i, free, shares) > now)
+        return not self._as_it_is and any(c in self._others for c, _ in self._worth.needs(i))
 
     def _fit(self, i: int, free: list[int], shares: list[int]) -> int:
         """How often the demand, which asks for what is packed, fits into what is left of that."""
@@ -102,24 +109,33 @@ class Values:
 
     # -- of what is packed ---------------------------------------------------------------------------------------------
 
-    def by_units(self, profiles: np.ndarray, unit: int, width: int) -> np.ndarray:
-        """`(G, width) int64`: by units that are left of what is packed what they are worth, with these `profiles` `(G, demands)`."""
+    def by_units(self, unit: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """`(width, demands) int64`: by units that are left of what is packed how often each demand fits there, in parts `(demands,)`."""
         most = np.arange(width, dtype=np.int64) * unit + unit - 1
-        found = np.zeros((len(profiles), width), np.int64)
+        fit, of = np.zeros((width, len(self.wanted)), np.int64), np.ones(len(self.wanted), np.int64)
         for i, one in enumerate(self.wanted):
             asked, parts = self._asked(one.v, i)
             if asked and (parts == 1 or asked < WHOLE):
-                found -= -profiles[:, i, None] * (most // asked)[None] // parts
-        return found
+                fit[:, i], of[i] = most // asked, parts
+        return fit, of
 
-    def together(self, profiles: np.ndarray, most: int) -> np.ndarray:
-        """`(G, most + 1) int64`: what so many whole free devices of one node are worth, beside `by_units`: demands of several."""
-        found = np.zeros((len(profiles), most + 1), np.int64)
+    def together(self, most: int) -> np.ndarray:
+        """`(most + 1, demands) int64`: how often so many whole free devices of one node allow a demand, beside `by_units`: of several."""
+        found = np.zeros((most + 1, len(self.wanted)), np.int64)
         for i, one in enumerate(self.wanted):
             asked, parts = self._asked(one.v, i)
             if parts > 1 and asked >= WHOLE:
-                found += profiles[:, i, None] * (np.arange(most + 1) // parts)[None]
+                found[:, i] = np.arange(most + 1) // parts
         return found
+
+    def amounts(self, column: int) -> list[int]:
+        """What each demand asks for of one resource."""
+        return [dict(self._worth.needs(i)).get(column, 0) for i in range(len(self.wanted))]
+
+    def asks(self, others: list[int]) -> np.ndarray:
+        """`(demands, 1 + others) bool`: whether each asks for what is packed, and for each of the others."""
+        packed = [[self._asked(one.v, i)[0] > 0 for i, one in enumerate(self.wanted)]]
+        return np.array([*packed, *([a > 0 for a in self.amounts(c)] for c in others)], bool).T.reshape(len(self.wanted), 1 + len(others))
 
     def sizes(self) -> list[int]:
         """What the demands ask for of one bin."""

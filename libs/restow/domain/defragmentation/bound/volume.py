@@ -28,7 +28,19 @@ def first(of: Problem) -> Iterator[Prices]:
             unit = of.scale * scale // 10 // of.bins_each
             share = unit * rest // 10 // max(others, 1)
             pods = unit * packed // 10 * of.size // of.full + share * of.rest.sum(axis=1) // REST
-            yield Prices(pods, np.full((groups, others), share, np.int64), of.scale * move // 10)
+            for split in _splits(of):
+                yield Prices(pods, np.full((groups, others), share, np.int64), of.scale * move // 10, split)
+
+
+def _splits(of: Problem) -> Iterator[np.ndarray]:
+    """Demands pay for what is packed alone, or for all that they ask for."""
+    groups, others = len(of.admits), of.rest.shape[1]
+    if of.wants is None:
+        yield np.zeros((groups, 0, 1 + others), np.int64)
+        return
+    for rest in (0.0, 0.5):
+        share = np.array([1.0, *[rest] * others]) if of.wants.asks[:, 0].any() else np.ones(1 + others)
+        yield of.wants.split(np.broadcast_to(share, (groups, len(of.wants.parts), 1 + others)))
 
 
 def descended(of: Problem, limit: int, steps: int) -> int:
@@ -44,7 +56,7 @@ def descended(of: Problem, limit: int, steps: int) -> int:
         if norm <= 0 or aim < LAST:
             break
         there = np.maximum(at - aim * max(abs(best), of.scale) / norm * ways * down, 0)
-        answer = relaxed(of, _prices(of, there), limit)
+        answer = relaxed(of, _prices(of, there, prices.split), limit)
         if answer.value < best:
             best, at, futile = answer.value, there, 0
         elif (futile := futile + 1) >= PATIENCE:
@@ -66,11 +78,14 @@ def _flat(prices: Prices) -> np.ndarray:
     return np.concatenate([prices.pods, prices.rest.ravel(), [prices.move]]).astype(float)
 
 
-def _prices(of: Problem, flat: np.ndarray) -> Prices:
+def _prices(of: Problem, flat: np.ndarray, split: np.ndarray) -> Prices:
     whole, classes = np.rint(flat).astype(np.int64), len(of.size)
-    return Prices(whole[:classes], whole[classes:-1].reshape(len(of.admits), -1), int(whole[-1]))
+    return Prices(whole[:classes], whole[classes:-1].reshape(len(of.admits), -1), int(whole[-1]), split)
 
 
 def _slope(of: Problem, answer: Answer, limit: int) -> np.ndarray:
-    pods = answer.inside.sum(axis=0) - of.number
-    return np.concatenate([pods, answer.spare.sum(axis=0).ravel(), [limit - answer.moves.sum()]])
+    pods, spare = answer.inside.sum(axis=0) - of.number, answer.spare.sum(axis=0)
+    if of.wants is not None:
+        nodes = np.bincount(of.nodes.group, of.nodes.many, len(of.admits))
+        spare -= np.array([units[answer.steps[:, r]] * nodes for r, (units, _) in enumerate(of.wants.steps)]).reshape(spare.T.shape).T / REST
+    return np.concatenate([pods, spare.ravel(), [limit - answer.moves.sum()]])
