@@ -142,6 +142,20 @@ async def test_a_node_is_free_where_plans_count_it_so(opened):
     assert free == 3
 
 
+async def test_where_the_log_has_let_its_beginning_go_the_page_says_what_it_does_not_know_of_plans(opened):
+    log = migration(worth=Worth("GPU-hours", 24, 1_000, 9_000, 2_000))
+    del log.records[0]
+    async with opened(log) as it:
+        await it.go("#view=plans")
+        await it.page.wait_for_selector("text=What they won and lost")
+        await it.settled()
+        assert "--archive" in await it.text(".list")
+        row = await it.text(".list tbody tr")
+        assert "p1" in row
+        assert "…" not in row
+        it.complaints.clear()  # the browser tells of every answer 400
+
+
 async def test_moves_that_wait_for_others_are_drawn_as_waves(opened):
     async with opened(chained(after=("m1", "m4"))) as it:
         await it.go("#view=plans&plan=p1")

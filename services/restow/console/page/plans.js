@@ -49,7 +49,7 @@ export function Plans({ store }) {
 function PlanList({ store, onTry }) {
   const { at } = store.world;
   const { said, error } = useAnswer(store, "/api/v1/plans", {}, at);
-  const { said: report } = useAnswer(store, "/api/v1/report", {}, at);
+  const { said: report, error: unreported } = useAnswer(store, "/api/v1/report", {}, at);
   const won = new Map((report?.plans ?? []).map((one) => [one.plan, one]));
   if (error) return html`<div class="list"><p class="note">${error}</p></div>`;
   if (isEmpty(store.state.log)) return html`<div class="list"><p class="note">The log is empty: no plan has been made yet.</p></div>`;
@@ -61,6 +61,7 @@ function PlanList({ store, onTry }) {
     <${Budgets} said=${report?.budgets ?? []} />
     ${said.length === 0 && html`<p class="note">No plan has been made by this instant. Move the slider on, or look at the marks above it.</p>`}
     ${score(said) && html`<p class="note">${score(said)}</p>`}
+    ${unreported && html`<p class="note">What they won and lost, and what eviction budgets have left, is not known: ${unreported}</p>`}
     ${said.length > 0 && html`<table>
       <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
       <tbody>${said.map((plan) => html`<tr key=${plan.plan}>
@@ -70,9 +71,9 @@ function PlanList({ store, onTry }) {
         <td class="right">${number(plan.moves)}</td>
         <td>${outcome(plan)}${plan.reason && html`<br /><small>${plan.reason}</small>`}</td>
         <td class="right">${amount(plan.promised, true)}</td>
-        <td class="right">${won.has(plan.plan) ? (won.get(plan.plan).won === null ? "–" : amount(won.get(plan.plan).won, true)) : report ? "–" : "…"}</td>
+        <td class="right">${won.has(plan.plan) ? (won.get(plan.plan).won === null ? "–" : amount(won.get(plan.plan).won, true)) : report || unreported ? "–" : "…"}</td>
         <td class="right">${amount(plan.cost)}</td>
-        <td class="right">${won.has(plan.plan) ? amount(won.get(plan.plan).lost) : report ? "–" : "…"}</td>
+        <td class="right">${won.has(plan.plan) ? amount(won.get(plan.plan).lost) : report || unreported ? "–" : "…"}</td>
         <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
       </tr>`)}</tbody></table>`}
   </div>`;
