@@ -6,7 +6,7 @@ from domain.saga import advance, evicts, hold, land, move, plan, session_answers
 
 from restow.contracts import events as e
 from restow.domain.config import MigrationConfig
-from restow.domain.records import Step
+from restow.domain.records import ON_NODE, Step
 
 M = "x-1"
 DB = replica_of("db", "StatefulSet")
@@ -148,11 +148,87 @@ def test_of_two_that_left_one_is_needed_and_has_the_slot_of_its_own_and_the_othe
     assert (state.migrations["x-2"].step, state.migrations["x-2"].reason) == OVER
 
 
-def test_of_a_replica_set_under_somebody_who_is_not_known_nothing_is_said():
+def deletes(state, *more):
+    """`kubectl delete deployment`: the object goes at once, and its ReplicaSet and their pods after it."""
+    then(state, e.WorkloadGone(ABOVE.uid), *more)
+
+
+def test_a_deployment_that_is_deleted_makes_no_other_and_its_slot_is_free_at_once():
     state = of_deployment()
-    then(state, e.WorkloadGone(ABOVE.uid))
+    deletes(state)
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
+    assert not state.missed, "nobody's failure"
+    assert not state.disturbed
+    session_answers(state)
+    assert not any(slot.phase in ON_NODE for slots in state.slots.values() for slot in slots.values())
+
+
+def test_one_that_is_deleted_while_its_successor_starts_has_missed_nothing():
+    state = of_deployment()
+    then(state, pod("later", owner=WEB))
+    session_answers(state)
+    then(state, e.PodGone("web-a"))
+    deletes(state)
+    advance(state)
+    assert why(state) == WAITS, "who has come may be ready still, before it is deleted, too"
+    then(state, changed("later", node="b", phase="Running", deleting=NOW))
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
+    assert not state.missed
+    assert not state.disturbed
+
+
+def test_a_successor_that_waits_takes_the_slot_although_its_owner_is_deleted_until_it_goes():
+    state = of_deployment()
+    then(state, pod("later", owner=WEB))
+    deletes(state)
     advance(state)
     assert why(state) == WAITS
+    then(state, e.PodGone("later"))
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
+
+
+def test_a_stateful_set_that_is_deleted_makes_no_other():
+    state = evicted()
+    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", wanted=3), e.WorkloadGone(DB.uid))
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
+    assert not state.missed
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_pods_that_a_deployment_leaves_to_another_one_follow_nobody(first):
+    """`--cascade=orphan`: its ReplicaSet goes on, under nobody or the next Deployment, and makes pods of another lineage."""
+    state = of_deployment()
+    orphan = e.WorkloadObserved(WEB.uid, "ReplicaSet", "default", "web-1", owner=replica_of("again", "Deployment") if first else None)
+    then(state, orphan)
+    deletes(state, pod("later", owner=WEB))
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
+    session_answers(state)
+    assert state.fact_of("later") is not None
+
+
+def test_a_replica_set_of_an_older_revision_that_is_deleted_says_nothing_of_its_deployment():
+    state = of_deployment()
+    then(state, e.WorkloadGone(WEB.uid))
+    advance(state)
+    assert why(state) == WAITS
+
+
+def test_an_owner_that_is_deleted_before_the_eviction_has_disturbed_nothing():
+    made = [pod("web-a", "theirs", node="a", owner=WEB)]
+    facts = (e.WorkloadObserved(WEB.uid, "ReplicaSet", "default", "web-1", owner=ABOVE), wants(1), e.NominationsChecked("default-scheduler", "honoured"))
+    theirs = shape("theirs", scheduler="default-scheduler")
+    state = given(configured("migration", MigrationConfig(max_unavailable=0, beside=("default-scheduler",))), *(node(name, cpu=16_000) for name in "ab"), theirs, *facts, *made)
+    then(state, plan("x", move(M, "web-a")))
+    advance(state)
+    then(state, e.WorkloadGone(ABOVE.uid), e.WorkloadGone(WEB.uid), e.PodGone("web-a"))
+    advance(state)
+    assert why(state) == (Step.FAILED, "PodGone")
+    assert not state.disturbed
 
 
 def test_what_was_told_before_the_eviction_says_nothing_of_now():

@@ -274,7 +274,7 @@ class Migration(Record):
     that. `vacated`: since when its pod is no more, 0 before.
     `arrived`: its successor has been ready at the target, whatever became of it since: the hold is used up (RULES G-12). `controller`: the uid of whoever
     has made its pod, empty of a bare one. `job`: the uid of
-    the Job that its pod is of, empty of any other pod; `done`: why that makes no other pod (`verdicts.ENDED`), as far as a fact has said it.
+    the Job that its pod is of, empty of any other pod; `done`: why that, or the top of its lineage, makes no other pod (`verdicts.ENDED`), as far as a fact has said it.
     `told`: a fact about its controller came after the eviction was decided, or its pod's end seen."""
 
     id: MigrationId

@@ -109,7 +109,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
 }
 """Why a pod stays, by id."""
 
-POD_DONE, JOB_ENDED, NOT_NEEDED = "PodDone", "JobEnded", "NotNeeded"
+POD_DONE, JOB_ENDED, OWNER_GONE, NOT_NEEDED = "PodDone", "JobEnded", "OwnerGone", "NotNeeded"
 ENDED = _OF_MOVES | {
     "Cancelled": "its plan was cancelled",
     "Taken": "an earlier plan moves its pod",
@@ -140,6 +140,7 @@ ENDED = _OF_MOVES | {
     NOT_READY: "the successor was not ready in time, or still waits",
     POD_DONE: "the pod ended with success when it was told to go: its Job counts it as done, and makes no other",
     JOB_ENDED: "its Job has ended, or is deleted, and makes no other pod",
+    OWNER_GONE: "its owner was deleted, and makes no other pod",
     NOT_NEEDED: "its controller was scaled down or rolled out since, and makes no other pod for it",
     "SuccessorGone": "the successor was deleted before it was ready",
     "SuccessorFinished": "the successor ran and finished before it was seen ready",

@@ -65,6 +65,9 @@ def disturbed(state: ClusterState, lineage: str, shape: ShapeId, reason: str) ->
 def interfered(state: ClusterState, record: Migration) -> bool:
     """Whether somebody else has ended a move that failed. Of one whose pod was deleted before Restow evicted it, or whose successor was: where its controller did not
     ask for that."""
+    if record.done:
+        # Its owner has ended, or was deleted, and its pods with it.
+        return False
     if record.reason != POD_GONE:
         by_controller = record.reason == SUCCESSOR_GONE and busy(state, record.lineage.partition("/")[0]) is not None
         return record.reason in INTERFERENCE and not by_controller

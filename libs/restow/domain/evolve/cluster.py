@@ -29,7 +29,7 @@ from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.slots import SlotKey
 from restow.domain.state import OVER, ClusterState
-from restow.domain.verdicts import JOB_ENDED, POD_DONE
+from restow.domain.verdicts import JOB_ENDED, OWNER_GONE, POD_DONE
 
 
 def synced(state: ClusterState, event: e.Synced) -> None:
@@ -350,9 +350,11 @@ def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
         state.void["cluster.workload_gone"] += 1
         return
     state.drop(state.ended_well, event.uid)
-    for migration in [state.migrations[id] for id in state.active] if is_last(known) else ():
-        if migration.job == event.uid and not migration.done:
-            state.put(state.migrations, migration.id, replace(migration, done=JOB_ENDED))
+    for migration in [state.migrations[id] for id in state.active]:
+        # Whoever its pods are left to (`--cascade=orphan`) makes pods of another lineage.
+        ended = JOB_ENDED if migration.job == event.uid and is_last(known) else OWNER_GONE if migration.lineage.partition("/")[0] == event.uid else ""
+        if ended and not migration.done:
+            state.put(state.migrations, migration.id, replace(migration, done=ended))
             state.touched.migrations[migration.id] = None
 
 

@@ -6,7 +6,7 @@ from restow.domain.evolve.rules import Rules
 from restow.domain.movable import busy
 from restow.domain.records import Migration, Pause, Step
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import JOB_ENDED, NOT_NEEDED, POD_DONE
+from restow.domain.verdicts import JOB_ENDED, NOT_NEEDED, OWNER_GONE, POD_DONE
 
 KEEP = 1_000
 """Misses that are remembered, the newest: no policy counts more."""
@@ -33,7 +33,7 @@ def resumed(state: ClusterState, event: e.MovesResumed) -> None:
 def ended(state: ClusterState, record: Migration) -> None:
     """A part of the fold: a migration has come to its end. Its evicted pod has missed its slot where it did not land there; where its controller is at work on its
     pods (a rollout, fewer replicas), or has no more to make, that is nobody's failure."""
-    lost = record.step in (Step.FAILED, Step.NOT_RECREATED) and record.evicted and record.reason not in (POD_DONE, JOB_ENDED) and not _wants_fewer(record)
+    lost = record.step in (Step.FAILED, Step.NOT_RECREATED) and record.evicted and record.reason not in (POD_DONE, JOB_ENDED, OWNER_GONE) and not _wants_fewer(record)
     returned = record.step is Step.LANDED and record.back
     if (lost or returned) and busy(state, record.lineage.partition("/")[0]) is None:
         state.put(state.missed, record.id, Millis(state.time))

@@ -198,8 +198,8 @@ class Case:
         return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
 
     @property
-    def job_is_done(self) -> Reason | None:
-        """Why its Job makes no other pod. Who came before that was known lands, or does not, as any other."""
+    def nobody_makes_another(self) -> Reason | None:
+        """Why its Job makes no other pod, or its owner, which was deleted. Who came before that was known lands, or does not, as any other."""
         migration, job = self.migration, self.state.workloads.get(self.migration.job)
         is_over = job is not None and job.busy in ("over", "deleting") and is_last(job)
         done = migration.done or (JOB_ENDED if is_over else "")
@@ -326,7 +326,7 @@ MARK_LATE = Fact("its time to be marked is up, and the API has not answered", la
 
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
 
-JOB_IS_DONE = Fact("its Job makes no other pod, for it counts this one as done, or has ended", lambda case: case.job_is_done)
+JOB_IS_DONE = Fact("its Job makes no other pod, for it counts this one as done, or has ended; or its owner was deleted", lambda case: case.nobody_makes_another)
 NO_MORE_WANTED = Fact("its controller was scaled down or rolled out since, and makes no other pod for it",
                       lambda case: (why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
@@ -363,7 +363,8 @@ SUCCESSOR_BACK = Fact("its successor is ready on the old node", lambda case: (
     (case.migration.arrived and case.migration.back and case.said(f"; its successor is back on {case.move.source}")) or None))
 SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case: case.migration.arrived)
 SUCCESSOR_NOT_WANTED = Fact("its successor was deleted before it was ready, and its controller makes no other pod",
-                            lambda case: case.successor_gone and (why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))
+                            lambda case: case.successor_gone and (
+                                case.nobody_makes_another or ((why := successor.no_more(case.state, case.migration)) and (NOT_NEEDED, why))))
 SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
                       lambda case: case.successor_gone and ended("SuccessorGone"))
 SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
