@@ -16,7 +16,7 @@ import msgspec
 from .table import Machine, Meter, Result, Row, Size, machine, progress, render
 
 NAMES = ("latency", "burst", "reservation", "migration", "migrations", "append", "replay", "session", "backlog", "holds", "quality", "plan", "plan_quality", "plan_gaps", "whatif", "cold_start", "failover")
-ON_REQUEST = ("kubernetes", "spans")
+ON_REQUEST = ("kubernetes", "first_list", "spans")
 """Each is a module with TITLE, BASELINE and `async def measure(size) -> list[Row]`. Those on request need what has to be built first, or are of no goal of the whole."""
 
 

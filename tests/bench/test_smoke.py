@@ -20,7 +20,7 @@ from .world import START
 
 @pytest.mark.parametrize("name", [*NAMES, *ON_REQUEST])
 async def test_runs(name):
-    if name == "kubernetes" and (why := assets()[1]):
+    if name in ("kubernetes", "first_list") and (why := assets()[1]):
         pytest.skip(why)
     if name in ("quality", "whatif") and not TRACE.is_dir():
         pytest.skip(f"the openb trace is not at {TRACE}: it is not part of this repository")
