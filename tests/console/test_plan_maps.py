@@ -6,6 +6,7 @@ import pytest
 from console.logs_large import GPU
 from replay.handmade import LOG_ID, PACKING, Handmade, migration, time_at
 
+from restow.console.answers import plan, plans
 from restow.console.index import Index
 from restow.console.plan_maps import plan_maps
 from restow.contracts import commands as c
@@ -55,6 +56,17 @@ def test_everybody_is_where_the_plan_wants_them():
     }  # fmt: skip
     assert [node["devices"] for node in said["nodes"]] == [[0, 1]] * 3
     assert (said["known"], said["nodesInAll"], said["slots"]) == (True, 3, [{"pod": "ns/w", "node": "b"}])
+
+
+def test_what_became_of_a_plan_is_known_when_the_log_has_forgotten_its_moves():
+    """As the state does of the oldest of ten thousand."""
+    log = migration()
+    log.facts(kind="nodes")
+    index = index_of(log)
+    index._put("moves", 16, "p1-1", None)
+    assert [one["steps"] for one in plans(index, 16)] == [{"landed": 1}]
+    (move,) = plan(index, "p1", 16)["moves"]
+    assert (move["step"], move["since"]) == ("landed", time_at(15))
 
 
 def test_the_maps_are_of_the_instant_of_the_plan_and_not_before_it():

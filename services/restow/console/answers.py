@@ -82,9 +82,9 @@ def moment(index: Index, at: int) -> dict[str, Any]:
 
 
 def plans(index: Index, at: int) -> list[dict[str, Any]]:
-    """Plans that there were by then, the latest first, with how far their moves were."""
+    """Plans that there were by then, the latest first, with how far their moves were: also those that the log has forgotten since."""
     track = index.tracks["moves"]
-    rows = track.rows[track.versions_at(at)]
+    rows = track.rows[track.last_until(at)]
     steps: dict[str, dict[str, int]] = {}
     for plan, step in zip(rows["plan"].tolist(), rows["step"].tolist(), strict=True):
         known = steps.setdefault(index.words[plan], {})
@@ -175,7 +175,7 @@ def plan(index: Index, id: str, at: int) -> dict[str, Any] | None:
 def detail(index: Index, note: PlanNote, at: int) -> dict[str, Any]:
     """The same of a plan that need not be in the log."""
     track = index.tracks["moves"]
-    rows = {str(track.keys[row["slot"]]): row for row in track.rows[track.versions_at(at)]}
+    rows = {str(track.keys[row["slot"]]): row for row in track.rows[track.last_until(at)]}
     waves = numbers(note.planned.moves)
     parts = {one.migration: one.parts for one in note.planned.worth.dearest} if note.planned.worth is not None else {}
     seen = {one.migration: one for seq, look in note.looks if seq <= at for one in look.moves if look.look == 1 or one.pod != THERE}

@@ -25,7 +25,8 @@ def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, An
     Times in ms. `away`: from when a pod that landed was gone or terminated until its successor was ready; None of all others."""
     end = time_at(index, at)
     begin = end - within
-    rows = _last(index, at)
+    track = index.tracks["moves"]
+    rows = track.rows[track.last_until(at)]
     ended = rows[np.isin(rows["step"], _FINAL) & (rows["since"] <= end)]
     recent = ended[ended["since"] > begin]
     now = rows[np.isin(rows["step"], list(UNDER_WAY))]
@@ -37,17 +38,6 @@ def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, An
         "steps": {STEPS[step]: count for step, count in zip(steps.tolist(), counts.tolist(), strict=True)},
         "underWay": len(now), "more": max(0, len(told) - limit), "moves": _told(index, told[:limit], at),
     }  # fmt: skip
-
-
-def _last(index: Index, at: int) -> np.ndarray:
-    """The last row of every move until then, of those that are forgotten, too."""
-    track = index.tracks["moves"]
-    changes = track.changes[: np.searchsorted(track.changes["seq"], at, side="right")]
-    changes = changes[changes["version"] != GONE]
-    now = np.full(len(track.keys), GONE, np.int64)
-    # Where one changed several times, numpy's assignment keeps the last value.
-    now[changes["slot"]] = changes["version"]
-    return track.rows[now[now != GONE]]
 
 
 def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:

@@ -123,6 +123,16 @@ class Track:
         now[changes["slot"][begin:end]] = changes["version"][begin:end]
         return now[now != GONE]
 
+    def last_until(self, seq: int) -> np.ndarray:
+        """`(rows,) int64`: the last version until then of every row, also of those that are no more. O(changes)."""
+        changes = self._changes.array
+        changes = changes[: int(np.searchsorted(changes["seq"], seq, side="right"))]
+        changes = changes[changes["version"] != GONE]
+        now = np.full(len(self.keys), GONE, np.int64)
+        # Where one changed several times, numpy's assignment keeps the last value.
+        now[changes["slot"]] = changes["version"]
+        return now[now != GONE]
+
     def history(self, slot: int) -> list[tuple[int, Any]]:
         """Every version of one row in its order: since which sequence, and its record; None where there is none."""
         changes = self._changes.array
