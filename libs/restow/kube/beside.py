@@ -137,13 +137,31 @@ class Beside(Effects):
         }  # fmt: skip
 
         async def attempt() -> RenewOutcome:
-            missing = await self._renewed(log, list(wanted), wanted)
+            match await self._replaced(log, list(wanted.values())):
+                case True:
+                    return Done()
+                case None:
+                    return Missing(frozenset(wanted))
+            there = await self._listed(log)
+            gone = [key for key in wanted if key not in there]
+            left = [key for key in wanted if key in there]
+            missing = [*gone, *(await self._renewed(log, left, wanted) if left else ())]
             return Missing(frozenset(missing)) if missing else Done()
 
         return await self._bounded(attempt)
 
+    async def _listed(self, log: str) -> set[str]:
+        """The entries that are there, as the answer to a patch that changes nothing says: who renews may not read."""
+        try:
+            said = answered(_landing, await self._client.patch(f"{LANDINGS}/{log}", {}))
+        except ApiStatus as status:
+            if status.code == 404:
+                return set()
+            raise
+        return {key for entries in (said.spec or {}).values() for key in entries or ()}
+
     async def _renewed(self, log: str, keys: list[str], wanted: Mapping[str, dict[str, Any]]) -> list[str]:
-        """Those that are not there; all others are renewed. By halves, for each write is of the whole Landing: one for each entry would write a large one as many times."""
+        """Those that have gone since they were listed; all others are renewed. By halves, for each write is of the whole Landing: one for each entry would write a large one as many times."""
         match await self._replaced(log, [wanted[key] for key in keys]):
             case True:
                 return []
@@ -486,7 +504,14 @@ class _LeaseSpec(msgspec.Struct):
     holderIdentity: str | None = None
 
 
+class _Landing(msgspec.Struct):
+    """Its entries, by field and key."""
+
+    spec: dict[str, dict[str, Any] | None] | None = None
+
+
 _pod = msgspec.json.Decoder(wire.Pod)
+_landing = msgspec.json.Decoder(_Landing)
 _deleted = msgspec.json.Decoder(_Deleted)
 _lease = msgspec.json.Decoder(_Lease)
 

@@ -72,10 +72,13 @@ class Landings:
         return later(k.Failed(0, "Gone", "the Landing has gone meanwhile") if isinstance(outcome, k.Gone) else outcome)
 
     async def close(self, effect: CloseLanding, state: ClusterState) -> Answer:
-        """The entry stays while another move needs it; this one does not."""
+        """The entry stays while another move needs it; this one does not. Where that one has not said so itself yet, it is this one's to take off still: the other
+        may end before it does."""
         migration, controller = state.migrations[effect.migration], state.landings[effect.migration].controller
         async with self._lock:
             needed = gating.is_needed(state, controller)
+            if needed and not any(of == controller for _, of in gating.listed(state)):
+                return Wait(LATER)
             entries: dict[str, None] = {} if needed else {controller: None}
             named: dict[str, None] = {migration.id: None} if gating.name_of(migration) else {}
             outcome = await self._kube.landing(state.log, entries, named) if entries or named else k.Done()

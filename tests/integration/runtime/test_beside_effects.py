@@ -22,6 +22,7 @@ from restow.domain.landing_gate import LEASE, RENEWED
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
+from restow.domain.snapshot import dump, load
 from restow.kube import effects as k
 from restow.kube.beside import Beside, Gated, Missing, NotGated, Owned
 from restow.kube.landing_entries import POD_NAME, entries
@@ -196,6 +197,31 @@ async def test_an_entry_stays_while_a_move_needs_it(monkeypatch):
     run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
     advance(state)
     assert await close(CloseLanding("x-1"), state) == Report(c.ReportLanding(NOW, "x-1"))
+    assert api.entries == [{OWNER.uid: None}]
+
+
+async def test_an_entry_that_another_move_may_need_in_a_moment_is_taken_off_by_the_first_where_the_other_ends_before(monkeypatch):
+    """Nobody else would take it off, and it stayed until it ended by itself."""
+    state = world(pod("q", node="a", owner=OWNER), node("a", cpu=8_000), node("c", cpu=4_000))
+    then(state, plan("x", move("x-1")), plan("y", move("y-1", "q", target="c")))
+    advance(state)
+    create(state, "x-1", "y-1")
+    session_answers(state)
+    api = Api(monkeypatch)
+    run(state, decider, c.ReportLanding(NOW, "x-1", OWNER.uid, NOW + LEASE))
+    run(state, decider, c.CancelPlan(NOW, "x", "by hand"))
+    advance(state)
+    close = api.executors(state)[CloseLanding].execute
+    assert gating.is_needed(state, OWNER.uid)
+    assert await close(CloseLanding("x-1"), state) == Wait(1.0)
+    assert CloseLanding("x-1") in list(decider.pending(state, None))
+    both = load(dump(state))
+    run(state, decider, c.CancelPlan(NOW, "y", "by hand"))
+    advance(state)
+    assert await close(CloseLanding("x-1"), state) == Report(c.ReportLanding(NOW, "x-1"))
+    assert api.entries == [{OWNER.uid: None}]
+    run(both, decider, c.ReportLanding(NOW, "y-1", OWNER.uid, NOW + LEASE))
+    assert await close(CloseLanding("x-1"), both) == Report(c.ReportLanding(NOW, "x-1")), "the other one takes it off"
     assert api.entries == [{OWNER.uid: None}]
 
 
