@@ -198,7 +198,7 @@ class Limits:
     def refuses_for_good(self, migration: Migration) -> Reason | None:
         """Why it must not go, where that is not for what is under way of ours."""
         if self.whole.is_gang(migration):
-            return self._rests(migration) or self._gang_over_budget(migration)
+            return self._gang_rests(migration) or self._gang_over_budget(migration)
         why = self._too_many(migration, 1)
         return None if why is None or self._waits_for_ours(migration) else why
 
@@ -286,7 +286,7 @@ class Limits:
             key = self.whole.key(migration)
             if key not in self._gangs:
                 self._gangs[key] = (
-                    self._rests(migration) or self._gang_over_budget(migration) or self._gang_not_gated(migration) if self.whole.nobody_left(migration) else None
+                    self._gang_rests(migration) or self._gang_over_budget(migration) or self._gang_not_gated(migration) if self.whole.nobody_left(migration) else None
                 )
             return self._gangs[key]
         most = self._config.evictions_per_minute
@@ -328,6 +328,10 @@ class Limits:
         """Whether moves beside another scheduler rest, because their holds are stolen again and again."""
         is_beside = bool(self._config.beside) and beside.is_beside(self._state, migration.shape)
         return ended(HOLDS_STOLEN) if is_beside and thefts.rests_until(self._state) else None
+
+    def _gang_rests(self, migration: Migration) -> Reason | None:
+        """Of a gang whose pods have different schedulers, for one of them."""
+        return next((why for one in self.whole.first(migration) if (why := self._rests(one)) is not None), None)
 
     def _share_budget(self, uid: PodUid, more: int) -> str:
         """Whether others of ours, which are to be evicted, use up what a budget allows. A budget that is waited for sees to that itself."""
