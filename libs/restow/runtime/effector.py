@@ -12,6 +12,7 @@ import msgspec
 
 from restow import machine
 from restow.contracts import commands as c
+from restow.contracts.redact import redacted
 from restow.domain.decider import Decider
 from restow.domain.effects import (
     AbortEviction,
@@ -368,7 +369,7 @@ def _said(answer: Answer | None) -> tuple[Values, str]:
         case Retry(reason=reason):
             return {"restow.outcome": "retry"}, reason
         case Report(command=command):
-            told: Values = {f"restow.{name}": value for name in ("reason", "message", "word") if (value := getattr(command, name, ""))}
+            told: Values = {f"restow.{name}": redacted(value) for name in ("reason", "message", "word") if (value := getattr(command, name, ""))}
             return {"restow.outcome": str(command.__struct_config__.tag), **told}, ""
     return {"restow.outcome": "done" if isinstance(answer, Done) else "wait"}, ""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from restow import machine
+from restow.contracts.redact import redacted
 from restow.contracts.sampling import sampled
 from restow.tracing.calls import CALLS, Call, what
 from restow.tracing.collector import Collector, endpoint, pairs
@@ -75,10 +76,11 @@ class Attempt:
         self._begin = machine.wall()
 
     def end(self, values: Values, error: str = "") -> None:
+        """`error`: what went wrong, in others' words."""
         tracer, id = self._tracer, f"{self._tracer.new_span():016x}"
         assert tracer.exporter is not None
         take = tracer.exporter.take
-        take(Measured(self.trace, id, self._parent, self._name, self._begin, machine.wall(), self._values | values, self._links, error))
+        take(Measured(self.trace, id, self._parent, self._name, self._begin, machine.wall(), self._values | values, self._links, redacted(error) if error else ""))
         for call in self._calls:
             take(_request(call, self.trace, f"{tracer.new_span():016x}", id))
 

@@ -62,6 +62,9 @@ class Exporter:
                 refused, why = len(part), str(error)
             except Away as error:
                 return self._heard(f"{error}; spans wait for it")
+            except Exception as error:
+                # Strangers' texts are in it: what cannot be written for one of them must not keep all others.
+                refused, why = len(part), f"{type(error).__name__}: {error}"
             for _ in part:
                 self._waiting.popleft()
             self.dropped += refused

@@ -92,18 +92,18 @@ async def test_a_bind_is_told_with_what_the_api_answered_in_the_trace_of_its_pod
     assert first.begin <= refused.begin <= refused.end <= first.end
 
 
-async def test_what_an_answer_led_to_is_told():
+async def test_what_an_answer_led_to_is_told_without_secrets():
     log, kept = memory(), Kept()
 
     async def refuses(effect, state):
-        return Report(c.RefuseBind(NOW, effect.pod, effect.node, "no"))
+        return Report(c.RefuseBind(NOW, effect.pod, effect.node, "no: password=hunter2"))
 
     async with running(log, executors={Bind: Executor(refuses), TellUnschedulable: Executor(refuses)}, tracer=Tracer(kept)) as rig:
         await rig.lead()
         await cluster(log)
         await until(lambda: any(span.name == "Bind" for span in kept.spans), rig.follower)
     told = next(span for span in kept.spans if span.name == "Bind")
-    assert (told.values["restow.outcome"], told.values["restow.reason"], told.error) == ("refuse_bind", "no", "")
+    assert (told.values["restow.outcome"], told.values["restow.reason"], told.error) == ("refuse_bind", "no: password=***", "")
 
 
 async def test_a_commit_names_the_others_that_it_follows_from(api):
@@ -230,6 +230,18 @@ def test_what_a_collector_will_never_take_keeps_nothing_waiting(collector):
     exporter.close()
     assert "answers 400" in said[0]
     assert len(spans_of(collector)) == 1
+
+
+def test_what_cannot_be_written_keeps_nothing_waiting(collector):
+    """Headers of a gateway may have bytes that are no text."""
+    said = []
+    exporter = Exporter(Collector(collector.url, {}), {}, said.append)
+    exporter.take(Measured("a" * 32, "b" * 16, "", "n", 1, 2, {"error.type": "caf\udce9"}))
+    wait(lambda: exporter.dropped == 1)
+    exporter.take(SPAN)
+    wait(lambda: spans_of(collector))
+    exporter.close()
+    assert "UnicodeEncodeError" in said[0]
 
 
 def test_a_collector_that_is_away_for_long_costs_no_more_than_so_much(monkeypatch):
