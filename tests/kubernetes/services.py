@@ -113,17 +113,23 @@ def is_ready(pod: Any) -> bool:
 
 async def read_by(stack: Running, service: str, seq: int) -> None:
     """It has folded the log as far as that. What an observer sees in the log a service may hear of a moment later."""
-    request = urllib.request.Request(f"{stack.service_url(service)}/state", headers=stack.authorization)
     said = "nothing"
     for _ in range(int(LONG / 0.1)):
         try:
-            if (read := json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=10).read()))["seq"]) >= seq:
+            if (read := (await asyncio.to_thread(state_of, stack, service))["seq"]) >= seq:
                 return
             said = f"that it has read {read}"
-        except OSError as error:
+        except (OSError, ValueError) as error:
             said = str(error)
         await asyncio.sleep(0.1)
     raise AssertionError(f"{service} has not read as far as {seq}; it says {said}")
+
+
+def state_of(stack: Running, service: str) -> Any:
+    """Where it is now: a service that was killed a moment ago comes back at another address."""
+    request = urllib.request.Request(f"{stack.service_url(service)}/state", headers=stack.authorization)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
 
 
 async def ended(stack: Running, move: str, seconds: float = LONG) -> dict[str, Any]:
