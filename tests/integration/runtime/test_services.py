@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 import pytest
+from aiohttp import web
 from domain.build import node as fact_of_node
 
 from restow.cluster_watcher.service import service as cluster_watcher
@@ -22,6 +23,7 @@ from restow.runtime.leadership import Deposed
 from restow.runtime.service import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
+from restow.tracing.collector import NoCollector
 
 from .rig import facts, history, named
 
@@ -145,6 +147,48 @@ async def test_a_pod_made_through_the_api_is_bound(broker, cluster):
         assert (status, body["ready"]) == (200, True)
         assert await watcher.stop() == 0
         assert await session.stop() == 0
+
+
+async def test_a_service_sends_what_it_measures_also_what_is_left_when_it_ends(broker, cluster, monkeypatch):
+    got = []
+
+    async def take(request):
+        got.append((await request.json())["resourceSpans"][0])
+        return web.json_response({})
+
+    async with kubesim() as kube, collector(take) as url, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await watcher.leading()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        async with service(scheduler_session(), broker, cluster, kube) as session:
+            await session.leading()
+            await _create(kube, _node("n0"), _pod("p0"))
+            await watcher.until(lambda state: _on(state) == {"p0": "n0"})
+            assert await session.stop() == 0
+    resource = {one["key"]: one["value"]["stringValue"] for one in got[0]["resource"]["attributes"]}
+    assert (resource["service.name"], resource["service.instance.id"], resource["k8s.cluster.name"]) == ("restow-scheduler-session", "scheduler_session", cluster)
+    names = [span["name"] for one in got for scope in one["scopeSpans"] for span in scope["spans"]]
+    assert {"session commit", "Bind", "POST pods/binding"} <= set(names)
+
+
+async def test_an_address_of_a_collector_that_is_none_ends_a_service_at_its_start(broker, cluster, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
+    async with kubesim() as kube, service(scheduler_session(), broker, cluster, kube) as session:
+        with pytest.raises(NoCollector, match="collector:4318 is no address of a collector; allowed: http://HOST:4318"):
+            await session.task
+
+
+@asynccontextmanager
+async def collector(take):
+    app = web.Application()
+    app.router.add_post("/v1/traces", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def test_a_pod_whose_request_cannot_be_read_waits_says_why_and_the_others_go_on(broker, cluster):
