@@ -274,6 +274,8 @@ class Judge(BesideRules, HoldRules, SessionRules, MigrationRules):
         self.note_body(uid, now)
         if now.get("deleting") and not before.get("deleting"):
             self.ended(uid, now["name"])
+        if now.get("node") and not before.get("node"):
+            self.changes_places(uid, now)
         self.place_comes_back(uid, now)
         self.settle(uid, fact=True)
 

@@ -274,6 +274,36 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
         whole = sorted(what for what, amount in hold.has.items() if isinstance(what, int) and amount >= 1000)
         return [{"index": index, "milli": 1000} for index in whole[:count]]
 
+    def changes_places(self, uid, now):
+        """Of equal pods of one controller each may come to the place of another one that is not bound yet: each has the other's from then on (docs/beside.md)."""
+        key = self.heirs.get(uid)
+        if key is None or self.holds[key].node == now["node"]:
+            return
+        for other, theirs in self.heirs.items():
+            pod = self.pods.get(other, {})
+            waits = other != uid and self.holds[theirs].node == now["node"] and not pod.get("node") and not pod.get("deleting")
+            alike = all(pod.get(what) == now.get(what) for what in ("shape", "owner", "namespace"))
+            if waits and alike and other in self.allocations and uid in self.allocations and not self.is_kept(theirs):
+                return self.change_places(uid, key, other, theirs)
+
+    def is_kept(self, key):
+        """Whether a placeholder is in this place still."""
+        pods = [self.pods[body] for body in self.bodies.get(key, ()) if body in self.pods]
+        return any(not pod.get("deleting") and pod.get("phase", "Pending") not in ("Succeeded", "Failed") for pod in pods)
+
+    def change_places(self, one, key, other, theirs):
+        for uid in (one, other):
+            self.enter(uid, None, lowers=False)
+        self.heirs[one], self.heirs[other] = theirs, key
+        self.holds[key].pod, self.holds[theirs].pod = other, one
+        self.placed[one], self.placed[other] = self.placed[other], self.placed[one]
+        had = {uid: self.allocations.pop(uid) for uid in (one, other)}
+        for uid, draw in ((one, had[other]), (other, had[one])):
+            self.slot_users[draw.key] = {uid: None}
+            self.allocations[uid] = Allocation(draw.key, draw.node, draw.has)
+        if (charge := self.charge_of(other)) is not None:
+            self.enter(other, charge)
+
     def place_comes_back(self, uid, now):
         """Whom the kubelet rejects, or who fails before it was ready, gives the place of its move to the next one (docs/migrations.md, `landed`).
         One that was deleted before does not; nor does it matter what becomes of the pod once it has failed."""

@@ -95,6 +95,24 @@ def fails(uid, **more):
     return {"type": "cluster.pod_changed", "pod": uid, "node": "a", "phase": "Failed", **more}
 
 
+SECOND = {"reservation": "r2"}
+TWO = {"type": "migration.planned", "moves": [{"migration": id, "pod": uid, "source": "b", "target": to} for id, uid, to in (("m", "v", "a"), ("m2", "w", "c"))]}
+
+
+def two_moved(second="two"):
+    """Pods v and w leave b: x is given the place of v on a, and y that of w on c."""
+    both = [NODE | {"name": name, "uid": name} for name in "ac"]
+    holds = [asks("two", **ONCE) | {"migration": "m"}, ACCEPTED, HOLD, asks("two", **ONCE) | SECOND | {"name": "r2", "migration": "m2"}, ACCEPTED | SECOND, HOLD | SECOND | {"node": "c"}]
+    events = [*both, *SHAPES, pod("v", node="b", phase="Running"), pod("w", node="b", phase="Running"), TWO, STEPS[0], STEPS[0] | {"migration": "m2"}, *holds]
+    for step in STEPS[1:]:
+        events += [step, step | {"migration": "m2"}]
+    return [*events, ends("v"), ends("w"), pod("x"), over("x"), pod("y", second), over("y") | SECOND | {"node": "c"}]
+
+
+X_ON_C, Y_ON_A = runs("x", ready=True) | {"node": "c"}, runs("y", ready=True)
+THE_OTHER_WAY_ROUND = [{"type": "migration.landed", "migration": "m", "pod": "y", "node": "a"}, {"type": "migration.landed", "migration": "m2", "pod": "x", "node": "c"}]
+X_FAILS_ON_C = [runs("x", phase="Pending") | {"node": "c"}, fails("x") | {"node": "c"}]
+
 BROKEN = [
     ("capacity", [*held(), pod("x", "six"), on("x")], "a has 8 of cpu, 10 are promised (last to x)"),
     ("a hold on what is used", [NODE, *SHAPES, pod("x", "six"), on("x"), asks(**ONCE), ACCEPTED, HOLD], "8 of cpu, 10 are promised"),
@@ -138,6 +156,7 @@ BROKEN = [
     ("given back by one that was deleted", moved(fails("x", deleting=5), ends("x"), HOLD), "is held again, but it is used"),
     ("given back, not placed again", moved(fails("x"), pod("y"), over("y")), "is handed over to y, but it is given back"),
     ("given back after the landing", moved(runs("x", ready=True), {"type": "migration.landed", "migration": "m", "pod": "x", "node": "a"}, fails("x"), HOLD), "is held again, but it is used"),
+    ("given back by one that is not its successor", [*two_moved("four"), *X_FAILS_ON_C, HOLD | SECOND | {"node": "c"}], "('r2', 't-0') is held again, but it is used"),
     ("a user's, once", [*held(**ONCE), pod("x"), over("x"), fails("x"), HOLD], "is held again, but it is used"),
     ("a hold's port", [*held("port"), pod("x", "port", app="b"), on("x")], "x comes to a, where ('r', 't-0') has its port"),
 ]  # fmt: skip
@@ -161,6 +180,12 @@ KEPT = [
     ("facts between a decision and its commit", [*held(**ONCE), NODE_GONE, of("hold_released", reason="NodeLost")]),
     ("a kubelet rejects the successor", moved(fails("x"), HOLD, *LANDED)),
     ("one that was rejected is gone at once", moved([fails("x"), fails("x", deleting=5), ends("x")], HOLD, *LANDED)),
+    ("equal pods come to each other's places", [*two_moved(), X_ON_C, Y_ON_A, *THE_OTHER_WAY_ROUND]),
+    ("where the next one is to come, nobody else is charged", [*two_moved(), X_ON_C, pod("z", "six"), session("pod_placed", pod="z", node="c"), Y_ON_A, *THE_OTHER_WAY_ROUND]),
+    ("one that is rejected there gives that place back", [
+        *two_moved(), *X_FAILS_ON_C, HOLD | SECOND | {"node": "c"}, pod("n"), over("n") | SECOND | {"node": "c"}, runs("n", ready=True) | {"node": "c"}, Y_ON_A,
+        THE_OTHER_WAY_ROUND[0], THE_OTHER_WAY_ROUND[1] | {"pod": "n"},
+    ]),
     ("the port of an owner's hold", [*held("port", **ONCE), pod("x", "port"), over("x")]),
     ("resized where it is", [*held("two"), asks("six") | {"generation": 2}, ACCEPTED | {"generation": 2}, of("hold_resized", shape="six"), pod("x"), on("x")]),
 ]  # fmt: skip

@@ -278,31 +278,32 @@ class Beside(Effects):
 
     # -- the pod ---------------------------------------------------------------------------------------------------------
 
-    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str) -> LandOutcome:
+    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str, where: Callable[[], str] | None = None) -> LandOutcome:
         """Hands the node over: once the scheduler has heard of the nomination it counts the pod there, so that the placeholder may go. `Done`: nothing
         holds the pod back any more. `Gone` leaves the placeholder, and so does `Failed`, where the scheduler is not heard of.
 
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
-        another successor would not fit on the node, and go elsewhere."""
+        another successor would not fit on the node, and go elsewhere. `where`: the node that is its own by now, empty where there is none: one of a gang may have
+        changed places with another one since (`restow.domain.evolve.changed_places`)."""
         self._stop_keeping(pod)
         there = await (self._there(pod) if pod.uid in self._since else self._nominated(pod, node))
         if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
             there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
             return there
-        where, gang = _node(there), _gang(there)
+        bound, gang = _node(there), _gang(there)
         with self._coming(gang) as arrived:
             if placeholder is not None:
-                unheard = None if where else await self._unheard(pod, there, log, node)
+                unheard = None if bound else await self._unheard(pod, there, log, node)
                 if unheard is not None:
                     return unheard
                 vacated = await self.vacate(placeholder)
                 if not isinstance(vacated, Done):
                     return vacated
-                if not where:
+                if not bound:
                     await self._sleep(SETTLED)
-            if where:
-                return Bound() if where == node else Taken(where)
+            if bound:
+                return Bound() if bound == node else Taken(bound)
             await arrived()
             freed = await self._let_go(pod)
             if isinstance(freed, wire.Pod) and not _node(freed) and _nomination(freed) != node:
@@ -311,7 +312,7 @@ class Beside(Effects):
             went = _done(freed)
             if gang is not None and isinstance(went, Done):
                 self._ungated[gang] = machine.steady()
-                self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, node, gang))
+                self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, where or (lambda: node), gang))
             return went
 
     @contextlib.contextmanager
@@ -337,7 +338,7 @@ class Beside(Effects):
             if gang is not None and not coming[0]:
                 self._gangs.pop(gang, None)
 
-    async def _keep_nominated(self, pod: PodRef, node: str, gang: str) -> None:
+    async def _keep_nominated(self, pod: PodRef, where: Callable[[], str], gang: str) -> None:
         """Of a gang: kube-scheduler looks at who has no gate any more while others of the gang have theirs, finds that too few are there, and takes the nomination
         away. It is made again until the pod is bound."""
         began, pause = machine.steady(), SETTLED
@@ -345,6 +346,8 @@ class Beside(Effects):
             while machine.steady() < self._ungated.get(gang, began) + KEPT:
                 there = await self._there(pod)
                 if isinstance(there, Gone) or (isinstance(there, wire.Pod) and _node(there)):
+                    return
+                if not (node := where()):
                     return
                 if isinstance(there, wire.Pod) and _nomination(there) != node:
                     await self._nominated(pod, node)

@@ -411,6 +411,20 @@ async def test_the_nomination_of_one_of_a_gang_is_made_again_until_it_is_bound(a
     assert not await until_nominated(api, pod, "t"), "it was let go"
 
 
+async def test_one_that_has_changed_places_is_nominated_where_its_slot_is_now_and_nowhere_where_it_has_none(api, beside):
+    held, pod = await occupied(beside), await api.pod(schedulingGates=GATES, schedulingGroup={"podGroupName": "g"})
+    now = ["t"]
+    assert await beside.land(pod, "t", held, LOG, lambda: now[0]) == Done()
+    now[0] = "other"
+    assert await until_nominated(api, pod, "other")
+    now[0] = ""
+    for _ in range(200):
+        if not beside._kept:
+            break
+        await asyncio.sleep(0.01)
+    assert beside._kept == {}
+
+
 async def test_the_first_of_a_gang_keeps_its_nomination_while_others_of_it_land_on_its_node(api, beside, monkeypatch):
     """One after the other, each for ten seconds: the gang is complete when the last of them has no gate."""
     monkeypatch.setattr(subject, "KEPT", 3.0)
