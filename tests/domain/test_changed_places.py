@@ -1,6 +1,7 @@
 """Successors that another scheduler binds to each other's slots: they have landed, each by the other's move, and nothing is held or charged twice."""
 
 from itertools import permutations
+from random import Random
 
 import pytest
 from domain.build import changed, node, pod, replica_of, shape, then
@@ -11,7 +12,7 @@ from domain.test_gang_evictions import IN, decided, kept
 from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.beside import placeholder_of
-from restow.domain.effects import Land
+from restow.domain.effects import CreatePlaceholder, Land
 from restow.domain.records import SlotPhase, Step
 from restow.domain.snapshot import dump, load
 
@@ -154,3 +155,86 @@ def test_one_that_still_has_its_gate_is_landed_where_it_is_to_go_now():
     then(state, pod(n2, "s", gated=True, landing=True, nominated=t2, **IN))
     then(state, changed(n1, node=t2))
     assert Land(n2, t1) in list(session.decider.pending(state, None))
+
+
+def whole(state) -> None:
+    """What is kept of who has what is what the facts and decisions say."""
+    again = load(dump(state))
+    assert (again.table.free == state.table.free).all()
+    for name in ("charges", "to_land", "successors", "allocations", "stand_ins", "placed"):
+        assert dict(getattr(again, name)) == dict(getattr(state, name)), name
+    assert {key: list(pods) for key, pods in again.slot_users.items() if pods} == {key: list(pods) for key, pods in state.slot_users.items() if pods}
+    for uid, id in state.successors.items():
+        assert state.migrations[id].successor == uid
+    used = [slot.pod for slots in state.slots.values() for slot in slots.values() if slot.phase is SlotPhase.USED]
+    assert len(used) == len(set(used)), "nobody has two slots"
+
+
+class Cluster:
+    """A scheduler that binds equal pods to any of the held nodes that has room, a kubelet that may reject them, and a controller that makes as many as are wanted."""
+
+    def __init__(self, seed: int):
+        self.random, self.made = Random(seed), 3
+        self.state, self.moves, self.targets = handed_over()
+
+    def alive(self) -> list[str]:
+        pods = self.state.pods
+        return [uid for uid in pods if uid.startswith("n") and not pods[uid].live.deleting and pods[uid].live.phase != "Failed"]
+
+    def may_come_to(self) -> list[str]:
+        taken = {self.state.pods[uid].live.node for uid in self.alive()}
+        return [node for node in "def" if node not in taken]
+
+    def acts(self, trouble: bool) -> bool:
+        """One thing that happens; False where nothing can."""
+        state, can = self.state, []
+        for uid in self.alive():
+            pod_, live = state.pods[uid].fact, state.pods[uid].live
+            if live.node is None and not pod_.gated:
+                can += [lambda uid=uid, to=to: then(state, changed(uid, node=to)) for to in self.may_come_to()]
+            elif live.node is None and uid in state.to_land:
+                can.append(lambda uid=uid: let_go(state, uid))
+            elif live.node is not None and live.phase == "Pending":
+                can.append(lambda uid=uid, live=live: then(state, changed(uid, node=live.node, phase="Running", ready=True)))
+                if trouble:
+                    can.append(lambda uid=uid, live=live: then(state, changed(uid, node=live.node, phase="Failed", reason="OutOfcpu")))
+        can += [lambda uid=uid: then(state, e.PodGone(uid)) for uid in state.pods if uid.startswith("n") and state.pods[uid].live.phase == "Failed"]
+        if len(self.alive()) < 3:
+            self.made += 1
+            can.append(lambda: then(state, pod(f"n{self.made}", "s", gated=True, landing=True, **IN)))
+        can += [lambda key=key: then(state, placeholder_in(state, key)) for key in lacking(state)]
+        if can:
+            self.random.choice(can)()
+        return bool(can)
+
+    def decides(self) -> None:
+        session_answers(self.state)
+        advance(self.state)
+
+
+def lacking(state) -> list:
+    return [(effect.reservation, effect.slot) for effect in session.decider.pending(state, None) if isinstance(effect, CreatePlaceholder) and effect.reservation != "guard"]
+
+
+def placeholder_in(state, key) -> e.PodObserved:
+    on, uid = state.slots[key[0]][key[1]].node, f"h-{key[0]}-{state.seq}"
+    return pod(uid, "s", namespace="restow-holds", node=on, phase="Running", ready=True, labels={"restow.dev/log": state.log}, annotations={"restow.dev/slot": f"{key[0]}/{key[1]}"})
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_in_any_order_of_binds_and_rejections_what_is_kept_of_them_is_whole(seed):
+    cluster = Cluster(seed)
+    for turn in range(40):
+        acted = cluster.acts(trouble=turn < 12)
+        whole(cluster.state)
+        if cluster.random.random() < 0.6 or not acted:
+            cluster.decides()
+            whole(cluster.state)
+    cluster.decides()
+    said = [(record.step, record.reason) for record in cluster.state.migrations.values()]
+    assert {step for step, _ in said} <= {Step.LANDED, Step.FAILED, Step.EVICTED}
+    if cluster.made == 3:
+        assert said == [(Step.LANDED, "")] * 3, "no kubelet has rejected anybody"
+    for record in cluster.state.migrations.values():
+        if record.step is Step.LANDED:
+            assert cluster.state.node_of(record.successor) == record.move.target
