@@ -153,6 +153,16 @@ def test_who_goes_nowhere_has_no_slot_to_be_free_and_makes_place_for_others():
     assert state.score == Score(plans=1, moves=1, free=1, aged=1)
 
 
+def test_a_look_for_which_nobody_was_there_in_time_says_nothing():
+    """As of `restow watch` that is started again the next day: what is taken by then says nothing of minutes after the plan."""
+    state = observed(filled(), move("x-1", "p1"))
+    assert look(state, FIRST + modes.LATE + 1) == e.LookedBack("x", 1)
+    assert state.score == Score()
+    assert look(state, modes.SOON + modes.LATE + 1) == e.LookedBack("x", 2)
+    assert state.score == Score()
+    assert decider.deadline(state) is None
+
+
 def test_a_look_that_comes_twice_counts_once():
     state = observed(filled(), move("x-1", "p1"))
     seen = look(state, FIRST)

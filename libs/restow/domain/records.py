@@ -406,7 +406,7 @@ class Mode(Record):
 
 
 class Score(Record):
-    """Of all plans that were only observed, when somebody looked back. At the first look: `moves` whose pods were there, and whose slots were still `free`, and those
+    """Of all plans that were only observed, and at which somebody looked back in time. At the first look: `moves` whose pods were there, and whose slots were still `free`, and those
     that were `early`, whose pods had gone before. At the last look: of so many moves (`aged`) the pods that had `ended`."""
 
     plans: int = 0

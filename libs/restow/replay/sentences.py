@@ -90,6 +90,8 @@ def _planned(v: e.Planned, names: Names) -> str:
 
 
 def _looked_back(v: e.LookedBack, names: Names) -> str:
+    if not v.moves:
+        return f"looked back at plan {v.plan}: there was nothing to see, or nobody in time"
     there = sum(move.pod == "there" for move in v.moves)
     free = sum(move.slot == "free" for move in v.moves)
     slots = f", and {free} of these have their slot free still" if v.look == 1 and there else ""

@@ -138,8 +138,8 @@ def _answer(note: PlanNote, at: int) -> dict[str, Any] | None:
 
 def _looked(note: PlanNote, at: int) -> dict[str, int] | None:
     """What was seen by then of a plan that was only observed: `slots` looked at, `free` ones, pods that had ended `early`; and, an hour after the plan, how many
-    pods (`aged`) had `ended`. None before the first look."""
-    seen = {look.look: look.moves for seq, look in note.looks if seq <= at}
+    pods (`aged`) had `ended`. None before the first look, and where nobody was there in time."""
+    seen = {look.look: look.moves for seq, look in note.looks if seq <= at and look.moves}
     if not seen:
         return None
     first, last = seen.get(1, ()), seen.get(LOOKS, ())

@@ -51,7 +51,7 @@ class Planned(Event, tag="migration.planned"):
 
 class LookedBack(Event, tag="migration.looked_back"):
     """What has become of a plan that was only observed: of each move that goes to another node, in the plan's order, whether its pod was still there and its slot still free. `look` 1 is when
-    the moves would have been over by the policy's deadlines at the latest, 2 an hour after the plan."""
+    the moves would have been over by the policy's deadlines at the latest, 2 an hour after the plan; without moves where none goes anywhere, or nobody was there at that time."""
 
     plan: PlanId
     look: Int

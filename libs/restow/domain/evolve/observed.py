@@ -26,7 +26,7 @@ def looked_back(state: ClusterState, event: e.LookedBack) -> None:
     pods, before = [move.pod for move in event.moves], state.score
     if event.look == 1:
         state.score = replace(
-            before, plans=before.plans + 1, moves=before.moves + pods.count(THERE), early=before.early + len(pods) - pods.count(THERE),
+            before, plans=before.plans + bool(event.moves), moves=before.moves + pods.count(THERE), early=before.early + len(pods) - pods.count(THERE),
             free=before.free + sum(move.slot == FREE for move in event.moves),
         )  # fmt: skip
     if event.look < LOOKS:

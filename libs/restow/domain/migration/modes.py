@@ -22,6 +22,10 @@ SOON = 3_600_000
 """Milliseconds after a plan within which a pod that ends has been moved for nothing, or nearly."""
 
 
+LATE = 600_000
+"""Milliseconds after which a look says nothing any more of its time: nobody was there."""
+
+
 def stamped(state: ClusterState, plans: Sequence[e.Planned]) -> list[e.Planned]:
     """Plans as the mode has them made."""
     mode = state.mode.name
@@ -80,10 +84,13 @@ def takes(config: MigrationConfig) -> int:
 
 def next_look(state: ClusterState) -> tuple[Millis, PlanId] | None:
     """When a plan is looked at again, and which."""
-    first = takes(state.migration_config)
-    after = first, max(first, SOON)
-    times = ((Millis(state.plans[plan].at + after[looks]), plan) for plan, looks in state.observed.items() if plan in state.plans)
+    times = ((_look_at(state, plan, looks), plan) for plan, looks in state.observed.items() if plan in state.plans)
     return min(times, default=None)
+
+
+def _look_at(state: ClusterState, plan: PlanId, looks: int) -> Millis:
+    first = takes(state.migration_config)
+    return Millis(state.plans[plan].at + (first, max(first, SOON))[looks])
 
 
 def look_back(state: ClusterState, command: c.LookBack) -> tuple[e.Event, ...]:
@@ -91,6 +98,8 @@ def look_back(state: ClusterState, command: c.LookBack) -> tuple[e.Event, ...]:
     if looks is None or plan is None:
         return ()
     moves = plan.planned.moves
+    if command.time > _look_at(state, command.plan, looks) + LATE:
+        return (e.LookedBack(command.plan, looks + 1),)
     if looks:
         return (e.LookedBack(command.plan, looks + 1, tuple(MoveSeen(move.migration, _pod(state, uid)) for move, uid, last in _whole(moves) if last.target)),)
     with simulated(state, command.time, stand_in(state, command.time)) as simulation:
