@@ -7,8 +7,9 @@ import subprocess
 import pytest
 from cli.conftest import RESTOW, export
 from console.browser import needs_chromium
-from console.logs_large import large
-from replay.handmade import LOG_ID, Handmade, migration, observed, placements, proposed
+from console.logs_large import GPU, large
+from msgspec.structs import replace
+from replay.handmade import LOG_ID, Handmade, migration, node, observed, placements, pod, proposed
 from replay.world import World
 
 from restow.console.follow import Follower
@@ -16,6 +17,8 @@ from restow.console.frames import frame
 from restow.console.index import Index
 from restow.console.tour import tour
 from restow.console.view import view
+from restow.contracts import events as e
+from restow.contracts.values import DeviceRequest, PodShape
 from restow.replay.source import ListSource
 from restow.replay.state_at import state_at
 
@@ -25,6 +28,17 @@ def index_of(log):
     follower._run()
     assert follower.error == ""
     return follower.index
+
+
+def test_of_the_cluster_as_many_devices_are_free_as_the_map_says():
+    """Also those of a node that takes no pods; of who waits only those that a pod may have."""
+    log = Handmade()
+    nodes = (replace(node(name), allocatable={"cpu": 8_000, "memory": 1 << 33, "pods": 110, GPU: 2_000}, devices=2) for name in "ab")
+    log.facts(*(replace(one, unschedulable=one.name == "b") for one in nodes), kind="nodes")
+    log.facts(e.ShapeDeclared("four", PodShape({"pods": 1, GPU: 4_000}, scheduler="restow", devices=DeviceRequest(4, 1_000))), replace(pod("big"), shape="four"))
+    cluster, waits = tour(index_of(log))
+    assert cluster.text.startswith("2 nodes with 4 devices, 4 of them free; ")
+    assert "2 devices are free, and the most on one node that takes pods is 2." in waits.text
 
 
 def test_a_move_is_shown_from_who_waits_to_what_it_came_to():

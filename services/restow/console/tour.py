@@ -70,7 +70,7 @@ def _devices(milli: float) -> str:
 
 def _cluster(index: Index, at: int) -> Stop:
     nodes, pods = _rows(index, "nodes", at), _rows(index, "pods", at)
-    devices, free = int(nodes["count"].sum()), sum(_free(index, at).values())
+    devices, free = int(nodes["count"].sum()), sum(_free(index, at, closed=True).values())
     has = f" with {_count(devices, 'device')}, {free} of them free" if devices else ""
     said = f"{_count(len(nodes), 'node')}{has}; {_count(int((pods['status'] == _RUNS).sum()), 'pod')} running."
     return Stop(at, "The cluster", f"{said} Every box is a node, its cells are its devices, filled as far as pods use them; the two bars below are cpu and memory. Drag the slider: every instant of the log is here.")
@@ -96,8 +96,8 @@ def _waiting(index: Index, at: int, uid: str) -> Stop:
     return Stop(at, f"{label} waits", f"{asks} Beside the map is why, as the scheduler wrote it down when it decided.", f"pod/{label}")
 
 
-def _free(index: Index, at: int) -> dict[int, int]:
-    """Whole devices that nobody uses or holds, by the slot of a node that is ready and takes pods."""
+def _free(index: Index, at: int, closed: bool = False) -> dict[int, int]:
+    """Whole devices that nobody uses or holds, by the slot of a node that is ready and takes pods; with `closed` of every node, as the map counts them."""
     used: dict[int, set[int]] = {}
     unsaid: dict[int, int] = {}
     for kind in ("pods", "holds"):
@@ -108,7 +108,7 @@ def _free(index: Index, at: int) -> dict[int, int]:
     return {
         slot: max(len(_shares(index, row) - used.get(slot, set())) - unsaid.get(slot, 0), 0)
         for row in _rows(index, "nodes", at)
-        if row["flags"] & READY and not row["flags"] & CLOSED
+        if closed or (row["flags"] & READY and not row["flags"] & CLOSED)
         for slot in [int(row["slot"])]
     }
 
