@@ -142,6 +142,24 @@ async def test_a_node_is_free_where_plans_count_it_so(opened):
     assert free == 3
 
 
+async def test_plans_that_found_nothing_do_not_hide_the_others(opened):
+    """As of a planner that has looked each ten minutes for a month."""
+    log = migration()
+    for i in range(150):
+        log.decide("migration", c.Defragment(time_at(16 + i), "interval", f"e{i}"), e.Planned(f"e{i}", "Defragmentation", (), PACKING, PACKING))
+    async with opened(log) as it:
+        await it.go("#view=plans")
+        rows = it.page.locator(".list tbody tr")
+        await it.page.wait_for_selector(".list tbody tr")
+        assert await rows.count() == 2
+        await it.page.locator("button", has_text="Also those that found nothing").click()
+        await it.until("document.querySelectorAll('.list tbody tr').length === 100")
+        await it.page.locator("button", has_text="51 more of 151 plans").click()
+        await it.until("document.querySelectorAll('.list tbody tr').length === 151")
+        await it.page.locator("button", has_text="Without those").click()
+        await it.until("document.querySelectorAll('.list tbody tr').length === 2")
+
+
 async def test_where_the_log_has_let_its_beginning_go_the_page_says_what_it_does_not_know_of_plans(opened):
     log = migration(worth=Worth("GPU-hours", 24, 1_000, 9_000, 2_000))
     del log.records[0]

@@ -58,6 +58,16 @@ def test_everybody_is_where_the_plan_wants_them():
     assert (said["known"], said["nodesInAll"], said["slots"]) == (True, 3, [{"pod": "ns/w", "node": "b"}])
 
 
+def test_plans_that_found_nothing_to_do_can_be_left_out_but_for_the_latest():
+    log = migration()
+    for i in range(3):
+        log.decide("migration", c.Defragment(time_at(16 + i), "interval", f"e{i}"), e.Planned(f"e{i}", "Defragmentation", (), PACKING, PACKING))
+    index = index_of(log)
+    assert [one["plan"] for one in plans(index, 18)] == ["e2", "e1", "e0", "p1"]
+    assert [one["plan"] for one in plans(index, 18, empty=False)] == ["e2", "p1"]
+    assert [one["plan"] for one in plans(index, 15, empty=False)] == ["p1"]
+
+
 def test_what_became_of_a_plan_is_known_when_the_log_has_forgotten_its_moves():
     """As the state does of the oldest of ten thousand."""
     log = migration()

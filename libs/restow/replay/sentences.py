@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from restow.contracts import commands as c
@@ -87,6 +87,10 @@ def _planned(v: e.Planned, names: Names) -> str:
     by = f"{v.plugin} (profile {v.profile})" if v.profile else v.plugin
     what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}{_MODES.get(v.mode, '') if v.moves or v.slots else ''}"
     return f"{what}, {v.reason}" if v.reason else what
+
+
+def _some(moves: Sized) -> str:
+    return f"{len(moves)} move{'s' * (len(moves) != 1)} of " if len(moves) else ""
 
 
 def _looked_back(v: e.LookedBack, names: Names) -> str:
@@ -214,7 +218,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ConsentAsked: lambda v, n: f"{v.migration}: its workload is asked ({v.way}), and has until {seconds(v.deadline)}",
     e.ConsentGiven: lambda v, n: f"{v.migration}: its workload {'has not answered, which is assent' if v.silent else 'agrees'}{': ' * bool(v.message)}{v.message}",
     e.LookedBack: _looked_back,
-    e.PlanApproved: lambda v, n: f"{v.by} approves {f'{len(v.moves)} moves of ' if v.moves else ''}plan {v.plan}" + (f": {v.reason}" if v.reason else ""),
+    e.PlanApproved: lambda v, n: f"{v.by} approves {_some(v.moves)}plan {v.plan}" + (f": {v.reason}" if v.reason else ""),
     e.PlanRejected: lambda v, n: f"{v.by} rejects plan {v.plan}" + (f": {v.reason}" if v.reason else ""),
     e.ModeSet: lambda v, n: f"{v.by} sets the mode to {v.mode}" + (f": {v.reason}" if v.reason else ""),
     e.MovesPaused: lambda v, n: f"{v.by or 'Restow itself'} pauses all moves" + (f": {v.reason}" if v.reason else ""),

@@ -81,16 +81,17 @@ def moment(index: Index, at: int) -> dict[str, Any]:
     return {"at": at, "time": time_at(index, at), "earlier": earlier, "later": later}
 
 
-def plans(index: Index, at: int) -> list[dict[str, Any]]:
-    """Plans that there were by then, the latest first, with how far their moves were: also those that the log has forgotten since."""
+def plans(index: Index, at: int, empty: bool = True) -> list[dict[str, Any]]:
+    """Plans that there were by then, the latest first, with how far their moves were: also those that the log has forgotten since. Without `empty` those that found something to do, and the latest."""
     track = index.tracks["moves"]
     rows = track.rows[track.last_until(at)]
     steps: dict[str, dict[str, int]] = {}
     for plan, step in zip(rows["plan"].tolist(), rows["step"].tolist(), strict=True):
         known = steps.setdefault(index.words[plan], {})
         known[STEPS[step]] = known.get(STEPS[step], 0) + 1
-    found = [_plan(note, at, steps.get(id, {})) for id, note in index.plans.items() if note.seq <= at]
-    return sorted(found, key=lambda plan: (-plan["seq"], -plan["time"]))
+    notes = sorted((note for note in index.plans.values() if note.seq <= at), key=lambda note: (-note.seq, -note.time))
+    told = [note for place, note in enumerate(notes) if empty or place == 0 or note.planned.moves or note.planned.slots]
+    return [_plan(note, at, steps.get(note.planned.plan, {})) for note in told]
 
 
 def _plan(note: PlanNote, at: int, steps: dict[str, int]) -> dict[str, Any]:

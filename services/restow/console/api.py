@@ -94,7 +94,7 @@ class Api:
             Route(get, "/api/v1/timeline", "Events by family over the log's time, and what one may want to jump to", self._timeline, said, {"buckets": NUMBER}),
             Route(get, "/api/v1/moment", "The sequence of a time, and what there is to jump to before and after it", self._moment, said, AT),
             Route(get, "/api/v1/happened", "The latest commits up to an instant, in sentences", self._happened, said, AT | limits),
-            Route(get, "/api/v1/plans", "The plans made by an instant, and how far they were", self._plans, said, AT),
+            Route(get, "/api/v1/plans", "The plans made by an instant, the latest first, and how far they were", self._plans, said, AT | {"empty": NUMBER | {"description": "0: without those that found nothing to do, but for the latest"}}),
             Route(get, "/api/v1/plans/{plan}", "One plan with its moves", self._plan, said, AT),
             Route(get, "/api/v1/plans/{plan}/maps", "The nodes that a plan touches, with who is on them before it and who is to be after it", self._plan_maps, said, AT),
             Route(get, "/api/v1/plans/{plan}/values", "By how much less a plan would win without each of its moves, in thousandths of its unit", self._plan_values, said, AT),
@@ -292,7 +292,8 @@ class Api:
 
     async def _plans(self, request: web.Request) -> web.Response:
         at = await self._at(request)
-        return await self._cached(request, f"p-{at}", self._locked(lambda: answers.plans(self._index, at)))
+        empty = bool(number(request, "empty", 1, 1))
+        return await self._cached(request, f"p-{at}-{empty:d}", self._locked(lambda: answers.plans(self._index, at, empty)))
 
     async def _plan(self, request: web.Request) -> web.Response:
         at, id = await self._at(request), request.match_info["plan"]

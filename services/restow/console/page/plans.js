@@ -10,6 +10,7 @@ import { Replan } from "./replan.js";
 import { useAnswer } from "./story.js";
 
 const html = htm.bind(h);
+const SHOWN = 100; // plans at first, and with each "more"
 
 // Of plans that were only observed: what was seen of them later.
 function looked(seen) {
@@ -48,7 +49,9 @@ export function Plans({ store }) {
 
 function PlanList({ store, onTry }) {
   const { at } = store.world;
-  const { said, error } = useAnswer(store, "/api/v1/plans", {}, at);
+  const [every, tell] = useState(false);
+  const [shown, show] = useState(SHOWN);
+  const { said, error } = useAnswer(store, "/api/v1/plans", { empty: every ? 1 : 0 }, at);
   const { said: report, error: unreported } = useAnswer(store, "/api/v1/report", {}, at);
   const won = new Map((report?.plans ?? []).map((one) => [one.plan, one]));
   if (error) return html`<div class="list"><p class="note">${error}</p></div>`;
@@ -64,7 +67,7 @@ function PlanList({ store, onTry }) {
     ${unreported && html`<p class="note">What they won and lost, and what eviction budgets have left, is not known: ${unreported}</p>`}
     ${said.length > 0 && html`<table>
       <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
-      <tbody>${said.map((plan) => html`<tr key=${plan.plan}>
+      <tbody>${said.slice(0, shown).map((plan) => html`<tr key=${plan.plan}>
         <td><button class="seq" title=${`go to sequence ${plan.seq}`} onClick=${() => store.seek({ at: plan.seq })}>${date(plan.time)} ${clock(plan.time)}</button></td>
         <td><button class="plain" onClick=${() => store.select(`plan/${plan.plan}`)}>${plan.plan}</button></td>
         <td>${plan.planner}<br /><small>${plan.trigger}</small></td>
@@ -75,7 +78,9 @@ function PlanList({ store, onTry }) {
         <td class="right">${amount(plan.cost)}</td>
         <td class="right">${won.has(plan.plan) ? amount(won.get(plan.plan).lost) : report || unreported ? "–" : "…"}</td>
         <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
-      </tr>`)}</tbody></table>`}
+      </tr>`)}</tbody></table>
+      <p class="buttons">${said.length > shown && html`<button onClick=${() => show(shown + SHOWN)}>${number(Math.min(SHOWN, said.length - shown))} more of ${number(said.length)} plans</button>`}
+        <button aria-pressed=${every} onClick=${() => tell(!every)}>${every ? "Without those that found nothing to move" : "Also those that found nothing to move"}</button></p>`}
   </div>`;
 }
 
