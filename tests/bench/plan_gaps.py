@@ -1,6 +1,6 @@
 """How near the optimizing planner's plans come to the bound of what any plan gains (100 less the gap), on worlds that nothing was tuned on.
 
-The seed is drawn anew for every run, and is in every row's name; `RESTOW_BENCH_SEED` says another one.
+The seed is drawn anew for every run, and is in every row's name; `RESTOW_BENCH_SEED` says another one, `RESTOW_BENCH_NODES` only one size.
 """
 
 import os
@@ -41,7 +41,7 @@ World = Callable[[], ClusterState]
 async def measure(size: Size) -> list[Row]:
     seed = 42 if size is Size.SMOKE else int(os.environ.get("RESTOW_BENCH_SEED") or random.SystemRandom().randrange(100_000))
     rows = []
-    for nodes in SIZES[size]:
+    for nodes in [int(os.environ["RESTOW_BENCH_NODES"])] if "RESTOW_BENCH_NODES" in os.environ else SIZES[size]:
         slowest = 0.0
         for name, state, args in _cases(nodes, seed, size):
             progress(f"{nodes} {name}")

@@ -23,14 +23,18 @@ class Preferences:
 
     def worse(self, uid: PodUid, home: int) -> np.ndarray | None:
         """`(nodes,) int64`: in how many of the two kinds each row suits the pod, which is in the air, less than its home; None where it makes no difference."""
-        shape = self._state.pods[uid].fact.shape
-        if not self._price or not self._asks(shape):
+        if not self.matter(uid):
             return None
+        shape = self._state.pods[uid].fact.shape
         found: np.ndarray | None = None
         for scores in (self._affinity(uid, shape), self._spread(uid)):
             if scores is not None and (less := scores < scores[home]).any():
                 found = less.astype(np.int64) if found is None else found + less
         return found
+
+    def matter(self, uid: PodUid) -> bool:
+        """Whether it prefers anything, and that counts."""
+        return bool(self._price) and self._asks(self._state.pods[uid].fact.shape)
 
     def cost(self, uid: PodUid, home: int, row: int) -> int:
         """Of landing on the row, for a pod in the air."""

@@ -16,6 +16,7 @@ import numpy as np
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing.annealing import anneal
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
@@ -154,6 +155,8 @@ class _Maker:
         if (nodes := int(self.rows.counted.sum())) <= FEWEST:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
         self._few = nodes <= FEW
+        self._fresh = nodes <= FEWEST
+        self._anneals = self._few and args.objective == "value" and not args.wholeNodes and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
@@ -190,6 +193,8 @@ class _Maker:
             if best:
                 take_if_better(search, best)
             improve(search, [row for row in rows.tolist() if world.pods(row)])
+            if self._anneals:
+                anneal(search, steps, self._fresh)
         return search
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> tuple[dict[PodUid, Spot], int]:

@@ -204,6 +204,10 @@ class World:
         """`placement.Suits`."""
         return self._preferences.worse(uid, self.home(uid).row)
 
+    def prefers(self, uid: PodUid) -> bool:
+        """Whether some rows may suit it less than its home."""
+        return self._preferences.matter(uid)
+
     def dearer(self, uid: PodUid, row: int) -> int:
         """What it costs that a pod in the air prefers its home to this row."""
         return self._preferences.cost(uid, self.home(uid).row, row)
