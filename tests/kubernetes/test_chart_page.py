@@ -1,4 +1,4 @@
-"""From the last release, which had kustomizations and no chart, to the chart: by the commands of docs/install.md, on a real control plane."""
+"""What docs/install.md says of the chart, command by command on a real control plane: from the last release, which had kustomizations and no chart; and from one broker to three."""
 
 from __future__ import annotations
 
@@ -40,11 +40,15 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield one
 
 
-def said() -> list[list[str]]:
-    """The commands of the page."""
-    section = (ROOT / "docs" / "install.md").read_text().partition("### From 0.2.0 to the chart\n")[2]
+def said(title: str) -> list[list[str]]:
+    """The commands of a section of the page."""
+    section = (ROOT / "docs" / "install.md").read_text().partition(f"### {title}\n")[2]
     (block,) = re.findall(r"```\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
     return [shlex.split(line) for line in block.splitlines()]
+
+
+def here(arguments: list[str]) -> list[str]:
+    return [str(ROOT / one) if one == "deploy/chart" else one for one in arguments]
 
 
 def there(lab: Lab) -> dict[tuple[str, str], dict[str, Any]]:
@@ -71,12 +75,11 @@ def test_the_last_release_becomes_the_chart_as_the_page_says(cluster: Lab, old: 
     assert set(before) == set(KEPT)
 
     more = ("--set", "beside.enabled=true,autoscalers.enabled=true")
-    commands = said()
+    commands = said("From 0.2.0 to the chart")
     assert [command[0] for command in commands] == ["kubectl", "kubectl", "helm"]
-    for program, *arguments in commands[:2]:
-        assert program == "kubectl"
+    for _, *arguments in commands[:2]:
         cluster.kubectl(*arguments)
-    install = [str(ROOT / one) if one == "deploy/chart" else one for one in commands[2][1:]]
+    install = here(commands[2][1:])
     helm(cluster, *install, *more)
     moved = there(cluster)
     assert claims(cluster) == before
@@ -88,3 +91,28 @@ def test_the_last_release_becomes_the_chart_as_the_page_says(cluster: Lab, old: 
     values = [one for one in install if one not in ("--take-ownership", "--force-conflicts")]
     helm(cluster, *values, *more)
     assert there(cluster) == moved, "as if it had been installed anew: nothing of the release is left"
+
+
+def test_one_broker_becomes_three_as_the_page_says(cluster: Lab) -> None:
+    """Its volumes, replicas and passwords. What is in the log goes by export and import: `test_a_log_is_restored_on_three_brokers_too`."""
+    helm(cluster, "install", "restow", str(DEPLOY / "chart"), "--create-namespace")
+    cluster.kubectl("-n", SYSTEM, "wait", "--for=create", f"pvc/{KEPT[0]}", "--timeout=60s")
+    before, passwords = claims(cluster), json.loads(cluster.kubectl("-n", SYSTEM, "get", "secret", "restow-nats", "-o", "jsonpath={.data}"))
+
+    def replicas() -> dict[str, int]:
+        found = json.loads(cluster.kubectl("-n", SYSTEM, "get", "deployment,statefulset", "-o", "json"))["items"]
+        return {one["metadata"]["name"]: one["spec"]["replicas"] for one in found}
+
+    wanted = replicas()
+    commands = [command for command in said("From one broker to three") if command[0] in ("kubectl", "helm") and "port-forward" not in command]
+    assert len(commands) == 7
+    for program, *arguments in commands:
+        helm(cluster, *here(arguments)) if program == "helm" else cluster.kubectl(*arguments)
+    assert replicas() == wanted | {"restow-nats": 3}
+    assert json.loads(cluster.kubectl("-n", SYSTEM, "get", "secret", "restow-nats", "-o", "jsonpath={.data}")).items() >= passwords.items()
+    cluster.kubectl("-n", SYSTEM, "wait", "--for=create", "pvc/data-restow-nats-2", "--timeout=60s")
+    after = claims(cluster)
+    assert after[KEPT[1]] == before[KEPT[1]], "the archive stays"
+    assert after[KEPT[0]] != before[KEPT[0]], "a new log"
+    with pytest.raises(AssertionError, match="and the broker that is there has 3: its log would be lost"):
+        helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "nats.replicas=1")
