@@ -79,9 +79,11 @@ async def test_a_service_that_stops_does_not_wait_for_a_full_log():
 
 
 async def test_a_copy_that_takes_too_long_or_is_killed_is_told_from_one_that_fails(monkeypatch):
-    monkeypatch.setattr(offload, "LIMIT", 0.2)
-    with pytest.raises(CopyFailed, match=r"it took over 0\.2 s"):
-        await in_copy(lambda: time.sleep(5) or b"")
+    # Of this one only: on a busy machine also the others may take that long.
+    with monkeypatch.context() as patch:
+        patch.setattr(offload, "LIMIT", 0.2)
+        with pytest.raises(CopyFailed, match=r"it took over 0\.2 s"):
+            await in_copy(lambda: time.sleep(60) or b"")
     with pytest.raises(CopyFailed, match="its process was killed, most likely for its memory"):
         await in_copy(die)
     with pytest.raises(RuntimeError, match="ZeroDivisionError") as failed:
