@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.held_capacity import UNAVAILABLE
 from restow.domain.records import ON_NODE, SlotPhase, Tally
 from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.state import NODE_LOST, ClusterState
@@ -213,8 +214,9 @@ def cores(state):
 
 
 def ports(state):
-    """No two slots on a node keep one host port."""
-    kept = Counter((slot.node, port) for _, slot in on_nodes(state) for port in state.shapes[slot.shape].host_ports)
+    """No two slots on a node keep one host port. (One that has it back, since its owner was never bound there, is to go elsewhere where another has got it.)"""
+    there = [slot for key, slot in on_nodes(state) if state.to_release.get(key) != UNAVAILABLE]
+    kept = Counter((slot.node, port) for slot in there for port in state.shapes[slot.shape].host_ports)
     for (node, port), times in kept.items():
         if times > 1:
             yield f"{times} slots on {node} keep {port}"

@@ -34,6 +34,7 @@ A_SEED = st.integers(0, 10**9)
 @example(22366)  # a hand-over is void, and the same commit gives the CPUs of that slot to another hold
 @example(46875090)  # a pod is refused by the API after its Reservation was, and while a later generation of that waits for its review
 @example(3546903)  # a hand-over is void, for its pod has just gone; whom the same commit gives the port of that slot is not to blame
+@example(13168)  # the owner of a hold is bound elsewhere by somebody, where another hold has got the host port that it left
 @example(227139)  # a hold comes back, for its owner is gone before it is bound, where another has just been resized into what that had left
 @settings(max_examples=120, deadline=None)
 @for_all(A_SEED)

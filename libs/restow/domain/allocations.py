@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
-from restow.domain.held_capacity import GIVEN_BACK, MIGRATION_OVER, HeldCapacity
+from restow.domain.held_capacity import GIVEN_BACK, MIGRATION_OVER, UNAVAILABLE, HeldCapacity
 from restow.domain.node_table import fewer, less
 from restow.domain.records import (
     FINAL,
@@ -117,6 +117,18 @@ class Allocations(HeldCapacity):
             self.change_capacity(key, capacity)
             if again.asked:
                 self.put(self.resizes, key, None)
+            if self._port_taken(key, slot):
+                # Its owner kept none of its host ports, so another hold may have them by now: it is to go elsewhere.
+                self.put(self.to_release, key, UNAVAILABLE)
+
+    def _port_taken(self, key: SlotKey, slot: Slot) -> bool:
+        """Whether another slot or pod on its node has one of the host ports that it asks for."""
+        wanted = {(port.protocol, port.port) for port in self.shapes[slot.shape].host_ports}
+        if not wanted:
+            return False
+        others = [self.slots[other[0]][other[1]].shape for other in self.held_on.get(slot.node, ()) if other != key]
+        others += [self.pods[pod].fact.shape for pod in self.on_node.get(slot.node, ()) if pod != slot.pod and pod in self.charges]
+        return any((port.protocol, port.port) in wanted for shape in others for port in self.shapes[shape].host_ports)
 
     @staticmethod
     def _asked(record: Reservation, name: SlotName) -> ShapeId | None:

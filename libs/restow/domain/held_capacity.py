@@ -39,6 +39,8 @@ BORROWED = "Borrowed"
 """Why a slot waits: a pod that ignores Reservations has its capacity."""
 GIVEN_BACK = "GivenBack"
 """Why a slot waits: its owner was never bound there. The session looks at it once more."""
+UNAVAILABLE = "Unavailable"
+"""Why a hold is released whose node can never have so much any more, or where others have got its CPUs or host ports."""
 MIGRATION_OVER = "MigrationOver"
 """Why a slot has ended: the move that it was for has."""
 

@@ -22,7 +22,7 @@ from restow.domain.beside import (
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
-from restow.domain.held_capacity import OVERCOMMITTED, PRE_ALLOCATION
+from restow.domain.held_capacity import OVERCOMMITTED, PRE_ALLOCATION, UNAVAILABLE
 from restow.domain.node_table import lowered, shares_up_to
 from restow.domain.records import (
     FINAL,
@@ -46,8 +46,6 @@ from restow.domain.unsaid_devices import of_hold
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its capacity (RULES G-7)."""
-UNAVAILABLE = "Unavailable"
-"""Why a hold is released whose node can never have so much any more."""
 DEADLINE = "Deadline"
 """Why a nomination ends whose victims did not go in time, and with it what was asked of them."""
 REFUSED = "Refused"

@@ -9,8 +9,8 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
 from restow.domain import beside
 from restow.domain.changes import Changes, Seen
-from restow.domain.evolve.session import UNAVAILABLE
 from restow.domain.gated import MayRun
+from restow.domain.held_capacity import UNAVAILABLE
 from restow.domain.memo import kept
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState
