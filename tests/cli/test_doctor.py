@@ -249,3 +249,9 @@ def test_services_beside_the_cluster_are_asked_where_they_are_named(tmp_path, mo
             ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://127.0.0.1:9 does not answer", ""),
             ("bad", "127.0.0.1: not ready", logs), ("unknown", f"127.0.0.1 was not asked: what answers at {url} is no service of Restow's", ""),
         ]  # fmt: skip
+
+
+def test_services_beside_the_cluster_hide_none_that_are_installed_in_it():
+    broken = installed(pods=pods(descheduler=Pod("d", "restow-descheduler", False)))
+    said = troubles(seen(broken, stack=Stack("{}", [Pod("one", "one", True, reasons=())])))
+    assert [(about, word) for about, word, _ in said][:1] == [("services", "bad")]

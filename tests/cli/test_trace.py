@@ -140,7 +140,7 @@ def test_who_speaks_no_http_is_no_collector(restow, moved, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         result = restow("trace", "--log", moved, "--to", f"http://127.0.0.1:{server.getsockname()[1]}")
-    assert (result.exit_code, "cannot be reached" in result.said) == (3, True), result.output
+    assert (result.exit_code, "is no server of HTTP (BadStatusLine)" in result.said) == (3, True), result.output
 
 
 def test_who_follows_does_not_wait_for_ever_for_a_collector_that_will_never_take_some(collector, capsys):

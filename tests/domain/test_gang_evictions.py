@@ -87,6 +87,19 @@ def test_what_keeps_one_of_them_keeps_all_before_the_log_has_decided_so(what):
     assert evictions(state) == []
 
 
+@pytest.mark.parametrize("what", ["hold stolen", "budget"])
+def test_nobody_leaves_between_the_decision_that_gives_up_one_and_that_about_the_others(what):
+    state, moves = decided()
+    kept(state, *moves)
+    if what == "hold stolen":
+        then(state, e.PodGone(f"h{moves[1]}"))
+        run(state, decider, c.Advance(NOW))
+    else:
+        run(state, decider, c.ReportEviction(NOW, moves[1], "Budget", "none is left"))
+    assert [step(state, id) for id in moves] == [Step.EVICTING, Step.ABORTING, Step.EVICTING]
+    assert evictions(state) == []
+
+
 def test_once_one_has_left_the_others_follow_whatever_the_old_node_of_one_is():
     state, moves = decided()
     kept(state, *moves)

@@ -192,10 +192,29 @@ def test_a_successor_that_waits_takes_the_slot_although_its_owner_is_deleted_unt
 
 def test_a_stateful_set_that_is_deleted_makes_no_other():
     state = evicted()
-    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", wanted=3), e.WorkloadGone(DB.uid))
+    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", busy="deleting"), e.WorkloadGone(DB.uid))
     advance(state)
     assert why(state) == (Step.FAILED, "OwnerGone")
     assert not state.missed
+
+
+AT_WORK = [{"busy": "rollout"}, {"busy": "scaling_down", "wanted": 3}, {"movable": "true"}, {"parallel": True}]
+
+
+@pytest.mark.parametrize("told", AT_WORK)
+def test_a_stateful_set_that_is_at_rest_again_makes_the_pod(told):
+    """There is no fact about one at rest: `kubectl scale`, up or down to here, makes it busy for a moment only."""
+    state = evicted()
+    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", **told))
+    advance(state)
+    then(state, e.WorkloadGone(DB.uid))
+    advance(state)
+    assert why(state) == WAITS
+    then(state, e.PodGone("db-2"), pod("db-2", uid="later", owner=DB))
+    session_answers(state)
+    then(state, changed("later", node="b", phase="Running", ready=True))
+    advance(state)
+    assert why(state) == (Step.LANDED, "")
 
 
 @pytest.mark.parametrize("first", [True, False])

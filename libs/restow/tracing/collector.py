@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import time
 import urllib.error
@@ -27,6 +28,11 @@ NEVER = (400, 413, 422)
 """Answers of one that will never take it: what is in it is wrong there, or too much."""
 
 
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+"""What HTTP takes of a header."""
+
+
 class NoCollector(ValueError):
     """What is named is no address of a collector. Says what is allowed."""
 
@@ -45,9 +51,15 @@ def endpoint(named: str | None, environment: Mapping[str, str] = os.environ) -> 
     url = named or exact or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not url:
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
         raise NoCollector(f"{redacted(url)} is no address of a collector; allowed: http://HOST:4318 or https://HOST")
+    if "@" in parts.netloc:
+        raise NoCollector(f"{redacted(url)} has a user; allowed: an address without one. What a collector wants to know of you is in OTEL_EXPORTER_OTLP_HEADERS")
     return url if exact or parts.path.rstrip("/").endswith("/v1/traces") else f"{url.rstrip('/')}/v1/traces"
 
 
@@ -62,6 +74,13 @@ def pairs(said: str) -> dict[str, str]:
     return {name.strip(): unquote(value.strip()) for name, _, value in split}
 
 
+class _StaysHere(urllib.request.HTTPRedirectHandler):
+    """What a collector is told, and by which headers, is for nobody else: where an answer leads elsewhere, it is no answer of a collector."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 class Collector:
     """Takes requests, one at a time; waits, so it is for a thread of its own, or for a command. Raises NoCollector where the certificates that the environment
     names cannot be read."""
@@ -69,7 +88,11 @@ class Collector:
     def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
         self.url = url
         self._headers = headers(environment) | {"Content-Type": "application/json", "User-Agent": "restow"}
-        self._tls = _tls(environment) if url.startswith("https:") else None
+        for name, value in self._headers.items():
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                raise NoCollector(f"OTEL_EXPORTER_OTLP_HEADERS: {name[:40]!r}: its name or value has a character that no header has; allowed: name=value, percent-encoded, without ends of lines")
+        tls = [urllib.request.HTTPSHandler(context=_tls(environment))] if url.startswith("https:") else []
+        self._opener = urllib.request.build_opener(_StaysHere, *tls)
 
     def take(self, body: bytes, spans: int, again: Sequence[float] = AGAIN) -> tuple[int, str]:
         """How many of its spans the collector has not taken although it took the rest, and why. `again`: pauses before further tries, in seconds. Raises
@@ -77,18 +100,28 @@ class Collector:
         for wait in (*again, None):
             try:
                 asked = urllib.request.Request(self.url, body, self._headers)
-                with urllib.request.urlopen(asked, timeout=TIMEOUT, context=self._tls) as answer:
+                with self._opener.open(asked, timeout=TIMEOUT) as answer:
                     return _refused(answer.read(MOST_READ), spans)
             except urllib.error.HTTPError as error:
-                said = error.read(500).decode(errors="replace")
                 if error.code not in LATER or wait is None:
                     kind = NotTaken if error.code in NEVER else Away
-                    raise kind(f"{redacted(self.url)} answers {error.code}: {said or error.reason}") from None
-            except (OSError, ValueError, http.client.HTTPException) as error:  # The last: say the port of gRPC, which is no HTTP/1.
+                    raise kind(f"{redacted(self.url)} answers {error.code}: {_told(error) or error.reason}") from None
+            except OSError as error:
                 if wait is None:
                     raise Away(f"{redacted(self.url)} cannot be reached: {getattr(error, 'reason', None) or error}") from None
+            except (ValueError, http.client.HTTPException) as error:  # Say the port of gRPC, which is no HTTP/1. Its words may quote headers.
+                if wait is None:
+                    raise Away(f"{redacted(self.url)} is no server of HTTP ({type(error).__name__})") from None
             time.sleep(wait or 0)
         raise AssertionError("the last try returns or raises")
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    """What a server says beside its code, as far as it comes."""
+    try:
+        return error.read(500).decode(errors="replace")
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""
 
 
 def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:

@@ -22,7 +22,7 @@ _BEGUN = STEPS.index(str(Step.HOLDING))
 def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, Any]:
     """Of (the instant's time - `within`, the instant's time], in ms: how many moves ended how (`steps`), how many are under way, and the latest `limit` of both, those
     under way first. `since` is the last sequence before that, `before` when the last move ended by then (0 for none). Moves that the log has forgotten since count, too.
-    Times in ms. `away`: from when a pod that landed was gone or terminated until its successor was ready; None of all others."""
+    Times in ms. `away`: from the decision that a pod had left to the one that its successor had landed; None of all others."""
     end = time_at(index, at)
     begin = end - within
     track = index.tracks["moves"]

@@ -199,6 +199,8 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):
+    """It was deleted, or nothing is to be known of it any more: a StatefulSet that is at rest again."""
+
     uid: str
 
 

@@ -352,10 +352,16 @@ def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
     state.drop(state.ended_well, event.uid)
     for migration in [state.migrations[id] for id in state.active]:
         # Whoever its pods are left to (`--cascade=orphan`) makes pods of another lineage.
-        ended = JOB_ENDED if migration.job == event.uid and is_last(known) else OWNER_GONE if migration.lineage.partition("/")[0] == event.uid else ""
+        is_gone = _was_deleted(known) and migration.lineage.partition("/")[0] == event.uid
+        ended = JOB_ENDED if migration.job == event.uid and is_last(known) else OWNER_GONE if is_gone else ""
         if ended and not migration.done:
             state.put(state.migrations, migration.id, replace(migration, done=ended))
             state.touched.migrations[migration.id] = None
+
+
+def _was_deleted(known: e.WorkloadObserved) -> bool:
+    """Of most kinds there is a fact only while there is something to say of them (`kube.workloads.workload_fact`): one that is at rest again has gone from the log, and not from the cluster."""
+    return known.busy == "deleting" or (known.kind in ("Deployment", "ReplicaSet") and known.owner is None and known.wanted is not None)
 
 
 def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:

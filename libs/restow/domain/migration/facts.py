@@ -442,7 +442,7 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
     """Whether an eviction that was decided may be sent, now and each time anew: nothing has come in between for which it will be given
     up as soon as that is decided. Before anybody of a gang that is moved as one has left, that is so of all of it, or of nobody."""
     if not is_of_gang(state, migration):
-        return _may_be_tried(state, migration)
+        return not _is_given_up(Whole(state), migration) and _may_be_tried(state, migration)
     ready, at = state.memo.make(_Ready), (state.seq, state.time)
     if ready.at != at or state.drafting:
         ready.at, ready.known = at, {}
@@ -450,8 +450,14 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
     key = whole.key(migration)
     if key not in ready.known:
         gang = whole.members(migration)
-        ready.known[key] = any(has_left(state, one) for one in gang) or all(_may_be_tried(state, one) for one in gang if one.step is Step.EVICTING)
+        is_ready = any(has_left(state, one) for one in gang) or all(_may_be_tried(state, one) for one in gang if one.step is Step.EVICTING)
+        ready.known[key] = is_ready and not _is_given_up(whole, migration)
     return ready.known[key] and _may_be_tried(state, migration)
+
+
+def _is_given_up(whole: Whole, migration: Migration) -> bool:
+    """Whether the next decision takes it back: another pod of its node, or of its gang, has been given up (`ANOTHER_STAYS`)."""
+    return not victim.is_only_evicted(migration) and whole.broken(migration) is not None
 
 
 def has_left(state: ClusterState, migration: Migration) -> bool:

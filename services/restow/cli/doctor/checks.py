@@ -127,8 +127,9 @@ class Seen(NamedTuple):
 
 
 def examine(seen: Seen) -> list[Finding]:
-    services = _all(seen) if seen.stack is None else _stack(seen.stack)
-    return [*_server(seen), *_definitions(seen), *services, *_gate(seen.gate)]
+    here = _stack(seen.stack) if seen.stack is not None else ()
+    installed = _all(seen) if seen.stack is None or seen.installations else ()
+    return [*_server(seen), *_definitions(seen), *here, *installed, *_gate(seen.gate)]
 
 
 def _server(seen: Seen) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import textwrap
 import urllib.error
@@ -91,8 +92,8 @@ def _of_stack(name: str, address: str) -> Pod:
 
     try:
         report, state = read_report(_asked(f"{address}/readyz")), json.loads(_asked(f"{address}/state"))
-    except (OSError, ValueError) as error:
-        return Pod(name, name, False, why=f"{address} does not answer ({error})")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Pod(name, name, False, why=f"{address} does not answer ({error or type(error).__name__})")
     if report is None:
         return Pod(name, name, False, why=f"what answers at {address} is no service of Restow's")
     return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading")

@@ -164,7 +164,7 @@ def _read_on(error: str, well: float) -> float:
 def _deliver(collector: Collector, spans: list[Span]) -> None:
     """What the collector will never take is left out, for later ones would wait for it for ever."""
     from restow.cli.trace.export import NotTaken
-    from restow.tracing.collector import BATCH
+    from restow.tracing.collector import AGAIN, BATCH
 
     while spans:
         before = collector.refused
@@ -176,5 +176,7 @@ def _deliver(collector: Collector, spans: list[Span]) -> None:
             click.echo(f"restow: {plain(error.message)}; {number(left)} spans are left out", err=True)
         except Failure as error:
             click.echo(f"restow: {plain(error.message)}; it is tried again", err=True)
+            # Some answers come at once, say that a token is not known.
+            time.sleep(AGAIN[-1])
         if collector.refused > before:
             click.echo(f"restow: the collector has not taken {number(collector.refused - before)} spans: {plain(collector.why)}", err=True)

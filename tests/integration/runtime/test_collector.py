@@ -1,0 +1,75 @@
+"""Where spans go: an address that is one, and nobody else."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from restow.tracing.collector import Away, Collector, NoCollector, endpoint
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("http://collector:port4318", "is no address"), ("http://collector:99999", "is no address"), ("http://[::1", "is no address"),
+        ("http://ada:secret@collector", "has a user"),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_and_no_secret_is_said(named, said):
+    with pytest.raises(NoCollector, match=said) as refused:
+        endpoint(named, {})
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["key%0a", "a%00b"])
+def test_a_header_that_nobody_takes_is_refused_at_the_start_without_its_value(value):
+    with pytest.raises(NoCollector, match="x-api-key") as refused:
+        Collector("http://127.0.0.1:1", {"OTEL_EXPORTER_OTLP_HEADERS": f"x-api-key=topsecret{value}"})
+    assert "topsecret" not in str(refused.value)
+
+
+def test_what_a_collector_is_told_goes_to_nobody_else(serving):
+    """A redirection, and an answer of which nothing more comes than its code."""
+    elsewhere, heard = serving(lambda asked: asked.send_response(200))
+
+    def leads_away(asked):
+        asked.send_response(302)
+        asked.send_header("Location", f"{elsewhere}/v1/traces")
+
+    first, _ = serving(leads_away)
+    with pytest.raises(Away, match="answers 302"):
+        Collector(f"{first}/v1/traces", {"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=secret"}).take(b"{}", 1, ())
+    assert heard == []
+    last, _ = serving(lambda asked: (asked.send_response(503), asked.send_header("Content-Length", "9")))
+    with pytest.raises(Away, match="answers 503"):
+        Collector(f"{last}/v1/traces", {}).take(b"{}", 1, ())
+
+
+@pytest.fixture
+def serving():
+    """An address where every request is answered so, and the paths that were asked for."""
+    servers = []
+
+    def serve(answer):
+        paths = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                paths.append(self.path)
+                self.rfile.read(int(self.headers["Content-Length"]))
+                answer(self)
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}", paths
+
+    yield serve
+    for one in servers:
+        one.shutdown()
+        one.server_close()
