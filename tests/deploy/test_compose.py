@@ -161,7 +161,7 @@ def test_a_new_user_of_the_broker_gets_a_password_beside_those_that_are_there(tm
 def test_the_console_is_a_reader_that_is_published_to_this_machine_only():
     console = SERVICES["console"]
     command = console["command"][2].partition(" && exec ")
-    assert command[0] == ". /run/restow/console.env"
+    assert command[0].startswith(". /run/restow/console.env && archive=")
     assert command[2].startswith("restow console --published --on-demand --port 8080 ")
     assert console["ports"] == ["127.0.0.1:8004:8080"]
     assert all(volume.endswith(":ro") for volume in console["volumes"])
@@ -177,9 +177,10 @@ def test_the_archive_is_in_a_bucket_where_somebody_names_one():
     assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"}
     for name in ("garbage-collector", "console", "cli"):
         assert bucket.items() <= SERVICES[name]["environment"].items()
-    said = SERVICES["console"]["command"][2].partition(" --archive ")[2].replace("$$", "$")
-    for given, found in (({}, "/var/lib/restow/archive/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow"}, "s3://backups/restow/main")):
-        assert subprocess.run(["sh", "-c", f"printf %s {said}"], env=given, capture_output=True, text=True, check=True).stdout == found
+    chosen, _, said = SERVICES["console"]["command"][2].replace("$$", "$").partition(". /run/restow/console.env && ")[2].partition(" && exec ")
+    said = said.partition(" --archive ")[2]
+    for given, found in (({}, "/var/lib/restow/archive/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow"}, "s3://backups/restow/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow/"}, "s3://backups/restow/main")):
+        assert subprocess.run(["sh", "-c", f"{chosen} && printf %s {said}"], env=given, capture_output=True, text=True, check=True).stdout == found
 
 
 def test_traces_are_sent_by_a_reader_where_somebody_asks_for_them():
