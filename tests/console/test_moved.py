@@ -11,6 +11,8 @@ from replay.handmade import START, Handmade, migration, node, shape, time_at
 from restow.console.index import Index
 from restow.console.moved import moved
 from restow.console.view import MoveRow
+from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.domain.records import FINAL, Step
 from restow.replay.state_at import state_at
@@ -23,7 +25,20 @@ def test_a_move_that_has_landed_moved_and_says_how_long_its_pod_was_away():
     assert (said["steps"], said["underWay"], said["more"], said["before"]) == ({"landed": 1}, 0, 0, 0)
     (move,) = said["moves"]
     assert (move["pod"], move["successor"], move["source"], move["target"]) == ("shop/web-old", "shop/web-new", "a", "b")
-    assert (move["seq"], move["since"], move["away"], move["plan"]) == (15, time_at(15), time_at(15) - time_at(11), "p1")
+    assert (move["seq"], move["since"], move["away"], move["plan"]) == (15, time_at(15), time_at(14) - time_at(9), "p1")
+
+
+@pytest.mark.parametrize("late", [0, 60_000])
+def test_how_long_a_pod_was_away_is_nothing_of_the_deschedulers(late):
+    """It was away for a minute, and then said at once that the pod had left and that its successor had landed, or said the last later."""
+    log = migration()
+    log.records = [replace(record, seq=at) for at, record in enumerate((one for one in log.records[:14] if one.seq != 11), 1)]
+    log.decide("migration", c.Advance(time_at(14)), e.Evicted("p1-1", time_at(99)), e.Landed("p1-1", "uid-web-new", "b"))
+    last = log.records[-1]
+    log.records[-1] = replace(last, envelope=replace(last.envelope, time=rfc3339(time_at(14) + late)), time=(time_at(14) + late) * 1_000_000)
+    (move,) = moved(index_of(log), 14, HOUR)["moves"]
+    assert (move["step"], move["away"]) == ("landed", 5_000)
+    assert moved(index_of(migration()), 11, HOUR)["moves"][0]["away"] is None
 
 
 @pytest.mark.parametrize(("at", "step"), [(3, None), (4, "holding"), (8, "evicting"), (11, "evicted"), (15, "landed")])
@@ -116,7 +131,7 @@ async def test_the_page_says_what_moved_in_the_last_hour_and_leads_on(opened, wi
         await it.page.get_by_role("button", name="1 landed").click()
         await it.page.wait_for_selector(".moved table")
         said = await it.text(".moved")
-        for word in ("shop/web-old", "now shop/web-new", "landed", "4.0 s"):
+        for word in ("shop/web-old", "now shop/web-new", "landed", "5.0 s"):
             assert word in said
         assert await it.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         # Three hours later nothing has moved for an hour; it says when something did.

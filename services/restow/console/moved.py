@@ -11,18 +11,20 @@ from restow.console.frames import seq_at, time_at
 from restow.console.index import NOWHERE, STEPS, Index
 from restow.console.tracks import GONE
 from restow.domain.records import FINAL, Step
+from restow.replay.pod_status import STATUSES
 
 MOST = 500
 """Moves that are told, the latest."""
 _FINAL = [STEPS.index(str(step)) for step in FINAL]
-_EVICTED = STEPS.index(str(Step.EVICTED))
+_LANDED = STEPS.index(str(Step.LANDED))
+_LEFT = [STATUSES.index(status) for status in ("Terminating", "Succeeded", "Failed")]
 _BEGUN = STEPS.index(str(Step.HOLDING))
 
 
 def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, Any]:
     """Of (the instant's time - `within`, the instant's time], in ms: how many moves ended how (`steps`), how many are under way, and the latest `limit` of both, those
     under way first. `since` is the last sequence before that, `before` when the last move ended by then (0 for none). Moves that the log has forgotten since count, too.
-    Times in ms. `away`: from the decision that a pod had left to the one that its successor had landed; None of all others."""
+    Times in ms. `away`: from when a pod that landed was gone or terminated until its successor was ready, by what was seen of both; None of all others, and where it is not known."""
     end = time_at(index, at)
     begin = end - within
     track = index.tracks["moves"]
@@ -48,14 +50,13 @@ def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:
     changes = changes[np.isin(changes["slot"], [row["slot"] for row in rows]) & (changes["version"] != GONE)]
     steps = track.rows["step"][changes["version"]]
     since = track.rows["since"][changes["version"]]
-    begun, evicted, seqs, last = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
+    begun, seqs, last = dict[int, int](), dict[int, int](), dict[int, int]()
     for seq, slot, step, time in zip(changes["seq"].tolist(), changes["slot"].tolist(), steps.tolist(), since.tolist(), strict=True):
         if step == _BEGUN:
             begun.setdefault(slot, int(time))
-        elif step == _EVICTED:
-            evicted[slot] = int(time)
         if last.get(slot) != step:
             last[slot], seqs[slot] = step, seq
+    away = _away(index, rows, at)
     nodes, pods = index.tracks["nodes"].keys, index.tracks["pods"].keys
 
     def pod(slot: int) -> str:
@@ -63,12 +64,29 @@ def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:
 
     def told(row: Any) -> dict[str, Any]:
         slot, time, step = int(row["slot"]), int(row["since"]), STEPS[row["step"]]
-        away = time - evicted[slot] if step == Step.LANDED and slot in evicted else None
         return {
             "migration": track.keys[slot], "plan": index.words[row["plan"]], "pod": pod(row["pod"]), "successor": pod(row["successor"]),
             "source": nodes[row["source"]] if row["source"] != NOWHERE else "", "target": nodes[row["target"]] if row["target"] != NOWHERE else "",
-            "step": step, "seq": seqs[slot], "since": time, "begun": begun.get(slot, 0), "away": away,
+            "step": step, "seq": seqs[slot], "since": time, "begun": begun.get(slot, 0), "away": away.get(slot),
             "reason": index.words[row["reason"]], "message": index.words[row["message"]],
         }  # fmt: skip
 
     return [told(row) for row in rows]
+
+
+def _away(index: Index, rows: list[Any], at: int) -> dict[int, int]:
+    """By slot, in ms, of those that have landed. When the descheduler came to it says nothing: while it fails over or is behind it says late that a pod has left, or has landed."""
+    landed = [(int(row["slot"]), int(row["pod"]), int(row["successor"])) for row in rows if row["step"] == _LANDED]
+    track = index.tracks["pods"]
+    changes = track.changes[: np.searchsorted(track.changes["seq"], at, side="right")]
+    changes = changes[np.isin(changes["slot"], [one for _, *both in landed for one in both if one != NOWHERE])]
+    seen, gone = track.rows[changes["version"]], changes["version"] == GONE
+    left, ready = dict[int, int](), dict[int, int]()
+    for seq, slot, has_left, is_ready in zip(changes["seq"].tolist(), changes["slot"].tolist(), (gone | np.isin(seen["status"], _LEFT)).tolist(), seen["ready"].tolist(), strict=True):
+        if has_left:
+            left.setdefault(slot, seq)
+        elif is_ready:
+            ready.setdefault(slot, seq)
+    # One that terminated before the log begins did so at a time that nobody knows.
+    known = {pod: seq for pod, seq in left.items() if seq > index.first or not index.from_snapshot}
+    return {slot: max(0, time_at(index, ready[successor]) - time_at(index, known[pod])) for slot, pod, successor in landed if pod in known and successor in ready}

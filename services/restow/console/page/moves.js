@@ -39,7 +39,7 @@ export function Moves({ store }) {
       <thead><tr><th>When</th><th>Pod</th><th>From → to</th><th>Outcome</th><th class="right">Away</th><th>Plan</th></tr></thead>
       <tbody>${said.moves.map((move) => html`<${Row} key=${move.migration} store=${store} move=${move} />`)}</tbody></table>`}
     ${said.more > 0 && html`<p class="note">and ${many(said.more, "earlier move", "earlier moves")}</p>`}
-    ${said.moves.some((move) => move.away !== null) && html`<p class="note">Away: from when the descheduler saw that the pod had left until it saw that its successor had landed.</p>`}
+    ${said.moves.some((move) => move.away !== null) && html`<p class="note">Away: from when the pod was gone, or terminated, until its successor was ready.</p>`}
   </div>`;
 }
 
