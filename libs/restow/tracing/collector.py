@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from restow.contracts.redact import redacted
@@ -18,6 +19,7 @@ from restow.contracts.redact import redacted
 BATCH = 512
 """Spans of one request at most."""
 TIMEOUT = 10.0
+"""Seconds for each step of a request, and for all of its answer's body."""
 AGAIN = (0.5, 1.0, 2.0, 5.0)
 """Seconds before a request is made again that nobody has answered, or that is to be made later."""
 MOST_READ = 65_536
@@ -71,7 +73,8 @@ def headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def pairs(said: str) -> dict[str, str]:
     """`name=value` with commas between, percent-encoded."""
     split = (pair.partition("=") for pair in said.split(",") if "=" in pair)
-    return {name.strip(): unquote(value.strip()) for name, _, value in split}
+    # What surrounds a value means nothing, and a file that was encoded whole ends with a line's end.
+    return {name.strip(): unquote(value).strip() for name, _, value in split}
 
 
 class _StaysHere(urllib.request.HTTPRedirectHandler):
@@ -88,9 +91,9 @@ class Collector:
     def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
         self.url = url
         self._headers = headers(environment) | {"Content-Type": "application/json", "User-Agent": "restow"}
-        for name, value in self._headers.items():
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise NoCollector(f"OTEL_EXPORTER_OTLP_HEADERS: {name[:40]!r}: its name or value has a character that no header has; allowed: name=value, percent-encoded, without ends of lines")
+        if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in self._headers.items()):
+            # Not which: of `x-api-key: geheim=` the name is all of it.
+            raise NoCollector("OTEL_EXPORTER_OTLP_HEADERS: a name or a value has a character that no header has; allowed: name=value, several with commas between, percent-encoded, without ends of lines")
         tls = [urllib.request.HTTPSHandler(context=_tls(environment))] if url.startswith("https:") else []
         self._opener = urllib.request.build_opener(_StaysHere, *tls)
 
@@ -101,7 +104,7 @@ class Collector:
             try:
                 asked = urllib.request.Request(self.url, body, self._headers)
                 with self._opener.open(asked, timeout=TIMEOUT) as answer:
-                    return _refused(answer.read(MOST_READ), spans)
+                    return _refused(_body(answer, MOST_READ), spans)
             except urllib.error.HTTPError as error:
                 if error.code not in LATER or wait is None:
                     kind = NotTaken if error.code in NEVER else Away
@@ -116,10 +119,20 @@ class Collector:
         raise AssertionError("the last try returns or raises")
 
 
+def _body(answer: Any, most: int) -> bytes:
+    """The limit of a connection is one of each read: who sends a byte now and then would never come to it. Raises TimeoutError, and what reading raises."""
+    end, body = time.monotonic() + TIMEOUT, b""
+    while len(body) < most and (piece := answer.read1(most - len(body))):
+        body += piece
+        if time.monotonic() > end:
+            raise TimeoutError("its answer has no end")
+    return body
+
+
 def _told(error: urllib.error.HTTPError) -> str:
     """What a server says beside its code, as far as it comes."""
     try:
-        return error.read(500).decode(errors="replace")
+        return _body(error, 500).decode(errors="replace")
     except (OSError, ValueError, http.client.HTTPException):
         return ""
 

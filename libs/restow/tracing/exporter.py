@@ -61,17 +61,17 @@ class Exporter:
             except NotTaken as error:
                 refused, why = len(part), str(error)
             except Away as error:
-                return self._heard(f"{error}; spans wait for it")
+                return self._heard(f"{error}; spans wait for it", str(error).partition(": ")[0])
             except Exception as error:
                 # Strangers' texts are in it: what cannot be written for one of them must not keep all others.
                 refused, why = len(part), f"{type(error).__name__}: {error}"
             for _ in part:
                 self._waiting.popleft()
             self.dropped += refused
-            self._heard(f"the collector has not taken {refused} spans: {why}" if refused else "")
+            self._heard(*(f"the collector has not taken {refused} spans: {why}", "refused") if refused else ("", ""))
 
-    def _heard(self, trouble: str) -> None:
-        """Once each time that it changes, so that a collector that is away for a day fills no log."""
-        if trouble != self._away:
+    def _heard(self, trouble: str, kind: str) -> None:
+        """Once each time that its kind changes, so that a collector that is away for a day fills no log: what it says beside a code may be another thing each time."""
+        if kind != self._away:
             self._say(trouble or f"spans are sent again; {self.dropped} were lost")
-        self._away = trouble
+        self._away = kind

@@ -71,7 +71,11 @@ def _text(value: str | int | bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _json(text).decode()
+    try:
+        return _json(text).decode()
+    except UnicodeEncodeError:
+        # A gateway's words need be no text, and would take all others of the request with them.
+        return _json(text.encode(errors="replace").decode()).decode()
 
 
 def _nanos(ms: int) -> str:

@@ -1,11 +1,14 @@
 """Where spans go: an address that is one, and nobody else."""
 
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from restow.tracing.collector import Away, Collector, NoCollector, endpoint
+from restow.tracing import collector
+from restow.tracing.collector import Away, Collector, NoCollector, endpoint, headers
 
 
 @pytest.mark.parametrize(
@@ -21,11 +24,38 @@ def test_an_address_that_is_none_is_refused_and_no_secret_is_said(named, said):
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("value", ["key%0a", "a%00b"])
-def test_a_header_that_nobody_takes_is_refused_at_the_start_without_its_value(value):
-    with pytest.raises(NoCollector, match="x-api-key") as refused:
-        Collector("http://127.0.0.1:1", {"OTEL_EXPORTER_OTLP_HEADERS": f"x-api-key=topsecret{value}"})
+@pytest.mark.parametrize("said", ["x-api-key=topsecret%0akey", "x-api-key=topsecret%00b", "x-api-key: topsecret="])
+def test_a_header_that_nobody_takes_is_refused_at_the_start_without_what_is_in_it(said):
+    """Of one that is written as HTTP has it the name is all of it, for base64 ends so."""
+    with pytest.raises(NoCollector, match="OTEL_EXPORTER_OTLP_HEADERS") as refused:
+        Collector("http://127.0.0.1:1", {"OTEL_EXPORTER_OTLP_HEADERS": said})
     assert "topsecret" not in str(refused.value)
+
+
+def test_a_line_end_after_a_header_ends_no_service():
+    """The Secret of the chart's `headersSecret` is all services': a file that was encoded whole ends so."""
+    assert headers({"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=topsecret%0A, b=%20c%2C"}) == {"x-api-key": "topsecret", "b": "c,"}
+
+
+@pytest.mark.parametrize("code", [200, 503])
+def test_an_answer_without_an_end_is_waited_for_no_longer_than_others(serving, monkeypatch, code):
+    """The limit of a socket is one of each read: a byte now and then kept all spans for days."""
+    monkeypatch.setattr(collector, "TIMEOUT", 0.3)
+
+    def trickles(asked):
+        asked.send_response(code)
+        asked.end_headers()
+        with suppress(OSError):
+            for _ in range(50):
+                asked.wfile.write(b" ")
+                asked.wfile.flush()
+                time.sleep(0.1)
+
+    address, _ = serving(trickles)
+    began = time.monotonic()
+    with pytest.raises(Away, match="has no end" if code == 200 else "answers 503"):
+        Collector(f"{address}/v1/traces", {}).take(b"{}", 1, ())
+    assert time.monotonic() - began < 3
 
 
 def test_what_a_collector_is_told_goes_to_nobody_else(serving):

@@ -24,7 +24,7 @@ from restow.runtime.tracer import Tracer
 from restow.tracing import exporter as exporting
 from restow.tracing import otlp
 from restow.tracing.calls import CALLS, what
-from restow.tracing.collector import Collector
+from restow.tracing.collector import Away, Collector
 from restow.tracing.exporter import Exporter
 from restow.tracing.spans import Measured, span_id, trace_id
 
@@ -219,6 +219,21 @@ def test_a_collector_that_is_away_is_waited_for_and_said_once(collector):
     assert ["answers 503" in said[0], said[1:], exporter.dropped] == [True, ["spans are sent again; 0 were lost"], 0]
 
 
+def test_what_is_said_beside_a_code_fills_no_log():
+    """A gateway says the request's id each time."""
+    said, count = [], iter(range(100))
+
+    class Busy:
+        def take(self, *_, **__):
+            raise Away(f"http://c answers 503: request {next(count)}")
+
+    exporter = Exporter(Busy(), {}, said.append)
+    exporter._waiting.append(SPAN)
+    for _ in range(5):
+        exporter._send()
+    assert said == ["http://c answers 503: request 0; spans wait for it"]
+
+
 def test_what_a_collector_will_never_take_keeps_nothing_waiting(collector):
     said = []
     collector.answers += [400]
@@ -233,15 +248,22 @@ def test_what_a_collector_will_never_take_keeps_nothing_waiting(collector):
 
 
 def test_what_cannot_be_written_keeps_nothing_waiting(collector):
-    """Headers of a gateway may have bytes that are no text."""
     said = []
     exporter = Exporter(Collector(collector.url, {}), {}, said.append)
-    exporter.take(Measured("a" * 32, "b" * 16, "", "n", 1, 2, {"error.type": "caf\udce9"}))
+    exporter.take(Measured("a" * 32, "b" * 16, "", "n", 1, 2, None))
     wait(lambda: exporter.dropped == 1)
     exporter.take(SPAN)
     wait(lambda: spans_of(collector))
     exporter.close()
-    assert "UnicodeEncodeError" in said[0]
+    assert "AttributeError" in said[0]
+
+
+def test_words_that_are_no_text_are_told_as_far_as_they_are():
+    """Headers of a gateway may have such bytes: all that was sent with them was lost."""
+    spans = [Measured("a" * 32, "b" * 16, "", "caf\udce9", 1, 2, {"error.type": "caf\udce9"}, (), "caf\udce9"), SPAN]
+    (group,) = json.loads(otlp.measured(spans, {"service.name": "x"}, "1"))["resourceSpans"]
+    first, second = group["scopeSpans"][0]["spans"]
+    assert (first["name"], first["attributes"][0]["value"], first["status"]["message"], second["name"]) == ("caf?", {"stringValue": "caf?"}, "caf?", "n")
 
 
 def test_a_collector_that_is_away_for_long_costs_no_more_than_so_much(monkeypatch):

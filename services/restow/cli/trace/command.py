@@ -147,8 +147,10 @@ def _follow(where: Where, url: str, share: float) -> None:
             time.sleep(BEAT)
             with folding.lock:
                 now, ended[:] = list(ended), []
+            began = time.monotonic()
             _deliver(collector, now)
-            well = _read_on(folding.error, well)
+            # Nobody has looked at the log while the collector was waited for.
+            well = _read_on(folding.error, well + time.monotonic() - began)
 
 
 def _read_on(error: str, well: float) -> float:
