@@ -4,13 +4,14 @@ from collections import defaultdict
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 from replay.handmade import LOG_ID, Handmade, migration, time_at
 from replay.world import World
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import decode
-from restow.contracts.values import DeviceRequest, DeviceShare, OwnerRef, PodShape
+from restow.contracts.values import DeviceRequest, DeviceShare, Move, OwnerRef, PodShape
 from restow.domain.config import DefragmentationArgs, MigrationConfig, SessionConfig, text_of
 from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
@@ -275,6 +276,22 @@ def test_who_approved_some_moves_of_a_plan_approves_those_pods_of_the_models():
     assert not model.run().refused
     assert "late" not in model.state.plans
     assert [record.move.pod for record in model.state.migrations.values()] == [planned.moves[1].pod]
+
+
+def test_what_needs_a_move_that_was_declined_is_declined_and_the_rest_approved():
+    """In the model's plan one of them goes where a pod is first to leave that nobody has approved (all were refused)."""
+    world, planned = proposing()
+    world.passes(1)
+    model = Model(read(world.source()))
+    model.run()
+    moves = (
+        Move("m1", "uid-a", "lab", "a", "n1", "n2"), Move("m2", "uid-b", "lab", "b", "n3", "n1", after=("m3",)), Move("m3", "uid-c", "lab", "c", "n1", "n4"),
+        Move("m4", "uid-d", "lab", "d", "n5", "n3", after=("m2",)),
+    )  # fmt: skip
+    plan, known = next(iter(model.state.plans.items()))
+    model.state.plans[plan] = replace(known, planned=replace(planned, plan=plan, moves=moves))
+    assert model._those(plan, {"uid-a", "uid-b", "uid-d"}) == ("m1",)
+    assert model._those(plan, {"uid-b", "uid-c"}) == ("m2", "m3")
 
 
 def test_who_approved_moves_that_the_models_plan_has_not_has_declined_it():

@@ -21,6 +21,7 @@ from restow.domain import effects as owed
 from restow.domain import fold, snapshot
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.deciders import DECIDERS
+from restow.domain.migration import proposals
 from restow.domain.state import OVER, ClusterState, Touched
 from restow.kube import wire
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
@@ -348,11 +349,15 @@ class Model:
         return list(dict.fromkeys([*state.proposals, *(PlanId(state.migrations[id].plan) for id in (*state.backlog, *state.active))]))
 
     def _those(self, plan: PlanId, chosen: Iterable[PodUid]) -> tuple[MigrationId, ...]:
-        """The plan's moves of these pods, with those that take the same pod on."""
+        """The plan's moves of these pods, with those that take the same pod on; without those that need one that was declined, for whose sake all of them would be refused."""
+        planned = self.state.plans[plan].planned
         wanted, found = {self._now_is(uid) for uid in chosen}, dict[MigrationId, None]()
-        for move in self.state.plans[plan].planned.moves:
+        for move in planned.moves:
             if move.pod in wanted or move.follows in found:
                 found[move.migration] = None
+        while lacking := [move.migration for move in planned.moves if move.migration in found and any(needed not in found for needed, _ in proposals.needs(planned, move))]:
+            for id in lacking:
+                del found[id]
         return tuple(found)
 
     # -- what is owed --------------------------------------------------------------------------------------------------
