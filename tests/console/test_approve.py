@@ -103,7 +103,7 @@ async def chooses(it, plan):
 async def test_a_plan_is_approved_and_carried_out_with_the_persons_name_in_the_log(real):
     async with real("approver") as (people, made, plan):
         ada = await people.logs_in("approver")
-        assert "waits for a person since" in await ada.text(".list")
+        await ada.page.wait_for_selector(".list:has-text('waits for a person since')")
         await chooses(ada, plan)
         assert "Waits for a person until" in await ada.text(".answer")
         await ada.page.get_by_label("Reason").fill("go on")
