@@ -136,6 +136,12 @@ def is_last(controller: WorkloadObserved) -> bool:
     return controller.owner is None or controller.owner.kind == "CronJob"
 
 
+def is_deleted(controller: WorkloadObserved) -> bool:
+    """Whether one of which this was told last was deleted when nothing is told of it any more. Of most kinds there is a fact only while there is something to say of them
+    (`kube.workloads.workload_fact`): one that is at rest again has gone from the log, and not from the cluster."""
+    return controller.busy == "deleting" or (controller.kind in ("Deployment", "ReplicaSet") and controller.owner is None and controller.wanted is not None)
+
+
 def check_owners(names: tuple[str, ...]) -> None:
     """Names of `movableOwners`. Raises ValueError."""
     never = {f"{owner.kind}.{owner.group}".rstrip(".") for owner in OWNERS if owner.again == "never"}

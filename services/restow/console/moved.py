@@ -46,7 +46,7 @@ def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:
     if not rows:
         return []
     track = index.tracks["moves"]
-    changes = track.changes[: np.searchsorted(track.changes["seq"], at, side="right")]
+    changes = track.until(at)
     changes = changes[np.isin(changes["slot"], [row["slot"] for row in rows]) & (changes["version"] != GONE)]
     steps = track.rows["step"][changes["version"]]
     since = track.rows["since"][changes["version"]]
@@ -78,7 +78,7 @@ def _away(index: Index, rows: list[Any], at: int) -> dict[int, int]:
     """By slot, in ms, of those that have landed. When the descheduler came to it says nothing: while it fails over or is behind it says late that a pod has left, or has landed."""
     landed = [(int(row["slot"]), int(row["pod"]), int(row["successor"])) for row in rows if row["step"] == _LANDED]
     track = index.tracks["pods"]
-    changes = track.changes[: np.searchsorted(track.changes["seq"], at, side="right")]
+    changes = track.until(at)
     changes = changes[np.isin(changes["slot"], [one for _, *both in landed for one in both if one != NOWHERE])]
     seen, gone = track.rows[changes["version"]], changes["version"] == GONE
     left, ready = dict[int, int](), dict[int, int]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from restow.console.frames import seq_at, time_at
 from restow.console.index import USED, Index, Level
 from restow.console.tracks import GONE
+from restow.domain.session.statuses.queue_status import ancestors
 from restow.replay.pod_status import STATUSES
 
 MOST_STEPS = 400
@@ -31,13 +31,13 @@ def shares(index: Index, at: int, steps: int, lock: AbstractContextManager[Any] 
         begin, end = index.began, time_at(index, at)
         times = [begin + (end - begin) * (i + 1) // steps for i in range(steps)] if steps > 1 else [end]
         seqs = np.maximum.accumulate(np.array([*(min(seq_at(index, time), at) for time in times[:-1]), at], np.int64))
-        changes, rows, words, used = index.tracks["pods"].changes, index.tracks["pods"].rows, index.words, index.used
+        changes, rows, words, used = index.tracks["pods"].until(at), index.tracks["pods"].rows, index.words, index.used
         levels, worked_out = list(index.levels), list(index.worked_out)
     by_queue = defaultdict[str, list[Level]](list)
     for level in levels:
         by_queue[level.queue].append(level)
     sums = _with_those_below(_used(used, words, seqs), by_queue, seqs)
-    waits = _waiting(changes, rows, words, at, seqs)
+    waits = _waiting(changes, rows, words, seqs)
     found = {
         queue: {name: values.tolist() for name, values in zip((*USED, WAITING), (*sums.get(queue, nobody), waits.get(queue, nobody[0])), strict=True)}
         for queue in {*sums, *waits} for nobody in [np.zeros((len(USED), steps), np.int64)]
@@ -66,20 +66,11 @@ def _with_those_below(own: dict[str, np.ndarray], levels: dict[str, list[Level]]
     # As long as nobody says anything else, the steps are alike.
     same = (np.flatnonzero(np.diff(np.array(list(at.values()), np.int64), axis=1).any(axis=0)) + 1).tolist() if at else list[int]()
     for part in np.split(np.arange(len(seqs)), same):
-        parents = {queue: levels[queue][place - 1].parent for queue, places in at.items() if (place := places[part[0]])}
+        parents = defaultdict(str, {queue: levels[queue][place - 1].parent for queue, places in at.items() if (place := places[part[0]])})
         for queue in own:
-            for over in above(parents, queue):
+            for over in ancestors(parents.__getitem__, queue):
                 sums.setdefault(over, np.zeros((len(USED), len(seqs)), np.int64))[:, part] += own[queue][:, part]
     return sums
-
-
-def above(parents: dict[str, str], queue: str) -> Iterator[str]:
-    """As `queue_status.above` has it: each once, whatever the user has tied together."""
-    seen = {queue}
-    while (parent := parents.get(queue, "")) and parent not in seen:
-        seen.add(parent)
-        yield parent
-        queue = parent
 
 
 def _levels(said: list[Level], worked_out: list[tuple[int, bool]], seqs: list[int]) -> dict[str, dict[str, list[int | None]]]:
@@ -95,10 +86,9 @@ def _levels(said: list[Level], worked_out: list[tuple[int, bool]], seqs: list[in
     return found
 
 
-def _waiting(changes: np.ndarray, rows: np.ndarray, words: list[str], at: int, seqs: np.ndarray) -> dict[str, np.ndarray]:
+def _waiting(changes: np.ndarray, rows: np.ndarray, words: list[str], seqs: np.ndarray) -> dict[str, np.ndarray]:
     """By queue `(steps,) int64`. Each change counts from the first step on that is not before it: who waits from then on is added, and who waited until then is taken away. So the work grows with the
     changes alone, and not with steps times pods."""
-    changes = changes[: int(np.searchsorted(changes["seq"], at, side="right"))]
     changes = changes[np.argsort(changes["slot"], kind="stable")]
     slot, version = changes["slot"], changes["version"]
     before = np.full(len(version), GONE, np.int64)

@@ -112,6 +112,11 @@ class Track:
         """Every change, in its order: since which sequence (`seq`), which `slot`, and its `version`, which is GONE where there is none any more."""
         return self._changes.array
 
+    def until(self, seq: int) -> np.ndarray:
+        """The changes up to this sequence."""
+        changes = self._changes.array
+        return changes[: int(np.searchsorted(changes["seq"], seq, side="right"))]
+
     def versions_at(self, seq: int) -> np.ndarray:
         """`(rows in force,) int64`: their versions after sequence `seq`, by slot."""
         changes, rows = self._changes.array, self._rows.array
@@ -125,8 +130,7 @@ class Track:
 
     def last_until(self, seq: int) -> np.ndarray:
         """`(rows,) int64`: the last version until then of every row, also of those that are no more. O(changes)."""
-        changes = self._changes.array
-        changes = changes[: int(np.searchsorted(changes["seq"], seq, side="right"))]
+        changes = self.until(seq)
         changes = changes[changes["version"] != GONE]
         now = np.full(len(self.keys), GONE, np.int64)
         # Where one changed several times, numpy's assignment keeps the last value.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from restow import machine
 from restow.descheduler.landings import Landings
 from restow.domain.beside import is_beside
-from restow.domain.migration.facts import has_left
+from restow.domain.migration.facts import is_torn
 from restow.domain.migration.whole_nodes import Source, Whole
 from restow.domain.protection import Budgets
 from restow.domain.records import Migration, Step
@@ -47,13 +47,12 @@ class GangEvictions:
         """None where nobody of its gang would be refused, or others of it have left. Otherwise its pod is not to be evicted: what is to be done instead."""
         known = self._round(migration, state)
         async with known.lock:
-            gang = Whole(state).members(migration)
-            if known.has_begun or any(has_left(state, one) for one in gang):
+            if known.has_begun or is_torn(state, migration):
                 return None
             if machine.steady() < known.until:
                 # What was said of one of them was reported once.
                 return Wait(SOON) if isinstance(known.answer, Report) else known.answer
-            known.answer = await self._ask([one for one in gang if one.step is Step.EVICTING], state)
+            known.answer = await self._ask([one for one in Whole(state).members(migration) if one.step is Step.EVICTING], state)
             after = known.answer.after if isinstance(known.answer, Retry | Wait) else COUNTS
             known.until = machine.steady() + max(SOON, min(COUNTS, after))
             return known.answer

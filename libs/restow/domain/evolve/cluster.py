@@ -23,7 +23,7 @@ from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, 
 from restow.domain.evolve.rules import Rules
 from restow.domain.hooks import REQUESTED
 from restow.domain.other_schedulers import other_log
-from restow.domain.pod_controllers import asks_same, is_last, known_owner
+from restow.domain.pod_controllers import asks_same, is_deleted, is_last, known_owner
 from restow.domain.pods import Pod
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
@@ -352,16 +352,11 @@ def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
     state.drop(state.ended_well, event.uid)
     for migration in [state.migrations[id] for id in state.active]:
         # Whoever its pods are left to (`--cascade=orphan`) makes pods of another lineage.
-        is_gone = _was_deleted(known) and migration.lineage.partition("/")[0] == event.uid
+        is_gone = is_deleted(known) and migration.lineage.partition("/")[0] == event.uid
         ended = JOB_ENDED if migration.job == event.uid and is_last(known) else OWNER_GONE if is_gone else ""
         if ended and not migration.done:
             state.put(state.migrations, migration.id, replace(migration, done=ended))
             state.touched.migrations[migration.id] = None
-
-
-def _was_deleted(known: e.WorkloadObserved) -> bool:
-    """Of most kinds there is a fact only while there is something to say of them (`kube.workloads.workload_fact`): one that is at rest again has gone from the log, and not from the cluster."""
-    return known.busy == "deleting" or (known.kind in ("Deployment", "ReplicaSet") and known.owner is None and known.wanted is not None)
 
 
 def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:

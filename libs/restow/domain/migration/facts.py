@@ -449,8 +449,7 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
     whole = Whole(state)
     key = whole.key(migration)
     if key not in ready.known:
-        gang = whole.members(migration)
-        is_ready = any(has_left(state, one) for one in gang) or all(_may_be_tried(state, one) for one in gang if one.step is Step.EVICTING)
+        is_ready = is_torn(state, migration) or all(_may_be_tried(state, one) for one in whole.members(migration) if one.step is Step.EVICTING)
         ready.known[key] = is_ready and not _is_given_up(whole, migration)
     return ready.known[key] and _may_be_tried(state, migration)
 

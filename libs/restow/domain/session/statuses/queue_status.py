@@ -5,7 +5,7 @@ that is written O(pods of the groups marked since the last one). After a restart
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -91,9 +91,19 @@ def used(state: ClusterState, queue: str) -> Amounts:
 
 
 def above(state: ClusterState, queue: str) -> Iterator[str]:
-    """Its parent, that one's, and so on; each once, whatever the user has tied together."""
+    """The queues over one, by the state."""
+
+    def parent(name: str) -> str:
+        known = state.queues.get(name)
+        return known.parent if known is not None else ""
+
+    return ancestors(parent, queue)
+
+
+def ancestors(parent: Callable[[str], str], queue: str) -> Iterator[str]:
+    """Its parent, that one's, and so on; each once, whatever the user has tied together. `parent`: empty where there is none."""
     seen = {queue}
-    while (known := state.queues.get(queue)) is not None and known.parent and known.parent not in seen:
-        queue = known.parent
-        seen.add(queue)
-        yield queue
+    while (over := parent(queue)) and over not in seen:
+        seen.add(over)
+        yield over
+        queue = over
