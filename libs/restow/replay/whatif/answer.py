@@ -16,7 +16,7 @@ from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured
 from restow.replay.whatif.model import Model, Ran
 from restow.replay.whatif.reading import Stretch, read
-from restow.replay.whatif.recorded import Arrive, Item, Lose, Recorded, Step
+from restow.replay.whatif.recorded import Arrive, Item, Leave, Lose, Recorded, Step
 
 UNKNOWN = (
     "how long services, API and kubelets take under another load: decisions take no time, and everything else as long as it was recorded of the pod, or the median",
@@ -174,7 +174,7 @@ def _copy(node: e.NodeObserved, name: NodeName) -> e.NodeObserved:
 def _is_on(item: Item, gone: set[NodeName], recorded: Recorded) -> bool:
     """Whether it is of one of these nodes, or of a pod that was there from the start or by somebody else's hand."""
     match item:
-        case e.NodeObserved(name=name) | e.NodeGone(name=name):
+        case e.NodeObserved(name=name) | Leave(node=name):
             return name in gone
         case Arrive(life=life):
             return recorded.lives[life].facts[0].node in gone

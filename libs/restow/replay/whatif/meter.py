@@ -89,12 +89,14 @@ class Meter:
         self.stays: dict[PodUid, Stay] = {}
         self._samples: list[Sample] = []
         self._moves = self._landed = self._failed = self._preempted = 0
-        self._evicting: set[PodUid] = set()
+        self._evicting: dict[PodUid, tuple[e.PodObserved, int]] = {}
+        """Pods that are to be evicted, as they were when that was decided, and thousandths of devices."""
         self._lost = 0
 
     def begin(self, state: ClusterState, now: Millis) -> None:
         """What is there already: who waits is taken to wait from now on."""
-        self._evicting |= evicting(state)
+        for uid in evicting(state):
+            self._evict(state, uid)
         for uid, known in state.pods.items():
             if state.node_of(uid) is None and known.live.phase not in OVER and not known.live.deleting and (queue := state.queue_of(known.fact)):
                 self.stays[uid] = Stay(queue, now, _milli(state, known.fact))
@@ -110,10 +112,13 @@ class Meter:
 
     def _hear(self, state: ClusterState, event: object, now: Millis) -> None:
         match event:
-            case e.PodObserved(pod=pod, node=node):
+            case e.PodObserved(pod=pod, node=node) as seen:
                 known = state.pods.get(pod)
                 if known is not None and pod not in self.stays and node is None and (queue := state.queue_of(known.fact)):
                     self.stays[pod] = Stay(queue, now, _milli(state, known.fact))
+                self._moves_on(state, seen, now)
+            case e.PodChanged() as seen:
+                self._moves_on(state, seen, now)
             case e.PodPlaced(pod=pod, node=node) | e.HandedOver(pod=pod, node=node):
                 stay = self.stays.get(pod)
                 if stay is not None and not stay.placed:
@@ -121,25 +126,41 @@ class Meter:
             case e.PodGone(pod=pod):
                 if pod in self.stays:
                     self.stays[pod].gone = now
+                self._lose(state, pod, now)
             case e.Evicting(migration=id) if id in state.migrations:
-                self._evicting.add(state.migrations[id].move.pod)
+                self._evict(state, state.migrations[id].move.pod)
             case e.Evicted(migration=id) if id in state.migrations:
                 self._moves += 1
             case e.Preempted(pod=pod):
                 self._preempted += 1
-                self._evicting.add(pod)
-            case e.PodChanged(pod=pod, deleting=deleting) if deleting and pod in self._evicting:
-                self._evicting.discard(pod)
-                self._lose(state, pod, now)
+                self._evict(state, pod)
+            case e.PreemptionEnded(pod=pod):
+                self._evicting.pop(pod, None)
             case e.Landed():
                 self._landed += 1
-            case e.MigrationFailed() | e.NotRecreated():
+            case e.MigrationFailed(migration=id) | e.NotRecreated(migration=id):
                 self._failed += 1
+                if id in state.migrations:
+                    self._evicting.pop(state.migrations[id].move.pod, None)
+
+    def _evict(self, state: ClusterState, pod: PodUid) -> None:
+        known = state.pods.get(pod)
+        if known is not None and not known.live.deleting:
+            self._evicting[pod] = known.fact, _milli(state, known.fact)
+
+    def _moves_on(self, state: ClusterState, seen: e.PodObserved | e.PodChanged, now: Millis) -> None:
+        if seen.deleting:
+            self._lose(state, seen.pod, now)
+        elif seen.phase in OVER:
+            # It has ended by itself: nothing is lost.
+            self._evicting.pop(seen.pod, None)
 
     def _lose(self, state: ClusterState, pod: PodUid, now: Millis) -> None:
-        known = state.pods.get(pod)
-        if known is not None:
-            self._lost += max(0, now - work_since(known.fact, now)) * _milli(state, known.fact)
+        """Where it was to be evicted."""
+        if pod in self._evicting:
+            fact, milli = self._evicting.pop(pod)
+            fact = state.pods[pod].fact if pod in state.pods else fact
+            self._lost += max(0, now - work_since(fact, now)) * milli
 
     def _sample(self, state: ClusterState, time: Millis) -> None:
         packed = packing(state)

@@ -28,7 +28,7 @@ from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hol
 from restow.kube.reservations import reservation_fact
 from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured, Meter
-from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Life, Lose, Recorded
+from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Leave, Life, Lose, Recorded
 
 AGAIN = 1_000
 """Milliseconds after which a deadline that has passed and led to nothing is asked about again, as in a service (`runtime.commander`)."""
@@ -36,6 +36,10 @@ MOST = 1_000
 """Commits at one instant: more, and two deciders answer each other for ever."""
 LATER = {"StatefulSet"}
 """Kinds of controllers that make a pod again only when the one before is gone."""
+OF_NODES = {"DaemonSet"}
+"""Kinds of controllers whose pods are of one node, and do not come again elsewhere."""
+ORPHANED = 40_000
+"""Milliseconds that pods of a node which is gone stay, as Kubernetes' garbage collector of pods leaves them, until they are deleted."""
 
 
 class Ran(msgspec.Struct, rename="camel"):
@@ -241,6 +245,10 @@ class Model:
                     facts += self._delete(self._alive[number])
                 case Lose(node=node):
                     facts += self._lose(node)
+                    facts.append(e.NodeGone(node))
+                case Leave(node=node):
+                    facts.append(e.NodeGone(node))
+                    self._after(ORPHANED, lambda item=item: self._orphaned(item))  # type: ignore[misc]
                 case Ask():
                     self._flush(facts)
                     self._ask(item)
@@ -304,14 +312,24 @@ class Model:
         return (replace(known.live, deleting=self._now),)
 
     def _lose(self, node: NodeName) -> Iterable[e.Event]:
-        """Its controllers make its pods again, as after an eviction."""
-        for uid, known in self.state.pods.items():
-            if self.state.node_of(uid) == node:
-                alive = self._of.get(uid)
-                if alive is not None and known.fact.owner is not None and not known.live.deleting and known.live.phase not in OVER:
-                    self._after(self._recorded.delays.successor, lambda alive=alive, fact=known.fact: self._succeed(alive, fact, counts=True))  # type: ignore[misc]
-                yield e.PodGone(uid)
-        yield e.NodeGone(node)
+        """All that is there."""
+        return [event for uid in self.state.pods if self.state.node_of(uid) == node for event in self._lost(uid)]
+
+    def _orphaned(self, left: Leave) -> None:
+        """The node has gone and not come back. Who was there in the record goes as it went."""
+        if left.node in self.state.nodes:
+            return
+        as_recorded = {self._whose[uid].life.pods[0] for uid in left.there if uid in self._whose}
+        alone = [uid for uid in self.state.pods if self.state.node_of(uid) == left.node and uid in self._of and self._of[uid].life.pods[0] not in as_recorded]
+        self._flush([event for uid in alone for event in self._lost(uid)])
+
+    def _lost(self, uid: PodUid) -> Iterable[e.Event]:
+        """With its node. Its controller makes it again, as after an eviction."""
+        known, alive = self.state.pods[uid], self._of.get(uid)
+        owner = known.fact.owner
+        if alive is not None and owner is not None and owner.kind not in OF_NODES and not known.live.deleting and known.live.phase not in OVER:
+            self._after(self._recorded.delays.successor, lambda: self._succeed(alive, known.fact, counts=True))
+        yield e.PodGone(uid)
 
     def _ask(self, asked: Ask) -> None:
         command = asked.command

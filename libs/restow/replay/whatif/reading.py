@@ -32,7 +32,18 @@ from restow.replay.state_at import (
 )
 from restow.replay.times import Point
 from restow.replay.whatif.meter import Measured, Meter, evicting
-from restow.replay.whatif.recorded import Arrive, Ask, Delays, Delete, Describe, Item, Life, Recorded, Step
+from restow.replay.whatif.recorded import (
+    Arrive,
+    Ask,
+    Delays,
+    Delete,
+    Describe,
+    Item,
+    Leave,
+    Life,
+    Recorded,
+    Step,
+)
 from restow.replay.workload import workload_of
 
 BY_USERS = (c.MovePod, c.MoveGang, c.Approve, c.Reject, c.SetMode, c.CancelPlan, c.Defragment, c.Deschedule, c.Pause, c.Resume)
@@ -165,7 +176,7 @@ class _Pod(msgspec.Struct):
 
 class _Watch:
     def __init__(self) -> None:
-        self._raw: list[tuple[Millis, list[e.Event | Ask]]] = []
+        self._raw: list[tuple[Millis, list[e.Event | Ask | Leave]]] = []
         self.others = 0
         self._chosen: set[str] = set()
         """Claims (`namespace/name`) that got their volume by a decision."""
@@ -199,13 +210,15 @@ class _Watch:
         now = Millis(state.time)
         if record.family in DECIDERS and record.envelope.logic != DECIDERS[record.family].logic:
             self.others += len(found.decisions)
-        kept: list[e.Event | Ask] = []
+        kept: list[e.Event | Ask | Leave] = []
         for decision in found.decisions:
             if record.family == "migration" and isinstance(decision.command, BY_USERS) and _by_a_user(decision.command):
                 kept.append(_asked(state, decision.command))
             for event in decision.events:
                 self._note(state, event, now)
-                if isinstance(event, e.Led | e.Configured) or (record.family == "cluster" and not self._follows(event)):
+                if isinstance(event, e.NodeGone):
+                    kept.append(Leave(event.name, frozenset(uid for uid in state.pods if state.node_of(uid) == event.name)))
+                elif isinstance(event, e.Led | e.Configured) or (record.family == "cluster" and not self._follows(event)):
                     kept.append(event)
         self._raw.append((now, kept))
 
@@ -254,6 +267,10 @@ class _Watch:
             case e.Preempted(pod=uid):
                 self._asked.add(uid)
                 self._began[uid] = now
+            case e.MigrationFailed(migration=id) if id in state.migrations:
+                self._stays(state.migrations[id].move.pod)
+            case e.PreemptionEnded(pod=uid):
+                self._stays(uid)
             case e.Holding(migration=id):
                 self._began[id] = now
             case e.ReservationObserved(migration=id) if id in self._began:
@@ -262,6 +279,12 @@ class _Watch:
                 self.nodes[name] = event
             case e.ShapeDeclared(shape=id, spec=spec):
                 self.shapes[id] = spec
+
+    def _stays(self, uid: PodUid) -> None:
+        """It was to be evicted, and is not: whoever deletes it later is somebody else."""
+        pod = self._pods.get(uid)
+        if pod is not None and not (pod.deleting or pod.gone or pod.ended):
+            self._asked.discard(uid)
 
     def _moving(self, pod: _Pod, live: e.PodObserved | e.PodChanged, now: Millis) -> None:
         if live.node is not None and not pod.bound:
@@ -321,11 +344,11 @@ class _Watch:
             life.tidied = last.gone - life.deleted if last.gone else -1
         return life
 
-    def _items(self, now: Millis, kept: Iterable[e.Event | Ask], lives: list[Life]) -> list[Item]:
+    def _items(self, now: Millis, kept: Iterable[e.Event | Ask | Leave], lives: list[Life]) -> list[Item]:
         items: list[Item] = []
         for one in kept:
             pod = self._pods.get(getattr(one, "pod", ""))  # type: ignore[arg-type]
-            if isinstance(one, Ask) or pod is None or pod.life < 0:
+            if isinstance(one, Ask | Leave) or pod is None or pod.life < 0:
                 items.append(one)
                 continue
             uid, life = pod.fact.pod, pod.life

@@ -56,13 +56,20 @@ class Ask(msgspec.Struct, frozen=True):
     chosen: frozenset[PodUid] = frozenset()
 
 
+class Leave(msgspec.Struct, frozen=True):
+    """The node went away in the record. Who of `there` was on it went, or stayed, as recorded; who is there in the model alone has no record."""
+
+    node: NodeName
+    there: frozenset[PodUid]
+
+
 class Lose(msgspec.Struct, frozen=True):
     """The node is taken away with all that runs there, and its pods' controllers make them again."""
 
     node: NodeName
 
 
-Item = e.Event | Arrive | Delete | Describe | Ask | Lose
+Item = e.Event | Arrive | Delete | Describe | Ask | Leave | Lose
 """One thing that happens; an event is folded as it is."""
 
 

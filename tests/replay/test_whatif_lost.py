@@ -1,0 +1,161 @@
+"""Who is lost in the model, and who is not: nodes that go away, and evictions that came to nothing."""
+
+import pytest
+from msgspec.structs import replace
+from replay.test_whatif import Simple, waits
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import ObjectRef, OwnerRef, OwnerRule, ReservationSpec, ReservationTask
+from restow.domain import effects as owed
+from restow.domain.deciders import DECIDERS
+from restow.replay.times import Point
+from restow.replay.whatif.answer import Begin, Change, answer
+from restow.replay.whatif.model import ORPHANED, Model
+from restow.replay.whatif.reading import Stretch, read
+
+
+class Web(Simple):
+    """Pods of ReplicaSets, and one of them that is to be moved."""
+
+    def __init__(self, nodes=3):
+        super().__init__(nodes)
+        for family in ("migration", "reservation", "gc"):
+            self.decide(family, c.Lead("a"))
+
+    def runs(self, *names, kind="ReplicaSet"):
+        for name in names:
+            self.facts(e.PodObserved(f"uid-{name}", "lab", name, "one", self.now, owner=OwnerRef(kind, f"of-{name}", f"uid-of-{name}")))
+            self.scheduled()
+
+    def moves(self, name, target, evict):
+        """Its slot is held; then what `evict` says of its eviction."""
+        self.decide("migration", c.MovePod(self.now, "p1", f"uid-{name}", target))
+        for _ in range(12):
+            for family, decider in DECIDERS.items():
+                if (command := decider.due(self.state, self.now)) is not None:
+                    self.decide(family, command)
+            for effect in (*DECIDERS["migration"].pending(self.state, None), *DECIDERS["gc"].pending(self.state, None)):
+                match effect:
+                    case owed.CreateHold(migration=id):
+                        record = self.state.migrations[id]
+                        task, rule = ReservationTask("pod", 1, record.shape, node=record.move.target), OwnerRule(controller=ObjectRef(uid=record.lineage))
+                        spec = ReservationSpec((task,), (rule,), match_policy="Owner", allocate_once=True)
+                        self.facts(e.ReservationObserved(f"uid-r-{id}", "volcano", "lab", f"restow-{id}", self.now, migration=id, spec=spec))
+                    case owed.Evict(migration=id):
+                        evict(id)
+                    case owed.AbortEviction(migration=id):
+                        self.decide("migration", c.ReportEviction(self.now, id, "Aborted"))
+                    case owed.DeleteReservation(reservation=uid):
+                        self.facts(e.ReservationGone(uid))
+
+    def refuse(self, id):
+        self.decide("migration", c.ReportEviction(self.now, id, "Refused"))
+
+    def terminates(self, name):
+        self.facts(replace(self.state.pods[f"uid-{name}"].live, deleting=self.now))
+
+
+def test_a_pod_whose_eviction_was_refused_goes_when_somebody_deletes_it_later():
+    """Its move failed, and it stayed. (It was taken for evicted: it lived for ever in the model, and the record had lost what it had done.)"""
+    world = Web()
+    world.runs("a")
+    world.moves("a", "n2", world.refuse)
+    assert [one.reason for one in world.state.migrations.values()] == ["Refused"]
+    world.passes(60)
+    world.terminates("a")
+    world.deleted("a")
+    world.passes(5)
+    recorded = read(world.source())
+    (life,) = recorded.lives
+    assert (life.pods, life.killed, life.deleted > 0) == (["uid-a"], False, True)
+    assert (recorded.happened.failed, recorded.happened.lost_gpu_hours) == (1, 0.0)
+    model = Model(recorded)
+    assert model.run().measured.samples[-1].free_devices == 3
+    assert not model.state.pods
+
+
+def test_a_victim_that_was_spared_goes_when_somebody_deletes_it_later():
+    world = Web()
+    world.runs("a")
+    for told in (e.Preempted("uid-a", "uid-b", "preempt"), e.PreemptionEnded("uid-a", "no longer")):
+        world._fold(world.log.decide("session", c.Schedule(world.now), told, logic=DECIDERS["session"].logic))
+    world.passes(60)
+    world.deleted("a")
+    recorded = read(world.source())
+    assert (recorded.lives[0].killed, recorded.lives[0].deleted > 0, recorded.happened.lost_gpu_hours) == (False, True, 0.0)
+
+
+@pytest.mark.parametrize("seen", ["changed", "described anew", "only gone"])
+def test_what_an_eviction_loses_is_counted_however_it_was_seen(seen):
+    """A watcher that was away sees no more than that the pod is gone, and one that is described anew in the same moment is told as a whole (the record had lost nothing)."""
+    world = Web()
+    world.runs("a")
+    world.passes(60)
+
+    def evict(_):
+        known = world.state.pods.get("uid-a")
+        if known is None or known.live.deleting:
+            return
+        if seen == "changed":
+            world.terminates("a")
+        elif seen == "described anew":
+            moving = {name: getattr(known.live, name) for name in e.PodChanged.__struct_fields__ if name != "pod"}
+            world.facts(replace(known.fact, **moving | {"deleting": world.now}, annotations={"a": "b"}))
+        world.facts(e.PodGone("uid-a"))
+
+    world.moves("a", "n2", evict)
+    happened = read(world.source()).happened
+    assert happened.moves == 1
+    assert happened.lost_gpu_hours == pytest.approx(70 / 3600, abs=0.005)
+
+
+def gone(*more):
+    """Three nodes of one device; the third is empty, and goes away."""
+    world = Web()
+    world.runs("a", "b")
+    assert {pod.live.node for pod in world.state.pods.values()} == {"n0", "n1"}
+    world.facts(e.NodeGone("n2"), *more)
+    world.passes(60)
+    return world
+
+
+def test_who_is_in_the_model_alone_on_a_node_that_goes_comes_again():
+    """With a node less, b is on the third one, which is taken away later. (It went on running where there is no node, and nobody waited.)"""
+    found = answer(gone().source(), Change(nodes=((-1, "n0"),)))
+    assert found.error.same == found.error.placements == 2
+    assert (waits(found.model).waiting, waits(found.changed).waiting) == (0, 1)
+    assert waits(found.changed).longest == 60_000 - ORPHANED
+
+
+def test_who_is_on_a_node_that_comes_back_in_time_stays():
+    world = gone()
+    again = replace(world.state.nodes["n1"], name="n2", uid="uid-again")
+    found = answer(gone(again).source(), Change(nodes=((-1, "n0"),)))
+    assert waits(found.changed).waiting == 0
+
+
+def test_who_was_there_in_the_record_too_goes_as_recorded():
+    """Also one that stays for long: whoever deletes pods there may be away."""
+    world = Web()
+    world.runs("a", "b", "c")
+    world.facts(e.NodeGone("n2"))
+    world.passes(100)
+    world.deleted("c")
+    world.runs("d")
+    world.passes(10)
+    recorded = read(world.source())
+    ran = Model(recorded).run()
+    assert ran.nodes == [life.nodes or [] for life in recorded.lives]
+    assert [one.waiting for one in ran.measured.waits] == [one.waiting for one in recorded.happened.waits] == [1]
+
+
+def test_pods_of_a_daemonset_do_not_come_again_elsewhere():
+    world = Web()
+    world.runs("a")
+    world.runs("d", kind="DaemonSet")
+    world.passes(5)
+    begin = Begin(Stretch(Point(seq=world.log.seq - 3)))
+    found = answer(world.source(), Change(nodes=((-1, world.state.pods["uid-d"].live.node),)), begin=begin)
+    assert found.changed is not None
+    assert found.changed.waits == []
