@@ -216,10 +216,13 @@ class _Watch:
                 kept.append(_asked(state, decision.command))
             for event in decision.events:
                 self._note(state, event, now)
-                if isinstance(event, e.NodeGone):
-                    kept.append(Leave(event.name, frozenset(uid for uid in state.pods if state.node_of(uid) == event.name)))
-                elif isinstance(event, e.Led | e.Configured) or (record.family == "cluster" and not self._follows(event)):
-                    kept.append(event)
+                match event:
+                    case e.NodeGone(name=name):
+                        kept.append(Leave(name, frozenset(uid for uid in state.pods if state.node_of(uid) == name)))
+                    case e.Led() | e.Configured():
+                        kept.append(event)
+                    case _ if record.family == "cluster" and not self._follows(event):
+                        kept.append(event)
         self._raw.append((now, kept))
 
     def _follows(self, event: e.Event) -> bool:
