@@ -216,13 +216,10 @@ class _Watch:
                 kept.append(_asked(state, decision.command))
             for event in decision.events:
                 self._note(state, event, now)
-                match event:
-                    case e.NodeGone(name=name):
-                        kept.append(Leave(name, frozenset(uid for uid in state.pods if state.node_of(uid) == name)))
-                    case e.Led() | e.Configured():
-                        kept.append(event)
-                    case _ if record.family == "cluster" and not self._follows(event):
-                        kept.append(event)
+                if isinstance(event, e.NodeGone):
+                    kept.append(_leave(state, event))
+                elif isinstance(event, e.Led | e.Configured) or (record.family == "cluster" and not self._follows(event)):
+                    kept.append(event)
         self._raw.append((now, kept))
 
     def _follows(self, event: e.Event) -> bool:
@@ -395,6 +392,10 @@ def _deletes(fact: object, pod: _Pod) -> bool:
     if isinstance(fact, e.PodChanged | e.PodObserved):
         return bool(fact.deleting)
     return isinstance(fact, e.PodGone) and not pod.deleting
+
+
+def _leave(state: ClusterState, gone: e.NodeGone) -> Leave:
+    return Leave(gone.name, frozenset(uid for uid in state.pods if state.node_of(uid) == gone.name))
 
 
 def _asked(state: ClusterState, command: c.Command) -> Ask:
