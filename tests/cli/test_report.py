@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from replay.handmade import Handmade, migration, node, observed, pod, proposed, shape, time_at
 
+from restow.cli.top_screen import picture
+from restow.cli.views import summary
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Worth
@@ -105,6 +107,21 @@ def test_how_long_pods_waited_is_from_when_they_were_seen_until_they_had_a_node(
     found = period(waiting_pods().source())
     assert [(one.namespace, one.pods, one.p50, one.p95, one.longest) for one in found.waited] == [("shop", 2, 1_000, 5_000, 5_000)]
     assert (found.begin.waiting, found.end.waiting) == (3, 1)
+
+
+def test_who_terminates_neither_runs_nor_waits_as_everywhere_else():
+    """Here and in `restow top` those still ran, and on the map, in `get` and `state` they did not."""
+    log = waiting_pods()
+    for uid, node in (("uid-a", "a"), ("uid-z", "a"), ("uid-y", None)):
+        log.facts(replace(pod("x", uid=uid), node=node, phase="Running" if node else "Pending", deleting=time_at(5)))
+    log.facts(replace(pod("w", uid="uid-w"), node="a", phase="Running"))
+    log.facts(e.Synced("nodes", "1"), e.Synced("pods", "1"))
+    state = state_at(log.source())
+    found = period(log.source()).end
+    statuses = summary(state)["podsByStatus"]
+    assert found.running == statuses["Running"]
+    assert found.waiting == 1  # Who never got a node, and not who terminates without one.
+    assert f"{found.running} pods running" in "\n".join(line.plain for line in picture(state, "prod", 100, 40, state.time))
 
 
 def test_since_leaves_out_what_was_before_and_knows_who_waited_then():

@@ -15,6 +15,7 @@ from restow.domain.node_table import WHOLE
 from restow.domain.record_trust import Examined
 from restow.domain.state import OVER, ClusterState
 from restow.eventlog.port import Record
+from restow.replay.pod_status import running
 from restow.replay.settled import Settled, settle
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, no_progress
@@ -200,6 +201,6 @@ def ends(state: ClusterState) -> Ends:
         packed.free_nodes,
         packed.total // WHOLE,
         packed.free_devices,
-        sum(pod.live.phase == "Running" for pod in state.pods.values()),
-        sum(state.node_of(uid) is None and pod.live.phase not in OVER for uid, pod in state.pods.items()),
+        running(state),
+        sum(state.node_of(uid) is None and pod.live.phase not in OVER and not pod.live.deleting for uid, pod in state.pods.items()),
     )

@@ -24,6 +24,11 @@ def pod_status(state: ClusterState, uid: PodUid) -> str:
     return live.phase
 
 
+def running(state: ClusterState) -> int:
+    """How many pods run; those that terminate do not."""
+    return sum(pod.live.phase == "Running" and not pod.live.deleting for pod in state.pods.values())
+
+
 def why_waits(state: ClusterState, uid: PodUid) -> str:
     """Of a pod without a node: what its scheduler has said, in a sentence."""
     nomination = state.nominations.get(uid)

@@ -18,7 +18,7 @@ from restow.domain.node_table import NO_DEVICE, WHOLE
 from restow.domain.state import OVER, ClusterState
 from restow.domain.too_old import too_old
 from restow.replay import breaks
-from restow.replay.pod_status import why_waits
+from restow.replay.pod_status import running, why_waits
 
 SHADES = "·▁▂▃▄▅▆▇█"
 """Nothing used … all used."""
@@ -52,14 +52,13 @@ def _head(state: ClusterState, cluster: str, now: Millis, error: str) -> list[Te
     table = state.table
     rows = [table.rows[name] for name in state.nodes]
     free = table.device_free[rows]
-    running = sum(pod.live.phase == "Running" for pod in state.pods.values())
     known = free != NO_DEVICE
     text = Text.assemble((f"{plain(cluster)}", "bold"), f"  sequence {number(state.seq)}, {span(now - state.time)} ago")
     parts = [f"{number(len(state.nodes))} nodes", *(f"{name} {_percent(state, rows, name)}" for name in ("cpu", "memory"))]
     if known.any():
         whole, total = int((free == WHOLE).sum()), int(known.sum())
         parts.append(f"gpus {number(whole)} of {number(total)} wholly free")
-    parts.append(f"{number(running)} pods running")
+    parts.append(f"{number(running(state))} pods running")
     lines = [text, Text("   ".join(parts))]
     closed = [(sum(not node.ready for node in state.nodes.values()), "not ready"), (sum(node.unschedulable for node in state.nodes.values()), "cordoned")]
     if said := ", ".join(f"{count} {word}" for count, word in closed if count):
