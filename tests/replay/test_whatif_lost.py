@@ -6,11 +6,11 @@ from replay.test_whatif import Simple, waits
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import ObjectRef, OwnerRef, OwnerRule, ReservationSpec, ReservationTask
+from restow.contracts.values import Gpu, ObjectRef, OwnerRef, OwnerRule, ReservationSpec, ReservationTask, Taint
 from restow.domain import effects as owed
 from restow.domain.deciders import DECIDERS
 from restow.replay.times import Point
-from restow.replay.whatif.answer import Begin, Change, answer
+from restow.replay.whatif.answer import Begin, Change, answer, changed_world
 from restow.replay.whatif.model import ORPHANED, Model
 from restow.replay.whatif.reading import Stretch, read
 
@@ -159,3 +159,39 @@ def test_pods_of_a_daemonset_do_not_come_again_elsewhere():
     found = answer(world.source(), Change(nodes=((-1, world.state.pods["uid-d"].live.node),)), begin=begin)
     assert found.changed is not None
     assert found.changed.waits == []
+
+
+def test_more_nodes_have_the_taints_of_their_class_and_not_those_of_a_node_in_trouble():
+    """(They had none, and took pods that such a node never takes.)"""
+    world = Web(1)
+    kept = Taint("dedicated", "NoSchedule", "ml")
+    first = world.state.nodes["n0"]
+    world.facts(replace(first, name="ml-0", uid="uid-ml", labels={"class": "ml"}, taints=(kept,)))
+    world.runs("a", "b")
+    passing = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+    world.facts(replace(world.state.nodes["ml-0"], ready=False, unreadable="?", taints=(kept, *(Taint(key, "NoSchedule") for key in passing))))
+    world.passes(5)
+    found = answer(world.source(), Change(nodes=((+1, "ml"),)))
+    assert (waits(found.model).waiting, waits(found.changed).waiting) == (1, 1)
+    model = Model(changed_world(read(world.source()), Change(nodes=((+1, "ml"),))))
+    model.run()
+    assert [(node.taints, node.ready, node.unreadable) for name, node in model.state.nodes.items() if name.startswith("whatif")] == [((kept,), True, "")]
+    small = answer(world.source(), Change(nodes=((+1, "small"),)))
+    assert waits(small.changed).waiting == 0
+
+
+@pytest.mark.parametrize("since", [None, 9], ids=["from the begin", "from the middle"])
+def test_more_nodes_have_what_other_objects_say_of_their_class(since):
+    """A Device that says which GPUs are healthy, a topology, limits of volumes."""
+    world = Web(1)
+    device, numa, csi = e.DeviceObserved("n0", (Gpu(0, healthy=False),)), e.NumaObserved("n0", "single-numa-node"), e.CsiNodeObserved("n0", {"ebs": 25})
+    world.facts(device, numa, csi)
+    world.runs("a")
+    world.passes(5)
+    stretch = Stretch(None if since is None else Point(seq=since))
+    model = Model(changed_world(read(world.source(), stretch), Change(nodes=((+1, "n0"),))))
+    model.run()
+    (new,) = set(model.state.nodes) - {"n0"}
+    state = model.state
+    assert (state.device_objects[new], state.numa[new], state.csi_nodes[new]) == tuple(replace(one, node=new) for one in (device, numa, csi))
+    assert (state.table.device_free[state.table.rows[new]] == 1000).sum() == 0

@@ -29,6 +29,15 @@ UNKNOWN = (
 """What the model does not know."""
 
 
+PASSING = (
+    "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)  # fmt: skip
+"""How keys of taints begin that say what a node is like just now, or that it is to go."""
+STARTING = "/agent-not-ready"
+"""How those end that a network or storage driver takes off once it runs there."""
+
+
 class Change(msgspec.Struct, frozen=True, rename="camel"):
     """What is to be different. `policy`, `scheduler`: canonical JSON of a MigrationConfig, a SessionConfig; empty for as recorded. `nodes`: (how many more, class); fewer where negative.
     `without`: workloads, as `namespace/name` or `namespace/Kind/name`."""
@@ -158,7 +167,8 @@ def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str, nam
     free = (name for number in itertools.count(1) if (name := NodeName(f"whatif-{kind}-{number}")) not in names)
     made = list(itertools.islice(free, more))
     names |= set(made)
-    new: list[Item] = [_copy(model, name) for name in made]
+    details = recorded.details.get(model.name, {}).values()
+    new: list[Item] = [one for name in made for one in (_copy(model, name), *(msgspec.structs.replace(detail, node=name) for detail in details))]
     if model.name in recorded.there:
         return [Step(recorded.first, new), *steps]
     at = next(number for number, step in enumerate(steps) if any(isinstance(item, e.NodeObserved) and item.name == model.name for item in step.items))
@@ -168,7 +178,8 @@ def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str, nam
 def _copy(node: e.NodeObserved, name: NodeName) -> e.NodeObserved:
     """Another one of its kind, ready and empty."""
     labels = {key: name if text == node.name else text for key, text in node.labels.items()}
-    return msgspec.structs.replace(node, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, marks={}, taints=())
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(PASSING) and not taint.key.endswith(STARTING))
+    return msgspec.structs.replace(node, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, unreadable="", do_not_disrupt=False, marks={}, taints=taints)
 
 
 def _is_on(item: Item, gone: set[NodeName], recorded: Recorded) -> bool:

@@ -38,6 +38,7 @@ from restow.replay.whatif.recorded import (
     Delays,
     Delete,
     Describe,
+    Detail,
     Item,
     Leave,
     Life,
@@ -146,7 +147,7 @@ class _Reader:
         lives, items, delays, own = self._watch.told(state)
         measured: Measured = self._meter.measured(state, {uid for life in lives for uid in life.pods[1:]})
         return Recorded(
-            self._source.name, self._first, self._last, items, lives, delays, own, measured, self._watch.nodes, self._watch.others, self._image, self._seq, self._nodes, self._watch.shapes,
+            self._source.name, self._first, self._last, items, lives, delays, own, measured, self._watch.nodes, self._watch.others, self._image, self._seq, self._nodes, self._watch.shapes, self._watch.details,
         )  # fmt: skip
 
 
@@ -186,12 +187,16 @@ class _Watch:
         self._began: dict[str, Millis] = {}
         self._taken: dict[str, list[int]] = defaultdict(list)
         self.nodes: dict[NodeName, e.NodeObserved] = {}
+        self.details: dict[NodeName, dict[str, Detail]] = {}
         self.shapes: dict[ShapeId, PodShape] = {}
 
     def begin(self, state: ClusterState, now: Millis) -> None:
         """What is there already."""
         self.nodes.update(state.nodes)
         self.shapes.update(state.shapes)
+        details: list[Detail] = [*state.csi_nodes.values(), *state.numa.values(), *state.device_objects.values()]
+        for one in details:
+            self._detail(one)
         self._made.update(uid for uid, known in state.reservations.items() if known.fact.migration or PLAN in known.fact.labels)
         self._chosen.update(choice.claim for placed in state.placed.values() for choice in placed.volumes)
         for uid in evicting(state):
@@ -277,8 +282,13 @@ class _Watch:
                 self._taken["hold"].append(now - self._began.pop(id))
             case e.NodeObserved(name=name):
                 self.nodes[name] = event
+            case e.CsiNodeObserved() | e.NumaObserved() | e.DeviceObserved():
+                self._detail(event)
             case e.ShapeDeclared(shape=id, spec=spec):
                 self.shapes[id] = spec
+
+    def _detail(self, one: Detail) -> None:
+        self.details.setdefault(one.node, {})[type(one).__name__] = one
 
     def _stays(self, uid: PodUid) -> None:
         """It was to be evicted, and is not: whoever deletes it later is somebody else."""

@@ -92,6 +92,9 @@ class Delays(msgspec.Struct, frozen=True, rename="camel"):
     successor: int = 0
 
 
+Detail = e.CsiNodeObserved | e.NumaObserved | e.DeviceObserved
+
+
 class Recorded(msgspec.Struct):
     """A stretch of a log. `begin`: what was there at its begin, as a snapshot, which `seq` commits had led to; empty and 0 where it begins with the log. `steps`: what happened, in order.
     `own_delays`: of a pod, from its placement to its node, and from there to ready (ms)."""
@@ -112,3 +115,5 @@ class Recorded(msgspec.Struct):
     there: frozenset[NodeName] = frozenset()
     """Nodes at the begin."""
     shapes: dict[ShapeId, PodShape] = {}
+    details: dict[NodeName, dict[str, Detail]] = {}
+    """What other objects say of a node, as last seen, by their kind."""
