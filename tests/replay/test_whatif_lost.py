@@ -6,7 +6,15 @@ from replay.test_whatif import Simple, waits
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Gpu, ObjectRef, OwnerRef, OwnerRule, ReservationSpec, ReservationTask, Taint
+from restow.contracts.values import (
+    Gpu,
+    ObjectRef,
+    OwnerRef,
+    OwnerRule,
+    ReservationSpec,
+    ReservationTask,
+    Taint,
+)
 from restow.domain import effects as owed
 from restow.domain.deciders import DECIDERS
 from restow.replay.times import Point
