@@ -112,8 +112,8 @@ def test_how_long_pods_waited_is_from_when_they_were_seen_until_they_had_a_node(
 def test_who_terminates_neither_runs_nor_waits_as_everywhere_else():
     """Here and in `restow top` those still ran, and on the map, in `get` and `state` they did not."""
     log = waiting_pods()
-    for uid, node in (("uid-a", "a"), ("uid-z", "a"), ("uid-y", None)):
-        log.facts(replace(pod("x", uid=uid), node=node, phase="Running" if node else "Pending", deleting=time_at(5)))
+    for uid, where in (("uid-a", "a"), ("uid-z", "a"), ("uid-y", None)):
+        log.facts(replace(pod("x", uid=uid), node=where, phase="Running" if where else "Pending", deleting=time_at(5)))
     log.facts(replace(pod("w", uid="uid-w"), node="a", phase="Running"))
     log.facts(e.Synced("nodes", "1"), e.Synced("pods", "1"))
     state = state_at(log.source())
