@@ -281,6 +281,8 @@ def test_values_are_what_the_schema_says(path):
         {"garbageCollector": {"archive": {"bucket": "s3://backups"}}}, {"garbageCollector": {"archive": {"endpoint": "https://key:secret@minio"}}},
         {"traces": {"enabled": True}}, {"traces": {"share": 2}}, {"traces": {"endpoint": "collector:4318"}}, {"traces": {"endpoint": "http://user:password@collector"}},
         {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
+        {"garbageCollector": {"archive": {"prefix": "restow/../other"}}}, {"garbageCollector": {"archive": {"prefix": "/".join("abcdefghijklmnopqrst")}}},
+        {"garbageCollector": {"archive": {"bucket": "back..ups"}}}, {"networkPolicy": {"collectorPorts": [0]}},
     ],
     ids=json.dumps,
 )  # fmt: skip
@@ -461,6 +463,22 @@ def test_a_collector_with_a_role_of_its_account_has_no_secret_and_its_account_na
     accounts = {m["metadata"]["name"]: m["metadata"].get("annotations") for m in of_kind(manifests, "ServiceAccount")}
     assert {name: notes for name, notes in accounts.items() if notes} == {"restow-garbage-collector": {"eks.amazonaws.com/role-arn": "arn"}}
     assert {port["port"] for port in named(manifests, "NetworkPolicy", "restow-archive")["spec"]["egress"][0]["ports"]} == {443, 80}
+
+
+def test_what_is_reached_by_a_service_with_other_ports_than_its_pods_is_let_through_by_these():
+    values = {"collectorPorts": [4319], "bucketPorts": [9001, 9002], "natsPorts": [14222]}
+    manifests = rendered(
+        "--set", "nats.enabled=false,nats.url=nats://broker,nats.existingSecret=s,traces.enabled=true,traces.endpoint=http://collector,garbageCollector.archive.bucket=backups",
+        "--set", "garbageCollector.archive.endpoint=https://minio,garbageCollector.archive.existingSecret=keys", "--set-json", f"networkPolicy={json.dumps(values)}",
+    )  # fmt: skip
+
+    def ports(name: str) -> list[list[int]]:
+        return [[port["port"] for port in rule["ports"]] for rule in named(manifests, "NetworkPolicy", name)["spec"]["egress"]]
+
+    assert ports("restow-archive") == [[9001, 9002]]
+    assert [4319] in ports("restow-traces") and [4319] in ports("restow-services")
+    assert all([14222] in ports(name) for name in ("restow-traces", "restow-services", "restow-console"))
+    assert not any([port] in ports(name) for name in ("restow-traces", "restow-services") for port in (80, 443, 4222))
 
 
 def test_a_volume_for_several_is_asked_for_as_that():

@@ -77,8 +77,12 @@ garbageCollector: garbage-collector
     - {protocol: TCP, port: 4222}
 {{- else }}
 - ports:
+    {{- range .Values.networkPolicy.natsPorts }}
+    - {protocol: TCP, port: {{ int . }}}
+    {{- else }}
     {{- range splitList "," .Values.nats.url }}
     - {protocol: TCP, port: {{ regexFind ":[0-9]+$" . | trimPrefix ":" | default "4222" }}}
+    {{- end }}
     {{- end }}
 {{- end }}
 - to:
@@ -107,7 +111,11 @@ garbageCollector: garbage-collector
 {{- define "restow.toCollector" -}}
 {{- $host := (urlParse .Values.traces.endpoint).host }}
 - ports:
+    {{- range .Values.networkPolicy.collectorPorts }}
+    - {protocol: TCP, port: {{ int . }}}
+    {{- else }}
     - {protocol: TCP, port: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (hasPrefix "http://" .Values.traces.endpoint | ternary "80" "443") }}}
+    {{- end }}
 {{- end }}
 
 {{- define "restow.apiSecret" -}}
