@@ -248,7 +248,23 @@ def test_services_beside_the_cluster_are_asked_where_they_are_named(tmp_path, mo
         assert said == [
             ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://127.0.0.1:9 does not answer", ""),
             ("bad", "127.0.0.1: not ready", logs), ("unknown", f"127.0.0.1 was not asked: what answers at {url} is no service of Restow's", ""),
+            ("bad", "not among the services that were named: cluster-watcher, scheduler-session, reservation-cache, descheduler, garbage-collector, but for 2 of these, which did not say what they are",
+             "start it, or name it, too, in --services or RESTOW_SERVICES"),
         ]  # fmt: skip
+
+
+def test_who_of_the_services_beside_the_cluster_was_not_named_is_missed():
+    named = [Pod(host, host, True, reasons=(), service=service) for host, service in (("10.0.0.7", "cluster_watcher"), ("10.0.0.8", "scheduler_session"), ("10.0.0.9", "descheduler"))]
+    missed = "not among the services that were named: reservation-cache, garbage-collector"
+
+    def said(*more: Pod) -> list[str]:
+        return [what for _, word, what in troubles(seen(installations=[], stack=Stack("{}", [*named, *more], named=True))) if word == "bad" and "named" in what]
+
+    silent = Pod("10.0.0.6", "10.0.0.6", False, why="http://10.0.0.6 does not answer")
+    assert said() == [missed]
+    assert said(silent) == [f"{missed}, but for 1 of these, which did not say what it is"]
+    assert said(silent, silent) == [], "it may be these"
+    assert not [one for one in troubles(seen(stack=Stack("{}", named, named=True))) if one[1] == "bad"], "others may be in the cluster"
 
 
 def test_services_beside_the_cluster_hide_none_that_are_installed_in_it():

@@ -476,7 +476,8 @@ def test_what_is_reached_by_a_service_with_other_ports_than_its_pods_is_let_thro
         return [[port["port"] for port in rule["ports"]] for rule in named(manifests, "NetworkPolicy", name)["spec"]["egress"]]
 
     assert ports("restow-archive") == [[9001, 9002]]
-    assert [4319] in ports("restow-traces") and [4319] in ports("restow-services")
+    assert [4319] in ports("restow-traces")
+    assert [4319] in ports("restow-services")
     assert all([14222] in ports(name) for name in ("restow-traces", "restow-services", "restow-console"))
     assert not any([port] in ports(name) for name in ("restow-traces", "restow-services") for port in (80, 443, 4222))
 

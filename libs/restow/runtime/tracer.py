@@ -87,13 +87,18 @@ class Attempt:
 
 def _request(call: Call, trace: str, id: str, parent: str) -> Measured:
     """By OpenTelemetry's conventions for clients of HTTP."""
-    values: Values = {"http.request.method": call.method, "url.path": call.path}
+    values: Values = {"http.request.method": call.method}
+    if call.to is not None:
+        values |= {"server.address": call.to[0], "server.port": call.to[1]}
+    else:
+        values["url.path"] = call.path
     if call.code:
         values["http.response.status_code"] = call.code
     if call.reason:
         values["error.type"] = call.reason
     failed = call.reason if not 0 < call.code < 400 else ""
-    return Measured(trace, id, parent, f"{call.method} {what(call.path)}".rstrip(), call.begin, call.end, values, (), failed, True)
+    kind = "hook" if call.to is not None else what(call.path)
+    return Measured(trace, id, parent, f"{call.method} {kind}".rstrip(), call.begin, call.end, values, (), failed, True)
 
 
 class Tracer:

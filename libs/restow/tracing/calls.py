@@ -8,7 +8,8 @@ import msgspec
 
 
 class Call(msgspec.Struct):
-    """One request: times in ns, the `code` of HTTP (0: nobody answered), and in one word why it was no success."""
+    """One request: times in ns, the `code` of HTTP (0: nobody answered), and in one word why it was no success. `to`: address and port of a workload's hook, of whose path nothing is
+    told: a token may be in it. None for the Kubernetes API."""
 
     method: str
     path: str
@@ -16,6 +17,7 @@ class Call(msgspec.Struct):
     end: int
     code: int
     reason: str = ""
+    to: tuple[str, int] | None = None
 
 
 CALLS: ContextVar[list[Call] | None] = ContextVar("calls", default=None)

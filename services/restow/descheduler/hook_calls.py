@@ -13,14 +13,17 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
+from restow import machine
 from restow.domain.config import HookConfig
 from restow.domain.duration import DurationError, milliseconds
 from restow.domain.hooks import LONGEST, is_secure, said
 from restow.kube.prometheus import ACCOUNT
+from restow.tracing.calls import CALLS, Call
 
 MOST = 64 * 2**10
 """Bytes of an answer that are read."""
@@ -57,13 +60,28 @@ async def call(url: str, content: Mapping[str, Any], hook: HookConfig | None, se
         headers, verify = _headers(hook), _verify(hook) if is_secure(url) else False
     except (OSError, ValueError) as error:
         return Heard(NOTHING, str(error))
+    begun, code, reason = machine.wall(), 0, "cancelled"
     try:
         async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
             data = msgspec.json.encode(content)
             async with session.post(url, data=data, headers=headers, ssl=verify, allow_redirects=False, **more) as answer:
+                code, reason = answer.status, str(answer.status) if answer.status >= 400 else ""
                 return heard(answer.status, answer.headers.get("Retry-After", ""), await _read(answer), answer.reason or "")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        return Heard(NOTHING, said(str(error) or type(error).__name__))
+        reason = type(error).__name__
+        return Heard(NOTHING, said(str(error) or reason))
+    finally:
+        if (calls := CALLS.get()) is not None:
+            calls.append(Call("POST", "", begun, machine.wall(), code, reason, _server(url)))
+
+
+def _server(url: str) -> tuple[str, int]:
+    """Of a URL that was called: whom it leads to, without what else it says."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port or (443 if is_secure(url) else 80)
+    except ValueError:
+        return "", 0
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes | None:

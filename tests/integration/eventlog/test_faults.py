@@ -7,6 +7,7 @@ import time
 import pytest
 
 from restow.eventlog.jetstream import reader as reader_module
+from restow.eventlog.jetstream.connect import REQUEST_TIMEOUT
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.port import LogMismatch, Truncated, Unknown
 from restow.eventlog.server import NatsServer
@@ -87,6 +88,30 @@ async def test_a_deleted_consumer_is_made_again(nats_server, opened, cluster):
         await until(lambda last=last: len(seen) == last)
     assert [r.seq for r in seen] == list(range(1, last + 1))
     await end(reader)
+
+
+@pytest.mark.parametrize("lost", ["question", "answer"])
+async def test_a_consumer_that_a_broker_without_a_leader_did_not_make_is_asked_for_again_at_once(nats_server, opened, cluster, monkeypatch, lost):
+    """Brokers that elect whoever makes consumers drop what is asked meanwhile. Made twice it is the same one."""
+    log = await opened(nats_server.url, cluster)
+    await write(log, 3)
+    publish, asked = log.broker.client.publish, []
+
+    async def loses(subject, payload=b"", reply="", headers=None):
+        if "CONSUMER.CREATE" in subject:
+            asked.append(payload)
+            if len(asked) == 1:
+                if lost == "answer":
+                    await publish(subject, payload, log.broker.inbox(), headers)
+                return
+        await publish(subject, payload, reply, headers)
+
+    monkeypatch.setattr(log.broker.client, "publish", loses)
+    started = asyncio.get_running_loop().time()
+    assert [record.seq for record in await take(log, 1, 3)] == [1, 2, 3]
+    assert asyncio.get_running_loop().time() - started < REQUEST_TIMEOUT
+    assert len(asked) >= 2
+    assert len({*asked}) == 1
 
 
 async def test_a_silent_broker_is_noticed_by_its_missing_heartbeat(own_server, opened, cluster, monkeypatch):

@@ -27,6 +27,10 @@ from restow.domain.hooks import LONGEST, LONGEST_SAID
 from restow.domain.records import Telling
 from restow.kube.hooks import is_pod_address
 from restow.runtime.effector import Done, Report, Retry, Wait
+from restow.runtime.tracer import Tracer
+from restow.tracing.calls import CALLS
+
+from .test_traces import Kept
 
 GATE = "gate"
 TOKEN = "s3cr3t-t0ken"
@@ -96,6 +100,24 @@ class World:
 
 def world(url: str, **more) -> World:
     return World(asked({}, policy=(HookConfig(GATE, before=url, **more),)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "error"), [(says(200), 200, ""), (says(202), 202, ""), (says(409, "the epoch ends soon"), 409, "409"), (closes, 0, "ServerDisconnectedError")], ids=["yes", "later", "no", "closes"]
+)
+async def test_what_a_hook_answered_is_a_span_of_the_attempt_that_says_no_path(workload, answer, code, error):
+    workload.answer, kept = answer, Kept()
+    one = world(f"{workload.url}?token={TOKEN}")
+    attempt = Tracer(kept).attempt("AskConsent", {})
+    await one.ask()
+    attempt.end({})
+    CALLS.set(None)
+    asked, call = kept.spans
+    assert (call.name, call.parent, call.call, call.error) == ("POST hook", asked.id, True, error)
+    server = {"server.address": "127.0.0.1", "server.port": int(workload.url.rpartition(":")[2].partition("/")[0])}
+    answered = {"http.response.status_code": code} if code else {}
+    assert call.values == {"http.request.method": "POST", **server, **answered, **({"error.type": error} if error else {})}
+    assert asked.begin <= call.begin <= call.end <= asked.end
 
 
 async def test_a_workload_is_told_what_is_asked_and_its_assent_is_reported(workload):

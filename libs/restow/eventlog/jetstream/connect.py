@@ -40,8 +40,8 @@ REQUEST_TIMEOUT = 3.0
 ASK_AGAIN = 0.3
 """Seconds after which a question without an answer is asked once more. Brokers that elect a leader drop what is asked of it, and have one long before the timeout."""
 
-QUESTIONS = ("STREAM.INFO.", "STREAM.MSG.GET.")
-"""Calls of the API that change nothing."""
+REPEATED = ("STREAM.INFO.", "STREAM.MSG.GET.", "CONSUMER.CREATE.")
+"""Calls of the API that may be made twice: they change nothing, or make what is there already, under the same name and with the same settings."""
 
 RECONNECT_WAIT = 0.1
 """Seconds between two attempts to reach a lost broker."""
@@ -284,7 +284,7 @@ class Broker:
         """Call `<prefix>.<verb>`. Raises ApiError, Unavailable, BrokerRefused (permissions), Closed."""
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
-            message = await self.request(f"{self.api_prefix}.{verb}", payload, timeout=timeout, repeat=verb.startswith(QUESTIONS))
+            message = await self.request(f"{self.api_prefix}.{verb}", payload, timeout=timeout, repeat=verb.startswith(REPEATED))
         except NoAnswer as error:
             if self.closed:
                 raise self.ended() from error

@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 class Pod(NamedTuple):
     """One of Restow's. `words`: what it says of itself (`/readyz`): reasons against readiness, and notes; None where it could not be asked, `why`. `lag`: records
-    of the log that it has not folded, -1 for not known."""
+    of the log that it has not folded, -1 for not known. `service`: which one it is, by its own word (`cluster_watcher`); empty where it has not said so."""
 
     name: str
     app: str
@@ -53,6 +53,7 @@ class Pod(NamedTuple):
     why: str = ""
     lag: int = -1
     leads: bool = False
+    service: str = ""
 
 
 class Lease(NamedTuple):
@@ -106,12 +107,13 @@ class Gate(NamedTuple):
 
 class Stack(NamedTuple):
     """The one that `restow up` or compose runs here: where the log of a service is (`{}` is its name), and they, as pods. `accounts`: the folder of their kubeconfigs, where each has its
-    own; `denied`: what these may not, None where the API does not say."""
+    own; `denied`: what these may not, None where the API does not say. `named`: somebody has said where they are, and may have left one out."""
 
     logs: str
     services: Sequence[Pod]
     accounts: str = ""
     denied: Sequence[Denied] | None = ()
+    named: bool = False
 
 
 class Seen(NamedTuple):
@@ -127,7 +129,7 @@ class Seen(NamedTuple):
 
 
 def examine(seen: Seen) -> list[Finding]:
-    here = _stack(seen.stack) if seen.stack is not None else ()
+    here = [*_stack(seen.stack), *(_left_out(seen.stack) if seen.stack.named and not seen.installations else ())] if seen.stack is not None else ()
     installed = _all(seen) if seen.stack is None or seen.installations else ()
     return [*_server(seen), *_definitions(seen), *here, *installed, *_gate(seen.gate)]
 
@@ -180,6 +182,15 @@ def _stack(stack: Stack) -> Iterator[Finding]:
         yield from _said(one, one.name, "restow log verify (or repair; docs/failures.md)")
     if stack.accounts:
         yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")
+
+
+def _left_out(stack: Stack) -> Iterator[Finding]:
+    """Who is not among those that were named. Whoever does not say what it is may be any of them."""
+    said = {one.service.replace("_", "-") for one in stack.services}
+    missing, silent = [name for name in SERVICES if name not in said], sum(not one.service for one in stack.services)
+    if len(missing) > silent:
+        but = f", but for {silent} of these, which did not say what {'it is' if silent == 1 else 'they are'}" if silent else ""
+        yield Finding("services", "bad", f"not among the services that were named: {', '.join(missing)}{but}", "start it, or name it, too, in --services or RESTOW_SERVICES")
 
 
 def _services(one: Installation) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ def _seen(kube: Kube, where: Where, beside: list[str]) -> Seen:
 
     seen = kube.call(where, lambda client: Looker(client, machine.now()).look())
     if beside:
-        return seen._replace(stack=Stack("docker compose logs {}, or where else its log goes", [_of_stack(urlsplit(one.strip()).hostname or one, one.strip().rstrip("/")) for one in beside]))
+        return seen._replace(stack=Stack("docker compose logs {}, or where else its log goes", [_of_stack(urlsplit(one.strip()).hostname or one, one.strip().rstrip("/")) for one in beside], named=True))
     stack = where.stack if not kube.said else None
     if stack is None or seen.installations:
         return seen
@@ -96,7 +96,7 @@ def _of_stack(name: str, address: str) -> Pod:
         return Pod(name, name, False, why=f"{address} does not answer ({error or type(error).__name__})")
     if report is None:
         return Pod(name, name, False, why=f"what answers at {address} is no service of Restow's")
-    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading")
+    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", service=state.get("service", ""))
 
 
 def _asked(url: str) -> bytes:
