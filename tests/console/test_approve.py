@@ -6,11 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from cli.test_report import worth
 from console.browser import WIDE, needs_chromium, opened_browser
 from console.conftest import Client, Opened
 from console.test_access import TOKENS, access_file, descheduling
 from integration.runtime.test_descheduler_api import PROPOSE, world
-from replay.handmade import proposed
+from replay.handmade import migration, proposed
 
 from restow.console.access import Access
 from restow.console.service import Console, Orders
@@ -272,3 +273,17 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(pretended, scheme):
             assert wide == []
         unnamed = await bob.page.evaluate("[...document.querySelectorAll('button, input, select')].filter(e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).length")
         assert unnamed == 0
+
+
+async def test_of_a_plan_that_was_approved_in_part_the_list_has_the_figures_of_the_report(looking):
+    """What some of its moves promised and cost, beside what these won and lost. (It had those of all of them.)"""
+    log = migration(worth=worth(500), approved=("p1-1",))
+    async with looking(log.source()) as client, opened_browser() as chromium:
+        (known,) = (await client.json("/api/v1/report"))["plans"]
+        assert (known["moves"], known["promised"], known["won"], known["cost"], known["lost"]) == (1, 0, 0, 1_000, 1_000)
+        it = Opened(await (await chromium.new_context(viewport=WIDE)).new_page(), client)
+        await it.go("#view=plans")
+        await it.until("!document.querySelector('.list table tbody').innerText.includes('…')")
+        cells = await it.page.locator(".list table tbody td").all_inner_texts()
+        assert [cells[3], *cells[5:9]] == ["1 of 2", "+0.0", "+0.0", "1.0", "1.0"]
+        it.is_quiet()

@@ -53,6 +53,7 @@ function PlanList({ store, onTry }) {
   const [shown, show] = useState(SHOWN);
   const { said, error } = useAnswer(store, "/api/v1/plans", { empty: every ? 1 : 0 }, at);
   const { said: report, error: unreported } = useAnswer(store, "/api/v1/report", {}, at);
+  // What was approved of a plan, and what came of it.
   const won = new Map((report?.plans ?? []).map((one) => [one.plan, one]));
   if (error) return html`<div class="list"><p class="note">${error}</p></div>`;
   if (isEmpty(store.state.log)) return html`<div class="list"><p class="note">The log is empty: no plan has been made yet.</p></div>`;
@@ -67,16 +68,16 @@ function PlanList({ store, onTry }) {
     ${unreported && html`<p class="note">What they won and lost, and what eviction budgets have left, is not known: ${unreported}</p>`}
     ${said.length > 0 && html`<table>
       <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
-      <tbody>${said.slice(0, shown).map((plan) => html`<tr key=${plan.plan}>
+      <tbody>${said.slice(0, shown).map((plan) => [plan, won.get(plan.plan)]).map(([plan, real]) => html`<tr key=${plan.plan}>
         <td><button class="seq" title=${`go to sequence ${plan.seq}`} onClick=${() => store.seek({ at: plan.seq })}>${date(plan.time)} ${clock(plan.time)}</button></td>
         <td><button class="plain" onClick=${() => store.select(`plan/${plan.plan}`)}>${plan.plan}</button></td>
         <td>${plan.planner}<br /><small>${plan.trigger}</small></td>
-        <td class="right">${number(plan.moves)}</td>
+        <td class="right">${real && real.moves !== plan.moves ? `${number(real.moves)} of ` : ""}${number(plan.moves)}</td>
         <td>${outcome(plan)}${plan.reason && html`<br /><small>${plan.reason}</small>`}</td>
-        <td class="right">${amount(plan.promised, true)}</td>
-        <td class="right">${won.has(plan.plan) ? (won.get(plan.plan).won === null ? "–" : amount(won.get(plan.plan).won, true)) : report || unreported ? "–" : "…"}</td>
-        <td class="right">${amount(plan.cost)}</td>
-        <td class="right">${won.has(plan.plan) ? amount(won.get(plan.plan).lost) : report || unreported ? "–" : "…"}</td>
+        <td class="right">${amount((real ?? plan).promised, true)}</td>
+        <td class="right">${real ? (real.won === null ? "–" : amount(real.won, true)) : report || unreported ? "–" : "…"}</td>
+        <td class="right">${amount((real ?? plan).cost)}</td>
+        <td class="right">${real ? amount(real.lost) : report || unreported ? "–" : "…"}</td>
         <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
       </tr>`)}</tbody></table>
       <p class="buttons">${said.length > shown && html`<button onClick=${() => show(shown + SHOWN)}>${number(Math.min(SHOWN, said.length - shown))} more of ${number(said.length)} plans</button>`}
