@@ -9,7 +9,7 @@ from cli.conftest import RESTOW, export
 from console.browser import needs_chromium
 from console.logs_large import GPU, large
 from msgspec.structs import replace
-from replay.handmade import LOG_ID, Handmade, migration, node, observed, placements, pod, proposed
+from replay.handmade import LOG_ID, Handmade, migration, node, observed, placements, pod, proposed, time_at
 from replay.world import World
 
 from restow.console.follow import Follower
@@ -17,7 +17,9 @@ from restow.console.frames import frame
 from restow.console.index import Index
 from restow.console.tour import tour
 from restow.console.view import view
+from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.codec import decode
 from restow.contracts.values import DeviceRequest, PodShape
 from restow.replay.source import ListSource
 from restow.replay.state_at import state_at
@@ -56,6 +58,15 @@ def test_a_move_is_shown_from_who_waits_to_what_it_came_to():
     text = " ".join(stop.text for stop in stops)
     for said in ("2 nodes; 1 pod running.", "It asks for 1 cpu.", "A slot on b is held for the successor of shop/web-old", "shop/web-new is on b, 7.0 s after the eviction", "1 move of 1 planned landed"):
         assert said in text
+
+
+@pytest.mark.parametrize(("approved", "planned"), [(("p1-1",), 1), ((), 2)], ids=["in part", "all of it"])
+def test_moves_that_nobody_was_to_make_were_not_planned(approved, planned):
+    """Those that a person has declined, or that were only observed (they counted)."""
+    log = migration(approved=approved)
+    (looked,) = (event for event in decode(observed().records[2].body)[0].events if isinstance(event, e.Planned))
+    log.decide("migration", c.Defragment(time_at(16), "interval", "p2"), replace(looked, plan="p2"))
+    assert f"1 move of {planned} planned landed" in tour(index_of(log))[-1].text
 
 
 @pytest.mark.parametrize(

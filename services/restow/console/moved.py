@@ -18,7 +18,6 @@ MOST = 500
 _FINAL = [STEPS.index(str(step)) for step in FINAL]
 _LANDED = STEPS.index(str(Step.LANDED))
 _LEFT = [STATUSES.index(status) for status in ("Terminating", "Succeeded", "Failed")]
-_BEGUN = STEPS.index(str(Step.HOLDING))
 
 
 def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, Any]:
@@ -49,11 +48,8 @@ def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:
     changes = track.until(at)
     changes = changes[np.isin(changes["slot"], [row["slot"] for row in rows]) & (changes["version"] != GONE)]
     steps = track.rows["step"][changes["version"]]
-    since = track.rows["since"][changes["version"]]
-    begun, seqs, last = dict[int, int](), dict[int, int](), dict[int, int]()
-    for seq, slot, step, time in zip(changes["seq"].tolist(), changes["slot"].tolist(), steps.tolist(), since.tolist(), strict=True):
-        if step == _BEGUN:
-            begun.setdefault(slot, int(time))
+    seqs, last = dict[int, int](), dict[int, int]()
+    for seq, slot, step in zip(changes["seq"].tolist(), changes["slot"].tolist(), steps.tolist(), strict=True):
         if last.get(slot) != step:
             last[slot], seqs[slot] = step, seq
     away = _away(index, rows, at)
@@ -67,7 +63,7 @@ def _told(index: Index, rows: list[Any], at: int) -> list[dict[str, Any]]:
         return {
             "migration": track.keys[slot], "plan": index.words[row["plan"]], "pod": pod(row["pod"]), "successor": pod(row["successor"]),
             "source": nodes[row["source"]] if row["source"] != NOWHERE else "", "target": nodes[row["target"]] if row["target"] != NOWHERE else "",
-            "step": step, "seq": seqs[slot], "since": time, "begun": begun.get(slot, 0), "away": away.get(slot),
+            "step": step, "seq": seqs[slot], "since": time, "away": away.get(slot),
             "reason": index.words[row["reason"]], "message": index.words[row["message"]],
         }  # fmt: skip
 
