@@ -157,5 +157,5 @@ def _refused(answer: bytes, most: int) -> tuple[int, str]:
     try:
         said = json.loads(answer)["partialSuccess"]
         return max(0, min(int(said.get("rejectedSpans", 0)), most)), str(said.get("errorMessage", ""))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return 0, ""

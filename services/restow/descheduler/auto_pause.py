@@ -1,6 +1,6 @@
 """What of the policy's `autoPause` is looked for while this service leads: pods that wait although nothing keeps them, and queries. A sample that is not 0 pauses all moves.
 
-A Prometheus that does not answer pauses nothing: a watchman who is away has not called. It is logged once, and the metric says it."""
+A Prometheus that does not answer pauses nothing, nor does a query that it refuses: a watchman who is away has not called. It is logged once, and the metric says it."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from restow.domain.decider import Rejected
 from restow.domain.descheduling.sources import Prometheus
 from restow.domain.migration import pause, policy_of
 from restow.domain.undecided import Undecided
-from restow.kube.prometheus import MetricsError, asking, vector
+from restow.kube.prometheus import MetricsError, Sample, asking, vector
 from restow.runtime import commander, logs
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
@@ -54,12 +54,9 @@ class Watch:
 
     async def _round(self, source: Prometheus, queries: tuple[str, ...]) -> None:
         log, before = logs.get(family="migration"), self._wrong
-        try:
-            why, self._wrong = await self._fires(source, queries), ""
-        except MetricsError as error:
-            why, self._wrong = "", str(error)
+        why, self._wrong = await self._fires(source, queries)
         if self._wrong and not before:
-            log.warning("queries of autoPause are not answered, so they pause nothing", reason=self._wrong)
+            log.warning("a query of autoPause is not answered, so it pauses nothing", reason=self._wrong)
         elif before and not self._wrong:
             log.info("queries of autoPause are answered again")
         if why:
@@ -71,12 +68,22 @@ class Watch:
         except (Rejected, commander.Refused) as error:
             logs.get(family="migration").warning(f"{what}, and moves are not paused", reason=str(error))
 
-    async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> str:
-        """Why to pause; empty for nothing. Raises MetricsError."""
-        async with asking(self._context.client, source, own=True) as ask:
-            for query in queries:
-                for sample in vector(await ask(query), query):
-                    if sample.value and not sample.value.is_nan():
-                        short = query if len(query) <= _SHOWN else query[: _SHOWN - 1] + "…"
-                        return f"autoPause query {short!r} is {sample.said}"
-        return ""
+    async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> tuple[str, str]:
+        """Why to pause, and why one of them was not answered first; empty for neither. One that is wrong keeps no other from firing."""
+        why = wrong = ""
+        try:
+            async with asking(self._context.client, source, own=True) as ask:
+                for query in queries:
+                    try:
+                        why = why or _fired(query, vector(await ask(query), query))
+                    except MetricsError as error:
+                        wrong = wrong or str(error)
+        except MetricsError as error:
+            wrong = wrong or str(error)
+        return why, wrong
+
+
+def _fired(query: str, samples: list[Sample]) -> str:
+    """Why to pause; empty for nothing."""
+    short = query if len(query) <= _SHOWN else query[: _SHOWN - 1] + "…"
+    return next((f"autoPause query {short!r} is {one.said}" for one in samples if one.value and not one.value.is_nan()), "")

@@ -9,7 +9,7 @@ import pytest
 from restow.eventlog.jetstream import reader as reader_module
 from restow.eventlog.jetstream.connect import REQUEST_TIMEOUT
 from restow.eventlog.jetstream.reader import Feed
-from restow.eventlog.port import LogMismatch, Truncated, Unknown
+from restow.eventlog.port import LogMismatch, OtherHistory, Truncated, Unknown
 from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import envelope
 
@@ -93,6 +93,7 @@ async def test_a_deleted_consumer_is_made_again(nats_server, opened, cluster):
 @pytest.mark.parametrize("lost", ["question", "answer"])
 async def test_a_consumer_that_a_broker_without_a_leader_did_not_make_is_asked_for_again_at_once(nats_server, opened, cluster, monkeypatch, lost):
     """Brokers that elect whoever makes consumers drop what is asked meanwhile. Made twice it is the same one."""
+    monkeypatch.setattr(reader_module, "SLOW", 60.0)
     log = await opened(nats_server.url, cluster)
     await write(log, 3)
     publish, asked = log.broker.client.publish, []
@@ -112,6 +113,58 @@ async def test_a_consumer_that_a_broker_without_a_leader_did_not_make_is_asked_f
     assert asyncio.get_running_loop().time() - started < REQUEST_TIMEOUT
     assert len(asked) >= 2
     assert len({*asked}) == 1
+
+
+async def test_while_nobody_makes_consumers_records_are_read_one_by_one_and_as_they_are(nats_server, opened, cluster, monkeypatch):
+    """Brokers elect who makes consumers by themselves: the log may have its leader, and take commits, for seconds before."""
+    log, other = await opened(nats_server.url, cluster), await opened(nats_server.url, cluster)
+    publish, elects = log.broker.client.publish, True
+
+    async def loses(subject, payload=b"", reply="", headers=None):
+        if not (elects and "CONSUMER.CREATE" in subject):
+            await publish(subject, payload, reply, headers)
+
+    monkeypatch.setattr(log.broker.client, "publish", loses)
+    last = await write(other, 3)
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 3, 2)
+    last = await write(other, 2, last)
+    await other.broker.client.publish(f"restow.{cluster}.session", b"no commit", headers={"odd": "a: b", "ce-id": "x"})
+    await until(lambda: len(seen) == 6, 2)
+    # Longer than one question for a consumer waits.
+    await asyncio.sleep(REQUEST_TIMEOUT)
+    last = await write(other, 1, 6)
+    await until(lambda: len(seen) == 7, 2)
+    elects = False
+    await write(other, 3, last)
+    await until(lambda: len(seen) == 10, 5)
+    await end(reader)
+    assert seen == await take(other, 1, 10)
+    assert [record.seq for record in seen] == list(range(1, 11))
+
+
+async def test_read_one_by_one_another_history_is_noticed(nats_server, opened, cluster, monkeypatch):
+    log = await opened(nats_server.url, cluster)
+    await write(log, 3)
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 3)
+    publish = log.broker.client.publish
+
+    async def loses(subject, payload=b"", reply="", headers=None):
+        if "CONSUMER.CREATE" not in subject:
+            await publish(subject, payload, reply, headers)
+
+    async def another(seq):
+        there = await message(seq)
+        return there and there._replace(data=b"another")
+
+    message = log._stream.message
+    monkeypatch.setattr(log.broker.client, "publish", loses)
+    monkeypatch.setattr(log._stream, "message", another)
+    (name,) = (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
+    await log.broker.api(f"CONSUMER.DELETE.restow-{cluster}.{name}")
+    with pytest.raises(OtherHistory, match="record 3 is another one"):
+        await asyncio.wait_for(reader, 5)
 
 
 async def test_a_silent_broker_is_noticed_by_its_missing_heartbeat(own_server, opened, cluster, monkeypatch):

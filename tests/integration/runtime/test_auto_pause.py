@@ -1,13 +1,16 @@
 """What pauses all moves by itself, as the descheduler looks for it: pods that wait although nothing keeps them."""
 
+import contextlib
 from types import SimpleNamespace
 
 from domain.build import pod, then
 from domain.saga import world
 
 from restow.contracts import commands as c
+from restow.descheduler import auto_pause
 from restow.descheduler.auto_pause import Watch
 from restow.domain import config
+from restow.kube.prometheus import MetricsError
 from restow.runtime.telemetry import Metrics
 
 from .rig import ManualClock
@@ -31,3 +34,22 @@ async def test_the_leader_pauses_once_a_pod_has_waited_for_so_long_since_it_was_
     assert isinstance(command, c.Pause)
     assert (command.by, cause) == ("", "autoPause")
     assert "pod default/waits for 1m0s" in command.reason
+
+
+async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
+    said = {"bad(": None, "fine": b'{"status":"success","data":{"resultType":"vector","result":[]}}', "fires": b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'}
+
+    @contextlib.asynccontextmanager
+    async def asking(client, source, own):
+        async def ask(query):
+            if said[query] is None:
+                raise MetricsError(f"400 to {query!r}")
+            return said[query]
+
+        yield ask
+
+    monkeypatch.setattr(auto_pause, "asking", asking)
+    watch = Watch(SimpleNamespace(metrics=Metrics("migration"), client=None, state=world()))
+    assert await watch._fires(None, ("bad(", "fires")) == ("autoPause query 'fires' is 3", "400 to 'bad('")
+    assert await watch._fires(None, ("fine", "bad(")) == ("", "400 to 'bad('")
+    assert await watch._fires(None, ("fine",)) == ("", "")

@@ -12,7 +12,7 @@ from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed, another_record
-from restow.eventlog.jetstream.stream import Stream
+from restow.eventlog.jetstream.stream import Stored, Stream
 from restow.eventlog.port import (
     BrokerRefused,
     Closed,
@@ -100,7 +100,7 @@ class JetStreamLog:
         """See EventLog.read."""
         check_from(from_seq)
         self._check_open()
-        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole)
+        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole, single=self._single)
         self._feeds.add(feed)
         prefix = len(f"restow.{self.cluster}.")
         batches = feed.batches(from_seq)
@@ -153,7 +153,7 @@ class JetStreamLog:
             raise Unavailable(f"the log ends at {state.last}, and {newest.seq} was read of it before")
         if newest is not None and newest.seq >= state.first:
             there = await self._stream.message(newest.seq)
-            if there is not None and not _same(newest, *there):
+            if there is not None and not _same(newest, there):
                 raise another_record(newest.seq, self._stream.name)
         self._verified_losses = losses
 
@@ -169,6 +169,14 @@ class JetStreamLog:
         if from_seq > state.last + 1:
             raise beyond_end(from_seq, state.last, self.log_id)
 
+    async def _single(self, seq: int) -> Delivery | None:
+        """One record, asked for by itself; None where the log has none."""
+        there = await self._stream.message(seq)
+        if there is None:
+            return None
+        headers = await self.broker.client._process_headers(there.headers)
+        return Delivery(seq, there.subject, headers or {}, there.data, there.time, 0)
+
     async def _hole(self, expected: int, got: int) -> Exception | None:
         """Truncated while it was read, or lost by the broker's disk: what is there is handed on, and the fold says that something is missing."""
         state = await self._stream.state()
@@ -179,11 +187,11 @@ class JetStreamLog:
             raise Closed("this log was closed")
 
 
-def _same(known: Delivery, subject: str, headers: bytes, data: bytes) -> bool:
+def _same(known: Delivery, there: Stored) -> bool:
     """`headers` as they were sent. How a stranger's client writes them is not for us to say; then the body has to do."""
     ours = Envelope.of(known.headers).given is None
     named = b"\r\nce-id: %s\r\n" % known.headers.get("ce-id", "").encode()
-    return (known.subject, known.data) == (subject, data) and (not ours or named in headers)
+    return (known.subject, known.data) == (there.subject, there.data) and (not ours or named in there.headers)
 
 
 def _record(delivery: Delivery, prefix: int) -> Record:

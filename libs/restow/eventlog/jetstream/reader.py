@@ -10,10 +10,11 @@ consumer is made again from the last delivered sequence + 1, so nothing is lost 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import msgspec
 import nats.errors
@@ -50,6 +51,9 @@ INACTIVE = 30.0
 BACKOFF = (0.0, 0.02, 0.1, 0.3, 1.0, 2.0)
 """Seconds before each attempt in a row to make the consumer again; the last one repeats."""
 
+SLOW, ONE_BY_ONE = 0.2, 0.1
+"""Seconds after which a consumer that is not made yet is read without, and from then on between two questions whether there is more."""
+
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -73,8 +77,8 @@ class Feed:
     """One reader of one stream. `batches` is the whole use; `close` ends it from outside with Closed.
 
     first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
-    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. filter_subject:
-    only these, then holes are normal and not checked.
+    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. single: one record by
+    itself, None where there is none. filter_subject: only these, then holes are normal and not checked.
     """
 
     def __init__(
@@ -84,9 +88,13 @@ class Feed:
         *,
         first_check: Callable[[int], Awaitable[None]],
         on_hole: Callable[[int, int], Awaitable[Exception | None]],
+        single: Callable[[int], Awaitable[Delivery | None]] | None = None,
         filter_subject: str = "",
     ) -> None:
         self._broker, self._stream, self._filter = broker, stream, filter_subject
+        self._single = single
+        self._making = False
+        """Whether the broker was asked for a consumer and has not said yet that there is one."""
         self._first_check, self._on_hole = first_check, on_hole
         self._buffer: list[Msg] = []
         self._buffered = 0
@@ -119,7 +127,10 @@ class Feed:
         try:
             while True:
                 try:
-                    await self._start(expected)
+                    async with contextlib.aclosing(self._meanwhile(expected)) as ones:
+                        async for one in ones:
+                            failures, expected, self._last = 0, one.seq + 1, one
+                            yield [one]
                     while True:
                         batch = await self._next(expected)
                         if not batch:
@@ -138,6 +149,38 @@ class Feed:
             self._broker.on_lost.discard(self._on_lost)
             self._broker.on_denied.discard(self._on_denied)
             await self._stop()
+
+    async def _meanwhile(self, expected: int) -> AsyncGenerator[Delivery]:
+        """Makes the consumer. Brokers that elect whoever makes consumers make none for up to nine seconds, while the log may have its own leader, and take
+        commits: what there is then is asked for one by one."""
+        making = asyncio.create_task(self._start(expected))
+        try:
+            known = self._last if self._last is not None and self._last.seq == expected - 1 else None
+            pause = SLOW
+            while not (await asyncio.wait({making}, timeout=pause))[0]:
+                self._check_open()
+                if not self._making or self._single is None:
+                    continue
+                pause = ONE_BY_ONE
+                try:
+                    if known is not None:
+                        self._compared(known, await self._single(known.seq))
+                        known = None
+                    while not making.done() and (one := await self._single(expected)) is not None:
+                        expected += 1
+                        yield one
+                except (Unavailable, BrokerRefused) as error:
+                    _log.debug("reader of %s cannot read one by one: %s", self._stream, error)
+            making.result()
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+            self._making = False
+
+    def _compared(self, known: Delivery, there: Delivery | None) -> None:
+        """Raises OtherHistory where another record is there now."""
+        if there is not None and (known.subject, known.headers.get("ce-id"), known.data) != (there.subject, there.headers.get("ce-id"), there.data):
+            raise another_record(known.seq, self._stream)
 
     async def _start(self, from_seq: int) -> None:
         """Subscribe, make the consumer, send the first pulls."""
@@ -170,6 +213,7 @@ class Feed:
             self._subscription = await self._broker.client.subscribe(
                 self._inbox, cb=functools.partial(self._on_message, self._inbox)
             )
+            self._making = True
             await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
         except ApiError as error:
             if error.err_code == NOT_FOUND:
@@ -232,6 +276,8 @@ class Feed:
             if again:
                 self._same(seq, message)
                 continue
+            if seq < expected:
+                continue  # read one by one while the consumer was made
             if seq != expected and not self._filter:
                 if batch:
                     self._problem = f"sequence {expected} is missing, got {seq}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 import secrets
+from calendar import timegm
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +24,7 @@ NO_PEERS = (10005, 10074)
 """Fewer brokers are there than copies are wanted; more than one copy of a broker that is in no cluster."""
 
 _NANOSECONDS = 1_000_000_000
+_FRACTION = re.compile(r"\.(\d+)")
 
 
 class State(msgspec.Struct, frozen=True):
@@ -31,6 +34,15 @@ class State(msgspec.Struct, frozen=True):
     last: int
     log_id: str
     time: int = 0
+
+
+class Stored(NamedTuple):
+    """A message as the stream has it. `headers` as they were sent; time: the broker's, ns since the epoch."""
+
+    subject: str
+    headers: bytes
+    data: bytes
+    time: int
 
 
 def stream_name(cluster: str) -> str:
@@ -212,8 +224,8 @@ class Stream:
             raise BrokerRefused(f"the broker refused to show family {family!r}: {error}") from error
         return int(answer["message"]["seq"])
 
-    async def message(self, seq: int) -> tuple[str, bytes, bytes] | None:
-        """Subject, headers and body of the message, None where there is none."""
+    async def message(self, seq: int) -> Stored | None:
+        """None where there is none. Whoever leads the stream says it."""
         try:
             answer = await self.broker.api(f"STREAM.MSG.GET.{self.name}", {"seq": seq})
         except ApiError as error:
@@ -221,7 +233,7 @@ class Stream:
                 return None
             raise BrokerRefused(f"the broker refused to show record {seq}: {error}") from error
         message = answer["message"]
-        return message["subject"], base64.b64decode(message.get("hdrs", "")), base64.b64decode(message.get("data", ""))
+        return Stored(message["subject"], base64.b64decode(message.get("hdrs", "")), base64.b64decode(message.get("data", "")), _ns(message["time"]))
 
     async def purge(self, upto: int) -> None:
         """Drop every message with sequence <= `upto`."""
@@ -231,3 +243,7 @@ class Stream:
             raise BrokerRefused(f"the broker refused to truncate stream {self.name!r}: {error}") from error
 
 
+def _ns(text: str) -> int:
+    """Of RFC 3339, to its last digit: nanoseconds since the epoch."""
+    fraction = _FRACTION.search(text)
+    return timegm(datetime.fromisoformat(text).utctimetuple()) * _NANOSECONDS + (int(fraction[1][:9].ljust(9, "0")) if fraction else 0)
