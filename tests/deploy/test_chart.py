@@ -482,6 +482,18 @@ def test_what_is_reached_by_a_service_with_other_ports_than_its_pods_is_let_thro
     assert not any([port] in ports(name) for name in ("restow-traces", "restow-services") for port in (80, 443, 4222))
 
 
+def test_whoever_answers_for_names_is_reached_by_every_pod_that_asks():
+    """NodeLocal DNSCache is no pod with kube-dns's label, and OpenShift's listens elsewhere."""
+    dns = {"dns": {"peers": [{"ipBlock": {"cidr": "169.254.20.10/32"}}], "ports": [5353]}}
+    manifests = rendered(
+        "--set", "nats.replicas=3,traces.enabled=true,traces.endpoint=http://collector,beside.enabled=true,beside.gate=webhook", "--set-json", f"networkPolicy={json.dumps(dns)}"
+    )
+    rule = {"to": dns["dns"]["peers"], "ports": [{"protocol": protocol, "port": 5353} for protocol in ("UDP", "TCP")]}
+    asking = {one["metadata"]["name"] for one in of_kind(manifests, "NetworkPolicy") if rule in one["spec"].get("egress", ())}
+    assert asking == {"restow-services", "restow-log", "restow-console", "restow-traces", "restow-webhook"}
+    assert "kube-dns" not in json.dumps(manifests)
+
+
 def test_a_volume_for_several_is_asked_for_as_that():
     (claim,) = of_kind(made("shared-volume"), "PersistentVolumeClaim")
     assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (["ReadWriteMany"], "cephfs")

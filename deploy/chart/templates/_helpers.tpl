@@ -85,14 +85,17 @@ garbageCollector: garbage-collector
     {{- end }}
     {{- end }}
 {{- end }}
-- to:
-    - namespaceSelector: {}
-      podSelector:
-        matchLabels:
-          k8s-app: kube-dns
+{{ include "restow.toDNS" . }}
+{{- end }}
+
+{{/* An egress rule: whoever knows the addresses of names. */}}
+{{- define "restow.toDNS" -}}
+- to: {{- toYaml .Values.networkPolicy.dns.peers | nindent 4 }}
   ports:
-    - {protocol: UDP, port: 53}
-    - {protocol: TCP, port: 53}
+    {{- range .Values.networkPolicy.dns.ports }}
+    - {protocol: UDP, port: {{ int . }}}
+    - {protocol: TCP, port: {{ int . }}}
+    {{- end }}
 {{- end }}
 
 {{/* Where spans go. */}}
