@@ -93,6 +93,19 @@ def test_each_trouble_is_said(said, about, word, what):
     assert (about, word, what) in troubles(said)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "ready", "said"),
+    [
+        (3, 3, []), (3, 2, [("warning", "2 of 3 ready; if one more goes, no commit is taken")]), (3, 1, [("bad", "1 of 3 ready; without 2 no commit is taken")]),
+        (5, 4, [("warning", "4 of 5 ready")]), (1, 0, [("bad", "0 of 1 ready")]), (0, 0, [("bad", "0 of 0 ready; without 1 no commit is taken")]),
+    ],
+)  # fmt: skip
+def test_brokers_are_well_as_long_as_most_of_them_are_there_and_one_more_may_go(wanted, ready, said):
+    brokers = [Pod(f"restow-nats-{i}", "restow-nats", i < ready, NATS) for i in range(wanted)]
+    one = installed(pods=[*(pod for pod in pods() if pod.app != "restow-nats"), *brokers], wanted={**installed().wanted, "restow-nats": wanted})
+    assert [(word, what.removeprefix("restow-system: restow-nats: ")) for _, word, what in troubles(seen(one))] == said
+
+
 def test_a_workload_that_was_deleted_is_missed():
     wanted = {name: replicas for name, replicas in installed().wanted.items() if name != "restow-reservation-cache"}
     assert ("services", "bad", "restow-system: restow-reservation-cache is missing") in troubles(seen(installed(wanted=wanted)))

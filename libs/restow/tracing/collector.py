@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +31,7 @@ NEVER = (400, 413, 422)
 """Answers of one that will never take it: what is in it is wrong there, or too much."""
 
 
+_FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 """What HTTP takes of a header."""
@@ -94,12 +96,14 @@ class Collector:
         if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in self._headers.items()):
             # Not which: of `x-api-key: geheim=` the name is all of it.
             raise NoCollector("OTEL_EXPORTER_OTLP_HEADERS: a name or a value has a character that no header has; allowed: name=value, several with commas between, percent-encoded, without ends of lines")
-        tls = [urllib.request.HTTPSHandler(context=_tls(environment))] if url.startswith("https:") else []
-        self._opener = urllib.request.build_opener(_StaysHere, *tls)
+        self._environment = environment
+        self._files = _stamps(environment)
+        self._opener = self._made()
 
     def take(self, body: bytes, spans: int, again: Sequence[float] = AGAIN) -> tuple[int, str]:
         """How many of its spans the collector has not taken although it took the rest, and why. `again`: pauses before further tries, in seconds. Raises
         NotTaken, and Away after the last try."""
+        self._renew()
         for wait in (*again, None):
             try:
                 asked = urllib.request.Request(self.url, body, self._headers)
@@ -117,6 +121,19 @@ class Collector:
                     raise Away(f"{redacted(self.url)} is no server of HTTP ({type(error).__name__})") from None
             time.sleep(wait or 0)
         raise AssertionError("the last try returns or raises")
+
+
+    def _made(self) -> urllib.request.OpenerDirector:
+        """Raises NoCollector."""
+        tls = [urllib.request.HTTPSHandler(context=_tls(self._environment))] if self.url.lower().startswith("https:") else []
+        return urllib.request.build_opener(_StaysHere, *tls)
+
+    def _renew(self) -> None:
+        """Certificates are renewed while a service runs. What cannot be read, say as it is half written, is read again once it has changed."""
+        if (now := _stamps(self._environment)) != self._files:
+            self._files = now
+            with suppress(NoCollector):
+                self._opener = self._made()
 
 
 def _body(answer: Any, most: int) -> bytes:
@@ -140,16 +157,32 @@ def _told(error: urllib.error.HTTPError) -> str:
 def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
     """`OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE` and `_CLIENT_KEY`: files, in PEM."""
 
-    def named(what: str) -> str | None:
-        return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{what}") or environment.get(f"OTEL_EXPORTER_OTLP_{what}") or None
-
+    authority, own, key = (_named(what, environment) for what in _FILES)
     try:
-        context = ssl.create_default_context(cafile=named("CERTIFICATE"))
-        if own := named("CLIENT_CERTIFICATE"):
-            context.load_cert_chain(own, named("CLIENT_KEY"))
-    except OSError as error:
+        context = ssl.create_default_context(cafile=authority)
+        # From 3.13 on, Python refuses authorities without the newer extensions, and those of many clusters are such: verified as in `kube.client`.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if own:
+            context.load_cert_chain(own, key)
+    except (OSError, ValueError) as error:
         raise NoCollector(f"a certificate that OTEL_EXPORTER_OTLP_... names cannot be read: {error}; allowed: a file in PEM") from error
     return context
+
+
+def _named(what: str, environment: Mapping[str, str]) -> str | None:
+    return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{what}") or environment.get(f"OTEL_EXPORTER_OTLP_{what}") or None
+
+
+def _stamps(environment: Mapping[str, str]) -> list[tuple[int, int, int] | None]:
+    """By which a file is seen to be another one."""
+    found: list[tuple[int, int, int] | None] = []
+    for what in _FILES:
+        try:
+            stat = os.stat(_named(what, environment) or "")
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except (OSError, ValueError):
+            found.append(None)
+    return found
 
 
 def _refused(answer: bytes, most: int) -> tuple[int, str]:

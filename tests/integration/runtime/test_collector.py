@@ -1,5 +1,7 @@
 """Where spans go: an address that is one, and nobody else."""
 
+import ssl
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -75,12 +77,45 @@ def test_what_a_collector_is_told_goes_to_nobody_else(serving):
         Collector(f"{last}/v1/traces", {}).take(b"{}", 1, ())
 
 
+@pytest.mark.parametrize("half", [False, True], ids=["at once", "half written meanwhile"])
+def test_certificates_that_are_renewed_count_without_a_restart(serving, tmp_path, half):
+    """And authorities without the newer extensions, as many clusters' are: Python refuses them from 3.13 on."""
+
+    def made(name):
+        extensions = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "subjectKeyIdentifier=none", "-addext", "authorityKeyIdentifier=none"]
+        openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}", *extensions]
+        subprocess.run([*openssl, "-keyout", f"{name}.key", "-out", f"{name}.crt"], cwd=tmp_path, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        return context, (tmp_path / f"{name}.crt").read_bytes()
+
+    (first, authority), (second, renewed) = made("first"), made("second")
+    (known := tmp_path / "ca.crt").write_bytes(authority)
+    old, new = (serving(lambda asked: asked.send_response(200), tls)[0] for tls in (first, second))
+    one = Collector(f"{old}/v1/traces", {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(known)})
+    assert one.take(b"{}", 1, ()) == (0, "")
+    one.url = f"{new}/v1/traces"
+    with pytest.raises(Away, match="certificate verify failed"):
+        one.take(b"{}", 1, ())
+    if half:
+        known.write_bytes(renewed[:50])
+        with pytest.raises(Away, match="certificate verify failed"):
+            one.take(b"{}", 1, ())
+    known.write_bytes(renewed)
+    assert one.take(b"{}", 1, ()) == (0, "")
+
+
+@pytest.mark.parametrize("answer", [b'{"partialSuccess": {"rejectedSpans": 1e999}}', b"[" * 60_000])
+def test_an_answer_that_nobody_can_read_says_nothing(answer):
+    assert collector._refused(answer, 5) == (0, "")
+
+
 @pytest.fixture
 def serving():
     """An address where every request is answered so, and the paths that were asked for."""
     servers = []
 
-    def serve(answer):
+    def serve(answer, tls=None):
         paths = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -96,8 +131,10 @@ def serving():
                 pass
 
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        if tls is not None:
+            servers[-1].socket = tls.wrap_socket(servers[-1].socket, server_side=True)
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}", paths
+        return f"http{'s' if tls is not None else ''}://127.0.0.1:{servers[-1].server_port}", paths
 
     yield serve
     for one in servers:

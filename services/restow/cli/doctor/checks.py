@@ -238,7 +238,11 @@ def _broker(one: Installation) -> Iterator[Finding]:
         return
     pods = [pod for pod in one.pods if pod.app == "restow-nats"]
     ready = sum(pod.ready for pod in pods)
-    yield Finding("broker", "ok" if ready else "bad", f"{one.namespace}: restow-nats: {ready} of {wanted} ready", "" if ready else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name=restow-nats")
+    majority = wanted // 2 + 1
+    word: Word = "bad" if ready < majority else "warning" if ready < wanted else "ok"
+    but = "" if word == "ok" or wanted == 1 else f"; without {majority} no commit is taken" if word == "bad" else "; if one more goes, no commit is taken" if ready == majority else ""
+    do = "" if word == "ok" else "replicas is 0: scale it up" if not wanted else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name=restow-nats"
+    yield Finding("broker", word, f"{one.namespace}: restow-nats: {ready} of {wanted} ready{but}", do)
     for pod in pods:
         version = _numbers(pod.image.partition("@")[0].rpartition(":")[2])
         if version and version < LEAST_BROKER:
