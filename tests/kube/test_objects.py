@@ -471,11 +471,14 @@ SAMPLES = {
     d.NUMA: {"zones": [zone("node-0", cpu="1")]},
     d.DEVICES: {"spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]}},
     d.HYPER_NODES: {"spec": {"tier": 1, "members": [{"type": "Node", "selector": {"exactMatch": {"name": "n1"}}}]}},
+    d.RESOURCE_SLICES: {"spec": {"driver": "d", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n", "devices": [{"name": "gpu-0"}]}},
+    d.RESOURCE_CLAIMS: {"meta": {"namespace": "n"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}},
+    d.DEVICE_CLASSES: {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
     d.BUDGETS: {"meta": {"namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {"disruptionsAllowed": 1}},
     d.QUOTAS: {"meta": {"namespace": "n"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "2"}}},
 }
 SAMPLED = [pytest.param(c, body, id=c.name) for c, body in SAMPLES.items()]
-NAMES = "namespace priority_class queue pod_group pod_group storage_class claim volume csi_node numa device hyper_node budget quota"
+NAMES = "namespace priority_class queue pod_group pod_group storage_class claim volume csi_node numa device hyper_node resource_slice resource_claim device_class budget quota"
 TAGS = dict(zip(SAMPLES, NAMES.split(), strict=True))
 
 

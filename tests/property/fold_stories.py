@@ -19,6 +19,7 @@ from domain.build import (
 from domain.saga import move, plan
 
 from restow.contracts import events as e
+from restow.contracts.dynamic_resources import AllocatedDevice, PublishedDevice
 from restow.contracts.values import (
     BlockMember,
     ClaimChoice,
@@ -302,6 +303,12 @@ class Story:
             e.DeviceGone(where),
             e.HyperNodeObserved(name, number % 3 + 1, members=(BlockMember(where),)),
             e.HyperNodeGone(name),
+            e.ResourceSliceObserved(name, "d", where, number, node=where, devices=(PublishedDevice("g"), PublishedDevice("h"))),
+            e.ResourceSliceGone(name),
+            e.ResourceClaimObserved("default", name, "u", allocated=(AllocatedDevice("r", "d", where, "g"),)),
+            e.ResourceClaimGone("default", name),
+            e.DeviceClassObserved(name, ("true",)),
+            e.DeviceClassGone(name),
             e.PodGroupObserved("default", "p", "u", NOW, phase="Pending"),
             e.Enqueued("default", self.pick(("p", "g"))),
             configured("reservation", config.ReservationConfig(default_ttl=7_000)),

@@ -10,6 +10,7 @@ from property.fold_stories import Story
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.dynamic_resources import AllocatedDevice, PublishedDevice
 from restow.contracts.ids import Millis
 from restow.contracts.values import (
     ContainerTrouble,
@@ -71,6 +72,12 @@ def objects(draw) -> Any:
                 e.NumaGone(where),
                 e.DeviceObserved(where, tuple(Gpu(i, healthy) for i, healthy in draw(st.dictionaries(st.integers(0, 4), st.booleans())).items())),
                 e.DeviceGone(where),
+                e.ResourceSliceObserved(name, "d", where, draw(st.integers(1, 2)), node=where, devices=(PublishedDevice("g"), PublishedDevice("h"))),
+                e.ResourceSliceGone(name),
+                e.ResourceClaimObserved("default", name, uid, allocated=draw(st.sampled_from([(), (AllocatedDevice("r", "d", where, "g"),)])), deleting=deleting),
+                e.ResourceClaimGone("default", name),
+                e.DeviceClassObserved(name, ("true",)),
+                e.DeviceClassGone(name),
                 e.BudgetObserved("default", name, uid, LabelSelector(), draw(st.integers(0, 2))),
                 e.BudgetGone("default", name),
                 e.PodTroubled(draw(st.sampled_from(PODS)), draw(st.sampled_from([(), (ContainerTrouble("a", restarts=1),)]))),

@@ -242,6 +242,9 @@ class Maps:
     """Slots that are held in another size than the accepted generation asks for."""
     device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
     hyper_nodes: dict[str, e.HyperNodeObserved] = stored(dict, values(e.HyperNodeObserved, _NAME))
+    resource_slices: dict[str, e.ResourceSliceObserved] = stored(dict, values(e.ResourceSliceObserved, _NAME))
+    resource_claims: dict[str, e.ResourceClaimObserved] = stored(dict, values(e.ResourceClaimObserved, _path))
+    device_classes: dict[str, e.DeviceClassObserved] = stored(dict, values(e.DeviceClassObserved, _NAME))
     placeholders: dict[PodUid, tuple[ReservationUid, SlotName]] = stored(dict)
     """Pods that stand in slots for another scheduler to see (`domain.beside`)."""
     stand_ins: dict[tuple[ReservationUid, SlotName], PodUid] = stored(dict)

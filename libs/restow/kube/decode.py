@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from restow.kube import wire
+from restow.kube import wire_dynamic_resources as dynamic
 from restow.kube import wire_objects as objects
 
 W = TypeVar("W")
@@ -82,7 +83,7 @@ class Collection(Generic[W]):
 
     `name` is kubectl's full name of the resource (`pods`, `reservations.batch.volcano.sh`) and identifies the collection
     in the log; `kind` is its objects' kind. What others refer to by name is known by it (`namespace/name` where it has a
-    namespace), everything else by uid. An `optional` collection is defined by a CRD that may not be installed, or later. Where a
+    namespace), everything else by uid. An `optional` collection is not served everywhere: its CRD may be installed later, or never. Where a
     `discovered` one is, the server says; `path` is where it is looked for first.
     """
 
@@ -307,6 +308,33 @@ HYPER_NODES = Collection(
     by_name=True,
     optional=True,
 )
+RESOURCE_SLICES = Collection(
+    "resourceslices.resource.k8s.io",
+    "ResourceSlice",
+    "/apis/resource.k8s.io/v1/resourceslices",
+    dynamic.ResourceSlice,
+    by_name=True,
+    optional=True,
+    discovered=True,
+)
+RESOURCE_CLAIMS = Collection(
+    "resourceclaims.resource.k8s.io",
+    "ResourceClaim",
+    "/apis/resource.k8s.io/v1/resourceclaims",
+    dynamic.ResourceClaim,
+    by_name=True,
+    optional=True,
+    discovered=True,
+)
+DEVICE_CLASSES = Collection(
+    "deviceclasses.resource.k8s.io",
+    "DeviceClass",
+    "/apis/resource.k8s.io/v1/deviceclasses",
+    dynamic.DeviceClass,
+    by_name=True,
+    optional=True,
+    discovered=True,
+)
 BUDGETS = Collection(
     "poddisruptionbudgets.policy",
     "PodDisruptionBudget",
@@ -337,6 +365,9 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     NUMA,
     DEVICES,
     HYPER_NODES,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
+    DEVICE_CLASSES,
     BUDGETS,
     QUOTAS,
 )

@@ -8,7 +8,16 @@ import msgspec
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
 from restow.domain.groups import UPSTREAM, Group
-from restow.kube import budgets, devices, groups, hyper_nodes, numa, resource_quotas, volumes
+from restow.kube import (
+    budgets,
+    devices,
+    dynamic_resources,
+    groups,
+    hyper_nodes,
+    numa,
+    resource_quotas,
+    volumes,
+)
 from restow.kube import decode as d
 
 
@@ -45,6 +54,9 @@ OBJECTS: dict[str, Form] = {
     d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
     d.DEVICES.name: Form(devices.device_fact, lambda key: e.DeviceGone(NodeName(key)), "device_objects"),
     d.HYPER_NODES.name: Form(hyper_nodes.hyper_node_fact, e.HyperNodeGone, "hyper_nodes"),
+    d.RESOURCE_SLICES.name: Form(dynamic_resources.slice_fact, e.ResourceSliceGone, "resource_slices"),
+    d.RESOURCE_CLAIMS.name: Form(dynamic_resources.claim_fact, lambda key: e.ResourceClaimGone(*place(key)), "resource_claims"),
+    d.DEVICE_CLASSES.name: Form(dynamic_resources.class_fact, e.DeviceClassGone, "device_classes"),
     d.BUDGETS.name: Form(budgets.budget_fact, lambda key: e.BudgetGone(*place(key)), "budgets"),
     d.QUOTAS.name: Form(resource_quotas.quota_fact, lambda key: e.QuotaGone(*place(key)), "quotas"),
 }

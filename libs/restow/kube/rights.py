@@ -42,6 +42,12 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
         Rule("Groups of the API's own, where it serves them.", "scheduling.k8s.io", "podgroups", READ),
         Rule("Which nodes are near to each other in the network, where Volcano's HyperNodes say so.", "topology.volcano.sh", "hypernodes", READ),
         Rule(
+            "Devices that drivers publish and pods claim (dynamic resource allocation), where the API serves them.",
+            "resource.k8s.io",
+            "resourceslices resourceclaims deviceclasses",
+            READ,
+        ),
+        Rule(
             "NUMA zones and CPUs, where something publishes them.",
             "topology.node.k8s.io",
             "noderesourcetopologies",

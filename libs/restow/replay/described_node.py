@@ -9,6 +9,7 @@ import msgspec
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import Millis, NodeName
 from restow.contracts.values import DeviceShare, Taint
+from restow.domain.claim_devices import claim_devices, users
 from restow.domain.node_table import NO_DEVICE
 from restow.domain.records import FINAL
 from restow.domain.resources import PODS
@@ -41,6 +42,18 @@ class Device(msgspec.Struct):
     free: int
     used: dict[str, int]
     held: dict[str, int]
+
+
+class ClaimDevice(msgspec.Struct):
+    """A device that a driver publishes for ResourceClaims. `state`: why nobody can have it, empty for a free one. `claims` have it, and `pods` may use it, by `namespace/name`."""
+
+    driver: str
+    pool: str
+    name: str
+    state: str
+    claims: tuple[str, ...]
+    pods: tuple[str, ...]
+    attributes: dict[str, str]
 
 
 class OnNode(msgspec.Struct):
@@ -81,6 +94,7 @@ class DescribedNode(msgspec.Struct):
     marks: dict[str, str] = {}
     resources: list[Resource] = []
     devices: list[Device] = []
+    claim_devices: list[ClaimDevice] = []
     pods: list[OnNode] = []
     holds: list[OnNode] = []
     nominated: list[str] = []
@@ -103,7 +117,7 @@ def describe_node(state: ClusterState, subject: Subject) -> DescribedNode:
     nominated = sorted(pod_name(state, uid) for uid in state.nominated_on.get(name, ()))
     return DescribedNode(
         subject, state.seq, state.time, False, fact.ready, fact.unschedulable, fact.unreadable, fact.do_not_disrupt, fact.labels, fact.taints, fact.marks,
-        _resources(state, fact), _devices(state, name, pods, holds), pods, holds, nominated, list(_moves(state, name)),
+        _resources(state, fact), _devices(state, name, pods, holds), _claim_devices(state, name), pods, holds, nominated, list(_moves(state, name)),
     )  # fmt: skip
 
 
@@ -135,6 +149,13 @@ def _devices(state: ClusterState, node: NodeName, pods: list[OnNode], holds: lis
     return [
         Device(index, share, _parts(pods, index), _parts(holds, index))
         for index, share in enumerate(free) if share != NO_DEVICE
+    ]  # fmt: skip
+
+
+def _claim_devices(state: ClusterState, node: NodeName) -> list[ClaimDevice]:
+    return [
+        ClaimDevice(one.driver, one.pool, one.name, one.state, one.claims, users(state, one.claims), dict(sorted(one.attributes.items())))
+        for one in claim_devices(state).on(node)
     ]  # fmt: skip
 
 

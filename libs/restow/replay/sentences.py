@@ -83,6 +83,13 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
 _MODES = {"observe": ", only observed", "propose": ", which wait for a person"}
 
 
+def _claimed(v: e.ResourceClaimObserved, names: Names) -> str:
+    """What it has, and for whom."""
+    got = ", ".join(f"{one.device} of {one.driver}" + f" (pool {one.pool})" * bool(one.pool) for one in v.allocated)
+    users = ", ".join(_named(names, pod) for pod in v.reserved)
+    return (f"it has {got}" if got else "it has no device") + f", reserved for {users}" * bool(users) + "; it is being deleted" * bool(v.deleting)
+
+
 def _planned(v: e.Planned, names: Names) -> str:
     by = f"{v.plugin} (profile {v.profile})" if v.profile else v.plugin
     what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}{_MODES.get(v.mode, '') if v.moves or v.slots else ''}"
@@ -188,6 +195,12 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.DeviceGone: lambda v, n: f"devices of {v.node} are gone",
     e.HyperNodeObserved: lambda v, n: f"HyperNode {v.name} of tier {v.tier} is seen" + (f"; it cannot be read: {v.invalid}" if v.invalid else ""),
     e.HyperNodeGone: lambda v, n: f"HyperNode {v.name} is gone",
+    e.ResourceSliceObserved: lambda v, n: f"ResourceSlice {v.name} is seen: {len(v.devices)} device{'s' * (len(v.devices) != 1)} of {v.driver}" + f" on {v.node}" * bool(v.node),
+    e.ResourceSliceGone: lambda v, n: f"ResourceSlice {v.name} is gone",
+    e.ResourceClaimObserved: lambda v, n: f"ResourceClaim {v.namespace}/{v.name} is seen: " + _claimed(v, n),
+    e.ResourceClaimGone: lambda v, n: f"ResourceClaim {v.namespace}/{v.name} is gone",
+    e.DeviceClassObserved: lambda v, n: f"DeviceClass {v.name} is seen",
+    e.DeviceClassGone: lambda v, n: f"DeviceClass {v.name} is gone",
     e.BudgetObserved: lambda v, n: f"disruption budget {v.namespace}/{v.name} is seen: {v.allowed} may go",
     e.BudgetGone: lambda v, n: f"disruption budget {v.namespace}/{v.name} is gone",
     e.QuotaObserved: lambda v, n: f"resource quota {v.namespace}/{v.name} is seen" + (f": more than it allows is in use of {', '.join(v.exceeded)}" if v.exceeded else ""),

@@ -31,6 +31,7 @@ from restow.domain.session.verdict import (
 )
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import BESIDE, ENDED, NOBODY_FOLLOWED, PLACEHOLDER, explained
+from restow.replay import by_claim
 from restow.replay.beside import beside_view
 from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
 from restow.replay.moves import beside_lines, consent_lines, demand_line, move_lines, purpose, stranger_lines
@@ -49,6 +50,7 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
             say(tried)
         answer.verdict += stranger_lines(state, PodUid(uid))
+        answer.verdict += by_claim.pod_lines(state, PodUid(uid))
         if said := bounces.disturbance(state, state.lineage(observed)):
             say(said)
     if answer.choice is not None:
@@ -369,6 +371,7 @@ def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
             if amount := int(amounts[row, column]):
                 parts.append(f"{r.amount(resource, amount)} {what}")
         say(f"{r.title(resource)}: {', '.join(parts)} of {r.amount(resource, of)}")
+    answer.verdict += by_claim.node_lines(state, node.name)
     held = len(state.held_on.get(node.name, ()))
     say(f"{counted(len(state.on_node.get(node.name, ())), 'pod')}, {counted(held, 'slot')} held for others")
 

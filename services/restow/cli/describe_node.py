@@ -41,6 +41,8 @@ def _show(d: DescribedNode, now: int) -> None:
     if d.devices:
         click.echo(f"\n{heading('DEVICES')}, {sum(one.free == 1000 for one in d.devices)} of {len(d.devices)} free")
         table(("GPU", "FREE", "WHO HAS THE REST"), [(one.index, f"{one.free / 1000:g}", _who(one)) for one in d.devices], right=("FREE",), flexible=("WHO HAS THE REST",), wrap=("WHO HAS THE REST",))
+    if d.claim_devices:
+        _claim_devices(d)
     everything = f"all of them: restow describe {d.subject.path} -o json"
     _on_node("PODS", d.pods, everything)
     _on_node("HOLDS", d.holds, everything)
@@ -81,6 +83,15 @@ def _resources(d: DescribedNode) -> None:
         (title(one.name), *(amount(one.name, value) for value in (one.allocatable, one.used, one.releasing, one.reserved, one.free))) for one in d.resources
     ]
     table(columns, rows, right=columns[1:])
+
+
+def _claim_devices(d: DescribedNode) -> None:
+    """Those that somebody has come first: of a GPU that can be cut in many ways, each way is a device."""
+    free = sum(not one.state for one in d.claim_devices)
+    click.echo(f"\n{heading('DEVICES BY CLAIM')}, {free} of {len(d.claim_devices)} free")
+    rows = [(one.driver, one.name, one.state or "free", ", ".join(one.claims), ", ".join(one.pods)) for one in sorted(d.claim_devices, key=lambda one: not one.claims)]
+    table(("DRIVER", "DEVICE", "STATE", "CLAIM", "POD"), rows[:MOST], flexible=("CLAIM", "POD"))
+    more(len(rows), f"all of them: restow describe {d.subject.path} -o json")
 
 
 def _who(one: Device) -> str:

@@ -31,7 +31,7 @@ _TEXT, _JSON, _WHOLE, _YES, _TIME = "VARCHAR", "JSON", "BIGINT", "BOOLEAN", "TIM
 STATE: dict[str, dict[str, str]] = {
     "nodes": {
         "name": _TEXT, "ready": _YES, "unschedulable": _YES, "unreadable": _TEXT, "labels": _JSON, "pods": _WHOLE, "holds": _WHOLE, "allocatable": _JSON,
-        "used": _JSON, "reserved": _JSON, "releasing": _JSON, "free": _JSON, "deviceFree": _JSON,
+        "used": _JSON, "reserved": _JSON, "releasing": _JSON, "free": _JSON, "deviceFree": _JSON, "claimDevices": _JSON,
     },
     "pods": {
         "namespace": _TEXT, "name": _TEXT, "uid": _TEXT, "labels": _JSON, "status": _TEXT, "ready": _YES, "node": _TEXT, "shape": _TEXT, "requests": _JSON,

@@ -166,6 +166,9 @@ def _summary(s: dict[str, Any]) -> None:
             line(title, f"{used} used, {held} held, of {all_} ({percent} %)")
     if s["devices"]:
         line("whole gpus", f"{number(s['devicesFree'])} free of {number(s['devices'])}")
+    for driver, many in s["claimDevices"].items():
+        of = "" if many["wholes"] == many["devices"] else f"; {number(many['freeWholes'])} of {number(many['wholes'])} whole"
+        line("by claim", f"{number(many['free'])} free of {number(many['devices'])} devices of {driver}{of}; {number(many['allocated'])} allocated")
     if s["podGroupsByPhase"]:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")

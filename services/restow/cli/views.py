@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from restow.cli.amounts import amount, of, span
 from restow.cli.batch import podgroup_row, queue_row
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.events import NodeObserved
-from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.contracts.times import millis, rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain import eviction_budgets, migration
+from restow.domain.claim_devices import Count, claim_devices, count
 from restow.domain.migration import open_hours
 from restow.domain.node_table import NO_DEVICE
 from restow.domain.other_schedulers import other_scheduler
@@ -42,6 +44,18 @@ def _shares(devices: tuple[DeviceShare, ...]) -> list[dict[str, int]]:
     return [{"index": d.index, "milli": d.milli} for d in devices]
 
 
+def _claim_devices(state: ClusterState, node: NodeName) -> dict[str, dict[str, int]]:
+    """By driver, what the node has for ResourceClaims."""
+    found: dict[str, Count] = {}
+    for driver, group in groupby(claim_devices(state).on(node), key=lambda one: one.driver):
+        found[driver] = count(group)
+    return {driver: _counted(one) for driver, one in found.items()}
+
+
+def _counted(one: Count) -> dict[str, int]:
+    return {"devices": one.devices, "allocated": one.allocated, "free": one.free, "wholes": one.wholes, "freeWholes": one.free_wholes}
+
+
 def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
     """By name. Amounts in canonical units (cpu in thousandths, bytes), devices in thousandths."""
     found = []
@@ -64,6 +78,7 @@ def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
                 "releasing": _amounts(state, table.releasing[row]),
                 "free": _amounts(state, table.free[row]),
                 "deviceFree": free,
+                "claimDevices": _claim_devices(state, name),
             }
         )
     return found
@@ -230,6 +245,8 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "resources": totals,
         "devices": int((free != NO_DEVICE).sum()),
         "devicesFree": int((free == 1000).sum()),
+        "claimDevices": {driver: _counted(one) for driver, one in claim_devices(state).by_driver().items()},
+        "resourceClaims": len(state.resource_claims),
         "podGroupsByPhase": dict(sorted(Counter(podgroup_status.phase_of(state, group) for group in state.pod_groups).items())),
         "queues": len(state.queues),
         "reservations": len(state.reservations),
@@ -277,7 +294,9 @@ def _node_row(n: dict[str, Any], now: Millis) -> tuple:
     free = sum(share == 1000 for share in n["deviceFree"])
     total = n["allocatable"]
     gpu, idle = of(n["used"], total, GPU_MILLI), f"{free}" if n["deviceFree"] else "-"
-    return (n["name"], status, n["pods"], n["holds"], of(n["used"], total, "cpu"), of(n["used"], total, "memory"), gpu, idle)
+    by_claim = n["claimDevices"].values()
+    claimed = f"{sum(one['free'] for one in by_claim)}/{sum(one['devices'] for one in by_claim)}" if by_claim else "-"
+    return (n["name"], status, n["pods"], n["holds"], of(n["used"], total, "cpu"), of(n["used"], total, "memory"), gpu, idle, claimed)
 
 
 def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
@@ -331,9 +350,9 @@ Columns = tuple[tuple[str, ...], Callable[[dict[str, Any], Millis], tuple], tupl
 
 COLUMNS: dict[str, Columns] = {
     "nodes": (
-        ("NAME", "STATUS", "PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
+        ("NAME", "STATUS", "PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE", "FREE BY CLAIM"),
         _node_row,
-        ("PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
+        ("PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE", "FREE BY CLAIM"),
         (),
     ),
     "pods": (
@@ -398,6 +417,7 @@ WIDE: dict[str, Columns] = {
 """Views that have more to show with -o wide; nothing of that is cut."""
 
 OPTIONAL = {
+    "nodes": ("FREE BY CLAIM",),
     "reservations": ("GPU", "MIGRATION", "REASON"),
     "plans": ("WHY",),
     "migrations": ("SCHEDULER", "PLACEHOLDER", "GATED", "SUCCESSOR", "BESIDE"),

@@ -40,7 +40,7 @@ def service() -> Service:
 
 def assemble(context: Context, observer: Observer) -> Parts:
     watches = Watches(context, observer)
-    expose(context.metrics, observer, watches.synced)
+    expose(context.metrics, observer, watches.synced, lambda: context.state)
     return Parts(tasks=[watches.run()], checks=[watches.problem])
 
 

@@ -2,6 +2,13 @@
 
 import msgspec
 
+from restow.contracts.dynamic_resources import (
+    AllocatedDevice,
+    ClaimConstraint,
+    ClaimRequest,
+    CounterSet,
+    PublishedDevice,
+)
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
     Int,
@@ -451,4 +458,60 @@ class HyperNodeObserved(Event, tag="cluster.hyper_node_observed"):
 
 
 class HyperNodeGone(Event, tag="cluster.hyper_node_gone"):
+    name: str
+
+
+class ResourceSliceObserved(Event, tag="cluster.resource_slice_observed"):
+    """A ResourceSlice (resource.k8s.io): devices that a driver publishes in a pool, of which this is one of `slices` of its `generation`. It is about the
+    node `node`, or about those that meet `nodes` (terms, ORed), or about all (`everywhere`), or (if none of these) each device says
+    where it is. `common`: attributes that all of its devices have alike. `counters` are what devices of the pool share."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: Int = 0
+    slices: Int = 1
+    node: NodeName = NodeName("")
+    nodes: tuple[NodeTerm, ...] | None = None
+    everywhere: bool = False
+    common: dict[str, str] = msgspec.field(default_factory=dict)
+    devices: tuple[PublishedDevice, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSliceGone(Event, tag="cluster.resource_slice_gone"):
+    name: str
+
+
+class ResourceClaimObserved(Event, tag="cluster.resource_claim_observed"):
+    """A ResourceClaim (resource.k8s.io). `owner`: the pod that it was made for from a template, and `pod_claim` how that pod calls it. `allocated`: the devices
+    that it has; `reserved`: the pods that may use them, `reserved_otherwise` if somebody else may, too."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner: PodUid = PodUid("")
+    pod_claim: str = ""
+    requests: tuple[ClaimRequest, ...] = ()
+    constraints: tuple[ClaimConstraint, ...] = ()
+    allocated: tuple[AllocatedDevice, ...] = ()
+    reserved: tuple[PodUid, ...] = ()
+    reserved_otherwise: bool = False
+    deleting: Millis = Millis(0)
+
+
+class ResourceClaimGone(Event, tag="cluster.resource_claim_gone"):
+    namespace: str
+    name: str
+
+
+class DeviceClassObserved(Event, tag="cluster.device_class_observed"):
+    """A DeviceClass (resource.k8s.io). `selectors` are CEL, all of which its devices meet. `extended_resource`: pods that request this resource by name get devices of the class."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    extended_resource: str = ""
+
+
+class DeviceClassGone(Event, tag="cluster.device_class_gone"):
     name: str

@@ -1,6 +1,6 @@
 """Facts about objects that pods refer to: groups, queues, classes, namespaces, volumes, NUMA zones, devices.
 
-Each bumps the capacity epoch: pods that wait may fit now.
+Each bumps the capacity epoch, for pods that wait may fit now; but not those of dynamic resource allocation.
 """
 
 from collections.abc import Callable
@@ -39,6 +39,28 @@ def _gone(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
             return
         state.objects.append((name, at))
         state.capacity_epoch += 1
+
+    return rule
+
+
+def _told(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
+    """Of what nobody waits for who is ours: we place no pod with ResourceClaims."""
+
+    def rule(state: ClusterState, event: Any) -> None:
+        at = key(event)
+        state.put(getattr(state, name), at, event)
+        state.objects.append((name, at))
+
+    return rule
+
+
+def _untold(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
+    def rule(state: ClusterState, event: Any) -> None:
+        at = key(event)
+        if state.drop(getattr(state, name), at) is None:
+            state.void[str(type(event).__struct_config__.tag)] += 1
+            return
+        state.objects.append((name, at))
 
     return rule
 
@@ -261,6 +283,12 @@ RULES: Rules = {
     e.DeviceGone: device_gone,
     e.HyperNodeObserved: _kept("hyper_nodes", _name),
     e.HyperNodeGone: _gone("hyper_nodes", _name),
+    e.ResourceSliceObserved: _told("resource_slices", _name),
+    e.ResourceSliceGone: _untold("resource_slices", _name),
+    e.ResourceClaimObserved: _told("resource_claims", _path),
+    e.ResourceClaimGone: _untold("resource_claims", _path),
+    e.DeviceClassObserved: _told("device_classes", _name),
+    e.DeviceClassGone: _untold("device_classes", _name),
     e.BudgetObserved: budget_observed,
     e.BudgetGone: budget_gone,
     e.QuotaObserved: quota_observed,
