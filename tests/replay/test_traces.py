@@ -1,5 +1,6 @@
 """Traces as a view of the log."""
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.fold_stories import Story
@@ -9,6 +10,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
 from restow.contracts.envelope import Envelope
+from restow.contracts.ids import Millis
 from restow.contracts.sampling import sampled
 from restow.contracts.values import Move
 from restow.domain.fold import evolve_one
@@ -164,7 +166,10 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_is_a_failure():
 def test_whatever_is_told_spans_form_trees(seed):
     state = ClusterState()
     story, traces, spans, gone = Story(seed, state), Traces(LOG_ID), [], set()
+    later, of_later = Traces(LOG_ID), []
     for at, events in enumerate(story.chapters(3), 1):
+        if at == 2:
+            later.begin(state)
         for event in events:
             # No uid, and no name of a plan or a move, is ever used twice.
             names = {event.plan, *(move.migration for move in event.moves)} if isinstance(event, e.Planned) else {getattr(event, "pod", None)}
@@ -175,8 +180,11 @@ def test_whatever_is_told_spans_form_trees(seed):
             evolve_one(state, event)
             state.time = max(state.time, at * 1000)
             record = Record(at, "migration", Envelope("", "", "", 0, ""), b"", 0)
-            spans += traces.hear(state, record, Examined(decisions=(Decision(c.Observe("pods", "watch"), (event,)),)))
+            found = Examined(decisions=(Decision(c.Observe("pods", "watch"), (event,)),))
+            spans += traces.hear(state, record, found)
+            of_later += later.hear(state, record, found) if at > 1 else []
     checked([*spans, *traces.rest()])
+    checked([*of_later, *later.rest()])
 
 
 @given(st.integers(0, 1 << 60), st.floats(0, 1))
@@ -202,6 +210,25 @@ def test_from_a_state_on_those_who_wait_are_told_from_when_they_were_made():
     traces.begin(state)
     (root,) = [span for span in traces.rest() if span.name == "pod shop/x"]
     assert (root.begin, root.end) == (time_at(2), time_at(log.seq))
+
+
+@pytest.mark.parametrize("log", [migration(), migration(lands=False), migration(approved=("p1-1",)), migration(approved=("p1-1", "p1-2"))], ids=["lands", "does not", "approved", "gone"])
+def test_from_any_state_on_a_plan_and_its_moves_are_told_with_the_same_ids_and_times(log):
+    """As by `restow trace -f` that begins at a snapshot: what ends later is told as by whoever has read all."""
+    whole = {span.id: span for span in told(log) if span.trace == PLAN}
+    for cut in range(1, log.seq + 1):
+        state = state_at(log.source(), seq=cut)
+        traces, spans = Traces(LOG_ID), []
+        traces.begin(state)
+        state_at(log.source(), watch=lambda state, record, found, cut=cut, traces=traces, spans=spans: spans.extend(traces.hear(state, record, found)) if record.seq > cut else None)
+        spans = [span for span in [*spans, *traces.rest()] if span.trace == PLAN]
+        checked(spans) if spans else None
+        now = Millis(state.time)
+        later = {id for id, span in whole.items() if span.end > now or span.open}
+        assert {span.id for span in spans} >= later, cut
+        for span in spans:
+            known = whole[span.id]
+            assert (span.name, span.begin, span.end, span.error, span.open, span.parent) == (known.name, known.begin, known.end, known.error, known.open, known.parent)
 
 
 def test_ids_of_spans_differ_by_trace_and_by_part():

@@ -15,7 +15,7 @@ from restow.contracts.sampling import sampled
 from restow.contracts.values import Move
 from restow.domain.migration.modes import OBSERVE
 from restow.domain.record_trust import Examined
-from restow.domain.records import FINAL
+from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import OVER, ClusterState
 from restow.eventlog.port import Record
 from restow.tracing.spans import Happened, Link, Span, Values, span_id, trace_id
@@ -27,6 +27,10 @@ _NEXT: dict[type, str] = {
     e.ConsentAsked: "ask", e.Holding: "hold", e.Held: "held", e.Evicting: "evict", e.Evicted: "land", e.TurningBack: "turn back", e.Aborting: "abort",
 }  # fmt: skip
 """What a move does from an event on."""
+_DOES = {
+    Step.PLANNED: "wait for its turn", Step.HOLDING: "hold", Step.HELD: "held", Step.EVICTING: "evict", Step.EVICTED: "land", Step.ABORTING: "abort",
+}  # fmt: skip
+"""And in a step."""
 LEFT_OUT = "its pod was gone when the plan began"
 _ENDS = (e.Landed, e.Removed, e.MigrationFailed, e.NotRecreated)
 
@@ -36,13 +40,23 @@ class _Story:
 
     def __init__(self, trace: str, key: str, parent: str, service: str, name: str, begin: Millis, first: str, values: Values) -> None:
         self.root = Span(trace, span_id(trace, key), parent, service, name, begin, values=values, events=[], links=[])
-        self._key, self._count = key, 0
+        self._key = key
+        self._told: set[str] = set()
         self.part = self._begin(first, begin)
 
     def _begin(self, name: str, time: Millis) -> Span:
-        self._count += 1
-        id = span_id(self.root.trace, f"{self._key}/{self._count}")
+        """Its id follows from what it is and since when: who begins to read in the midst of it knows that, too."""
+        number = 0
+        while (key := f"{name}/{time}" + f"/{number}" * bool(number)) in self._told:
+            number += 1
+        self._told.add(key)
+        id = span_id(self.root.trace, f"{self._key}/{key}")
         return Span(self.root.trace, id, self.root.id, self.root.service, name, time, values={}, events=[], links=[])
+
+    def go_on(self, name: str, time: Millis) -> None:
+        """It was at this part of it when it was first heard of."""
+        if name != self.part.name:
+            self.part = self._begin(name, max(time, self.root.begin))
 
     def turn(self, name: str, time: Millis, error: str = "") -> Span:
         """The part ends, and another one begins. The part that has ended."""
@@ -78,11 +92,25 @@ class Traces:
         self._time = Millis(0)
 
     def begin(self, state: ClusterState) -> None:
-        """Where the log is not read from its beginning: who waits at this point is told from when it was made."""
+        """Where the log is not read from its beginning: who waits at this point is told from when it was made, and a move from the step on that it is at."""
         self._time = Millis(state.time)
         for uid, pod in state.pods.items():
             if state.node_of(uid) is None and pod.live.phase not in OVER:
-                self._seen(pod.fact, Millis(pod.fact.created))
+                # The API's clock may be ahead of the log's.
+                self._seen(pod.fact, Millis(min(pod.fact.created, self._time)))
+        for id, plan in state.plans.items():
+            root = self._root(plan.planned, plan.at)
+            left = [known for move in plan.planned.moves if (known := state.migrations.get(move.migration)) is not None and known.plan == id]
+            if root is None or (id not in state.proposals and all(known.step in FINAL for known in left)):
+                continue
+            if id in state.proposals:
+                self._proposed[id] = plan.planned, root
+                continue
+            self._carry_out(root, id, [known.move for known in left if known.step not in FINAL], plan.answered or plan.at)
+            self._plans[id].failed = sum(known.step in (Step.FAILED, Step.NOT_RECREATED) for known in left)
+            for known in left:
+                if known.step not in FINAL:
+                    self._moves[known.id][0].go_on(*_at(state, known))
 
     def hear(self, state: ClusterState, record: Record, found: Examined) -> list[Span]:
         now = self._time = Millis(max(self._time, state.time))
@@ -178,17 +206,24 @@ class Traces:
             story.root.events.append(Happened(now, kind, {"restow.message": told} if told else {}))
 
     def _planned(self, event: e.Planned, now: Millis, record: Record) -> Iterator[Span]:
-        trace = trace_id(self._log_id, "plan", event.plan)
-        if not sampled(trace, self._share):
+        root = self._root(event, now)
+        if root is None:
             return
-        values: Values = {"restow.plan": event.plan, "restow.plugin": event.plugin, "restow.trigger": event.trigger, "restow.moves": len(event.moves)}
-        root = Span(trace, span_id(trace, "plan"), "", DESCHEDULER, f"plan {event.plugin}", now, now, values, [], _decided_by(record))
+        root.links = _decided_by(record)
         if not event.moves or event.mode == OBSERVE:
             yield root
         elif event.mode:
             self._proposed[event.plan] = event, root
         else:
             self._carry_out(root, event.plan, event.moves, now)
+
+    def _root(self, event: e.Planned, at: Millis) -> Span | None:
+        """None where the plan's trace is not told."""
+        trace = trace_id(self._log_id, "plan", event.plan)
+        if not sampled(trace, self._share):
+            return None
+        values: Values = {"restow.plan": event.plan, "restow.plugin": event.plugin, "restow.trigger": event.trigger, "restow.moves": len(event.moves)}
+        return Span(trace, span_id(trace, "plan"), "", DESCHEDULER, f"plan {event.plugin}", at, at, values, [], [])
 
     def _answered(self, event: e.PlanApproved | e.PlanRejected | e.PlanCancelled, now: Millis) -> Iterator[Span]:
         """Somebody says what becomes of a plan that was proposed."""
@@ -226,6 +261,16 @@ class Traces:
             plan.root.error = f"{plan.failed} move{'s' * (plan.failed != 1)} failed" if plan.failed else ""
             self._plans.pop(PlanId(str(plan.root.values["restow.plan"])), None)
             yield plan.root
+
+
+def _at(state: ClusterState, known: Migration) -> tuple[str, Millis]:
+    """What a move does, and since when."""
+    if known.back:
+        return "turn back", known.back
+    consent = state.consents.get(known.id)
+    if known.step is Step.HELD and consent is not None and not consent.given:
+        return "ask", known.since
+    return _DOES[known.step], known.since
 
 
 def _of(move: Move) -> Values:
