@@ -62,6 +62,7 @@ def _pod(index, about, uid, said, devices):
     return PodRow(
         namespace, name, about["statuses"][said["status"]], bool(said["ready"]), _key(index, "nodes", said["node"]), int(said["cpu"]),
         int(said["memory"]), devices, said["unsaid"], int(said["asked"]), index.words[said["queue"]], said["priority"], index.words[said["workload"]],
+        index.words[said["podgroup"]],
     )  # fmt: skip
 
 

@@ -1,13 +1,17 @@
 """What one thing was over the log is what the state says at every instant."""
 
 import pytest
+from console.browser import WIDE, browser, needs_chromium
+from console.conftest import Opened
 from console.test_plan_maps import index_of
 from msgspec.structs import replace
-from replay.handmade import LOG_ID, Handmade, migration, node, placements, pod, shape
+from replay.handmade import LOG_ID, Handmade, migration, node, placements, pod, shape, time_at
+from replay.world import World
 
 from restow.console import belts
 from restow.console.belts import belt
 from restow.console.view import view
+from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.replay.source import ListSource
 from restow.replay.state_at import state_at
@@ -79,6 +83,79 @@ def test_a_move_has_its_steps():
     assert at_each(log, "migration/p1-1") == steps
 
 
+def of_pods(log, kind, name):
+    """By a count of our own on the state at every sequence: what the pods of a queue or a PodGroup are."""
+    found, came = {}, False
+    for seq in range(1, log.seq + 1):
+        pods = [one for one in view(state_at(log.source(), seq=seq)).pods.values() if getattr(one, kind) == name]
+        came = came or bool(pods)
+        there = [one for one in pods if one.status not in ("Terminating", "Succeeded", "Failed")]
+        waits = sum(not one.node for one in there)
+        placed = [one for one in there if one.node]
+        if kind == "queue":
+            found[seq] = ("waiting" if waits else "in use" if placed else "empty") if came else None
+        elif not there:
+            found[seq] = "ended" if pods else None
+        else:
+            ready = sum(one.ready for one in placed)
+            found[seq] = "waiting" if waits else "running" if ready == len(there) else "not ready" if ready else "bound"
+    return found
+
+
+def gangs():
+    """Pods of two gangs come, get nodes one by one, are ready, and go; one changes its gang."""
+    log = Handmade()
+    log.facts(node("a"), node("b"), shape())
+    log.facts(*(e.PodGroupObserved("shop", name, f"uid-{name}", time_at(1), min_member=2) for name in ("one", "two")))
+    group = {"scheduling.k8s.io/group-name": "one"}
+    pods = {name: replace(pod(name), annotations=group) for name in ("x", "y", "z")}
+    log.facts(pods["x"], pods["y"])
+    log.facts(replace(pods["z"], annotations={"scheduling.k8s.io/group-name": "two"}))
+    log.decide("session", c.Schedule(time_at(5)), e.PodPlaced("uid-x", "a"))
+    log.decide("session", c.Schedule(time_at(6)), e.PodPlaced("uid-y", "b"))
+    log.facts(e.PodChanged("uid-x", "a", "Running", True), e.PodChanged("uid-y", "b", "Running", False))
+    log.facts(e.PodChanged("uid-y", "b", "Running", True))
+    log.facts(pods["z"])
+    log.facts(e.PodChanged("uid-z", "b", "Running", True))
+    log.facts(e.PodChanged("uid-x", "a", "Succeeded"))
+    log.facts(e.PodChanged("uid-y", "b", "Running", True, time_at(11)), e.PodChanged("uid-z", "b", "Failed"))
+    log.facts(*(e.PodGone(f"uid-{name}") for name in "xyz"))
+    log.facts(node("a"))
+    return log
+
+
+@pytest.mark.parametrize("name", ["shop/one", "shop/two"])
+def test_a_gang_is_what_its_pods_are_at_every_instant(name):
+    said = at_each(gangs(), f"podgroup/{name}")
+    assert said == of_pods(gangs(), "podgroup", name)
+    if name == "shop/one":
+        assert [what for what in dict.fromkeys(said.values()) if what] == ["waiting", "bound", "not ready", "running", "ended"]
+        texts = [one["text"] for one in belt(index_of(gangs()), "podgroup/shop/one", 99)["spans"]]
+        assert texts[:3] == ["0 of 2 pods have a node", "1 of 2 pods have a node", "0 of 2 pods are ready"]
+
+
+@pytest.mark.parametrize("log", [gangs(), placements(), migration(), World(1, nodes=4).play(24), World(7, nodes=2).play(24)], ids=["gangs", "placements", "a move", "a world", "a full one"])
+def test_a_queue_is_what_its_pods_are_at_every_instant(log):
+    assert at_each(log, "queue/default") == of_pods(log, "queue", "default")
+
+
+@pytest.mark.parametrize("log", [migration(), World(1, nodes=4).play(24), World(5, nodes=8).play(30)], ids=["a move", "a world", "another one"])
+def test_a_reservation_holds_what_the_state_says_at_every_instant(log):
+    """Of each, its slots and their nodes."""
+    views = {seq: view(state_at(log.source(), seq=seq)).holds for seq in range(1, log.seq + 1)}
+    named = dict.fromkeys(hold.reservation for holds in views.values() for hold in holds.values())
+    assert named
+    for name in named:
+        held = {seq: [one for one in holds.values() if one.reservation == name] for seq, holds in views.items()}
+        last = max(seq for seq, rows in held.items() if rows)
+        spans = belt(index_of(log), f"reservation/{name}", last)["spans"]
+        assert at_each(log, f"reservation/{name}", last) == {seq: "waiting" if any(one.phase == "Waiting" for one in rows) else "held" if rows else None for seq, rows in held.items()}
+        for span in spans:
+            rows = held[span["seq"]]
+            assert span["text"].startswith(f"{len(rows)} slot{'s' * (len(rows) > 1)} on ")
+            assert all(node in span["text"] for node in {one.node for one in rows}) or "more nodes" in span["text"]
+
+
 def test_only_the_latest_are_told_and_the_others_are_counted(monkeypatch):
     whole = belt(index_of(changing()), "node/n", 9)
     monkeypatch.setattr(belts, "MOST", 3)
@@ -89,7 +166,40 @@ def test_only_the_latest_are_told_and_the_others_are_counted(monkeypatch):
 
 async def test_what_has_none_is_not_found(looking):
     async with looking(ListSource(migration().records, log_id=LOG_ID)) as client:
-        for what in ("node/none", "pod/shop/none", "queue/default", "plan/p1", "a"):
+        for what in ("node/none", "pod/shop/none", "queue/none", "podgroup/shop/none", "reservation/shop/none", "plan/p1", "a"):
             assert (await client.get("/api/v1/belt", what=what))[0] == 404, what
         for what in ("", "x" * 601):
             assert (await client.get("/api/v1/belt", what=what))[0] == 400
+
+
+@needs_chromium
+async def test_gangs_and_what_is_held_open_beside_the_map(looking):
+    """From where they are named: who waits, a pod, a node, a move, the list of Reservations."""
+    world = World(1, nodes=4).play(24)
+    seq, hold = next((seq, hold) for seq in range(world.seq, 0, -1) for hold in view(state_at(world.source(), seq=seq)).holds.values() if not hold.migration)
+    async with looking(gangs().source()) as client, browser(viewport=WIDE) as page:
+        it = Opened(page, client)
+        await it.go("#view=queues&at=9")
+        await page.get_by_role("button", name="shop/one", exact=True).click()
+        await page.wait_for_selector(".panel .belt button.running")
+        assert "PodGroup" in await it.text(".panel .title")
+        assert "it needs 2 at the same time: 2 ready, 1 wait" in await it.text(".panel .verdict")
+        await page.get_by_role("button", name="shop/x", exact=True).click()
+        await page.locator(".panel dl").get_by_role("button", name="shop/one").click()
+        await page.locator(".belt button.ended").click()
+        await it.until("document.querySelector('.was-text').innerText.includes('ended')")
+        await page.fill("#search", "one")
+        await page.get_by_role("option", name="podgroup shop/one").wait_for()
+        it.is_quiet()
+    async with looking(world.source()) as client, browser(viewport=WIDE) as page:
+        it = Opened(page, client)
+        await it.go(f"#at={seq}&show=node/{hold.node}")
+        await page.locator(".panel .items").get_by_role("button", name=hold.reservation, exact=True).first.click()
+        await page.wait_for_selector(".panel .belt button.held")
+        assert await page.locator(".panel .items button", has_text=hold.node).count()
+        await it.go(f"#at={seq}&view=queues")
+        await page.locator(".calendar").get_by_role("button", name=hold.reservation, exact=True).click()
+        await page.wait_for_selector(".panel .belt button.held")
+        await page.fill("#search", hold.reservation)
+        await page.get_by_role("option", name=f"reservation {hold.reservation}").wait_for()
+        it.is_quiet()

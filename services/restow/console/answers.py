@@ -232,7 +232,10 @@ def search(index: Index, text: str, at: int, limit: int) -> list[dict[str, Any]]
         if note.seq <= at:
             look("plan", id, f"plan/{id}")
     rows = index.tracks["pods"].rows[index.tracks["pods"].versions_at(at)]
-    for column in ("workload", "queue"):
+    for uid in dict.fromkeys(uid for uid, _ in _present(index, "holds", at)):
+        name = index.labels.get(uid, uid)
+        look("reservation", name, f"reservation/{name}")
+    for column in ("workload", "queue", "podgroup"):
         for number in np.unique(rows[column]).tolist():
             if word := index.words[number]:
                 look(column, word, f"{column}/{word}")

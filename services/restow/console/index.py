@@ -43,7 +43,7 @@ DTYPES: dict[str, list[tuple[str, str]]] = {
     "nodes": [("slot", "<u4"), ("flags", "u1"), ("cpu", "<f8"), ("memory", "<f8"), ("kind", "<u4"), ("rack", "<u4"), ("zone", "<u4"), *_SHARES],
     "pods": [
         ("slot", "<u4"), ("status", "u1"), ("ready", "u1"), ("node", "<i4"), ("cpu", "<f8"), ("memory", "<f8"), ("unsaid", "<u2"), ("asked", "<f8"),
-        ("queue", "<u4"), ("priority", "<i4"), ("workload", "<u4"), *_SHARES,
+        ("queue", "<u4"), ("priority", "<i4"), ("workload", "<u4"), ("podgroup", "<u4"), *_SHARES,
     ],
     "holds": [("slot", "<u4"), ("node", "<i4"), ("phase", "u1"), ("cpu", "<f8"), ("memory", "<f8"), ("move", "<i4"), *_SHARES],
     "moves": [
@@ -362,6 +362,10 @@ class Index:
             self.words.append(text)
         return found
 
+    def number(self, text: str) -> int:
+        """Of a word that is known; 0, as of none, where it is not."""
+        return self._numbers.get(text, 0)
+
     def _slot(self, kind: str, key: str) -> int:
         return self.tracks[kind].slot(key) if key else NOWHERE
 
@@ -379,7 +383,8 @@ class Index:
     def _pod(self, slot: int, row: Any) -> tuple:
         return (
             slot, STATUSES.index(row.status), row.ready, self._slot("nodes", row.node), row.cpu, row.memory, max(0, min(row.unsaid, 65_535)),
-            row.asked, self.word(row.queue), max(-_MOST, min(row.priority, _MOST)), self.word(row.workload), *self._kept(row.devices),
+            row.asked, self.word(row.queue), max(-_MOST, min(row.priority, _MOST)), self.word(row.workload), self.word(row.podgroup),
+            *self._kept(row.devices),
         )  # fmt: skip
 
     def _hold(self, slot: int, row: Any) -> tuple:

@@ -9,6 +9,7 @@ import msgspec
 
 from restow.contracts.ids import MigrationId, NodeName, PodUid
 from restow.contracts.values import DeviceShare
+from restow.domain.groups import group_of
 from restow.domain.node_table import MAX_DEVICES, NO_DEVICE
 from restow.domain.occupants import held_slot
 from restow.domain.resources import ALIBABA_GPU_MODEL, GPU_MILLI, MEMORY
@@ -43,7 +44,7 @@ class NodeRow(msgspec.Struct, frozen=True, gc=False):
 
 class PodRow(msgspec.Struct, frozen=True, gc=False):
     """`node` is where it is charged, or is to run; empty while it waits. What it uses: cpu in thousandths, memory in bytes, `devices`, and of
-    `unsaid` devices nobody says which they are; all that it asks for where it has no node, and nothing where it has ended. `asked`: thousandths of devices that it asks for."""
+    `unsaid` devices nobody says which they are; all that it asks for where it has no node, and nothing where it has ended. `asked`: thousandths of devices that it asks for. `podgroup`: namespace/name of the gang that it is of."""
 
     namespace: str
     name: str
@@ -58,6 +59,7 @@ class PodRow(msgspec.Struct, frozen=True, gc=False):
     queue: str
     priority: int
     workload: str
+    podgroup: str
 
 
 class HoldRow(msgspec.Struct, frozen=True, gc=False):
@@ -146,7 +148,7 @@ def pod_row(state: ClusterState, uid: PodUid) -> PodRow | None:
     cpu, memory = (shape.requests.get("cpu", 0), shape.requests.get(MEMORY, 0)) if uses else (0, 0)
     return PodRow(
         fact.namespace, fact.name, pod_status(state, uid), live.ready, node, cpu, memory, _shares(devices), unsaid, shape.requests.get(GPU_MILLI, 0),
-        state.queue_of(fact), shape.priority, workload_of(state, fact),
+        state.queue_of(fact), shape.priority, workload_of(state, fact), "/".join(group_of(fact) or ()),
     )  # fmt: skip
 
 

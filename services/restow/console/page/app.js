@@ -68,7 +68,7 @@ function Search({ store }) {
     else if (event.key === "Escape") type("");
   };
   return html`<div class="search" role="search">
-    <input type="search" ref=${box} id="search" value=${text} placeholder="Find a node, pod, workload, queue, move or plan  /" aria-label="Search" role="combobox" aria-expanded=${found.length > 0}
+    <input type="search" ref=${box} id="search" value=${text} placeholder="Find a node, pod, gang, queue, hold, move or plan  /" aria-label="Search" role="combobox" aria-expanded=${found.length > 0}
       aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} autocomplete="off" spellcheck=${false} onInput=${(event) => type(event.target.value)} onKeyDown=${key} />
     ${text.trim() && html`<ul id="found" role="listbox" aria-busy=${of !== text}>${found.length === 0 && of === text && html`<li class="none">nothing of that name at this instant</li>`}
       ${found.map((one, i) => html`<li key=${one.path} id=${`found-${i}`} role="option" aria-selected=${i === at} onPointerDown=${(event) => { event.preventDefault(); open(one); }}>
@@ -86,7 +86,7 @@ function MapPane({ store, announce }) {
   const view = useRef(null);
   const other = useRef(null);
   const differing = store.differences();
-  const lit = /^(workload|queue)\//.test(state.selected) ? [state.selected.split("/")[0], state.selected.slice(state.selected.indexOf("/") + 1)] : null;
+  const lit = /^(workload|queue|podgroup)\//.test(state.selected) ? [state.selected.split("/")[0], state.selected.slice(state.selected.indexOf("/") + 1)] : null;
   useEffect(() => {
     for (const one of [view.current, other.current]) {
       if (!one) continue;

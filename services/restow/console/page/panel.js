@@ -8,12 +8,14 @@ import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } fr
 import { Belt } from "./belt.js";
 import { Differences } from "./differences.js";
 import { HOUR, summary } from "./moves.js";
-import { CopyLink, Items, MoveLink, PodLink, asks } from "./parts.js";
+import { CopyLink, HoldLink, Items, MoveLink, PodLink, asks } from "./parts.js";
 import { PlanDetails } from "./plans.js";
 import { Story, useAnswer } from "./story.js";
 import { share, waits } from "./world.js";
 
 const html = htm.bind(h);
+
+const CALLED = { __proto__: null, migration: "move", podgroup: "PodGroup" };
 
 export function Panel({ store }) {
   const { selected } = store.state;
@@ -23,7 +25,7 @@ export function Panel({ store }) {
   if (!Body) return html`<aside class="panel" aria-label="This instant"><${Overview} store=${store} /></aside>`;
   return html`<aside class="panel" aria-label=${selected}>
     <div class="title">
-      <div><small>${kind === "migration" ? "move" : kind}</small><h2>${selected.slice(kind.length + 1)}</h2></div>
+      <div><small>${CALLED[kind] ?? kind}</small><h2>${selected.slice(kind.length + 1)}</h2></div>
       <${CopyLink} />
       <button class="icon" aria-label="Close" title="Escape" onClick=${() => store.select("")}>✕</button>
     </div>
@@ -115,7 +117,7 @@ function NodeDetails({ store, path }) {
       <span>${cell.used.length === 0 && !cell.held ? html`<small>free</small>` : ""}
         ${cell.used.map(([pod, milli]) => html`<span class="one"><${PodLink} store=${store} pod=${pod} note=${milli < 1000 ? `${milli / 10} %` : ""} /></span>`)}
         ${cell.held > 0 && html`<small class="held">${cell.held < 1000 ? `${cell.held / 10} % ` : ""}held</small>`}</span></li>`)}</ul>`}
-    ${holds.length > 0 && html`<h3>Holds <b>${holds.length}</b></h3><${Items} rows=${holds} row=${(hold) => html`<span>${names.label("holds", hold.slot)}</span> <small>${hold.phase}</small>
+    ${holds.length > 0 && html`<h3>Holds <b>${holds.length}</b></h3><${Items} rows=${holds} row=${(hold) => html`<${HoldLink} store=${store} hold=${hold} /> <small>${hold.phase}</small>
       ${hold.move >= 0 && names.get("moves", hold.move) && html` <button class="plain" onClick=${() => store.select(`migration/${names.get("moves", hold.move)}`)}>for a move</button>`}`} />`}
     <h3>Pods <b>${pods.length}</b></h3>
     <${Items} rows=${pods} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />
@@ -136,6 +138,7 @@ function PodDetails({ store, path }) {
       <div><dt>asks for</dt><dd>${pod.asked > 0 ? `${devices(pod.asked)} GPU, ` : ""}${cores(pod.cpu)} cpu, ${bytes(pod.memory)}</dd></div>
       ${pod.queue > 0 && html`<div><dt>queue</dt><dd><button class="plain" onClick=${() => store.select(`queue/${world.words[pod.queue]}`)}>${world.words[pod.queue]}</button></dd></div>`}
       <div><dt>priority</dt><dd>${pod.priority}</dd></div>
+      ${pod.podgroup > 0 && html`<div><dt>PodGroup</dt><dd><button class="plain" onClick=${() => store.select(`podgroup/${world.words[pod.podgroup]}`)}>${world.words[pod.podgroup]}</button></dd></div>`}
       ${pod.workload > 0 && html`<div><dt>workload</dt><dd><button class="plain" onClick=${() => store.select(`workload/${world.words[pod.workload]}`)}>${world.words[pod.workload]}</button></dd></div>`}
     </dl>`}
     <${Belt} store=${store} path=${path} />
@@ -147,6 +150,7 @@ function MoveDetails({ store, path }) {
   const { world, names } = store;
   const found = useFound(store, path);
   const move = found && world.moves.get(found.slot);
+  const holds = move ? [...world.holds.values()].filter((hold) => hold.move === move.slot) : [];
   const node = (slot) => (slot < 0 ? "nowhere" : html`<button class="plain" onClick=${() => store.select(`node/${names.get("nodes", slot)}`)}>${names.get("nodes", slot)}</button>`);
   const pod = (slot) => (slot < 0 ? "none" : html`<button class="plain" onClick=${() => store.select(`pod/${names.label("pods", slot)}`)}>${names.label("pods", slot)}</button>`);
   return html`
@@ -158,13 +162,31 @@ function MoveDetails({ store, path }) {
       <div><dt>to</dt><dd>${node(move.target)}</dd></div>
       <div><dt>successor</dt><dd>${pod(move.successor)}</dd></div>
       <div><dt>plan</dt><dd><button class="plain" onClick=${() => store.select(`plan/${world.words[move.plan]}`)}>${world.words[move.plan]}</button></dd></div>
+      ${holds.map((hold) => html`<div><dt>hold</dt><dd><${HoldLink} store=${store} hold=${hold} /></dd></div>`)}
       ${move.reason > 0 && html`<div><dt>reason</dt><dd>${world.words[move.reason]} ${world.words[move.message]}</dd></div>`}
     </dl>`}
     <${Belt} store=${store} path=${path} />
     <${Story} store=${store} path=${path} />`;
 }
 
-// Of a workload or a queue: its pods, which the map shows alone.
+// What a Reservation holds: each slot with its node.
+function ReservationDetails({ store, path, name }) {
+  const { world, names } = store;
+  const holds = [...world.holds.values()].filter((hold) => names.label("holds", hold.slot) === name);
+  const node = (slot) => html`<button class="plain" onClick=${() => store.select(`node/${names.get("nodes", slot)}`)}>${names.get("nodes", slot) ?? "…"}</button>`;
+  const move = names.get("moves", holds[0]?.move ?? -1);
+  return html`<dl class="facts">
+      <div><dt>slots held</dt><dd>${number(holds.length)}</dd></div>
+      <div><dt>devices</dt><dd>${devices(holds.reduce((all, hold) => all + share(hold), 0))}</dd></div>
+      ${move && html`<div><dt>for</dt><dd><button class="plain" onClick=${() => store.select(`migration/${move}`)}>a move</button></dd></div>`}
+    </dl>
+    <${Belt} store=${store} path=${path} />
+    ${holds.length > 0 && html`<h3>${many(holds.length, "Slot", "Slots")}</h3>
+      <${Items} rows=${holds} row=${(hold) => html`${node(hold.node)} <small>${[hold.phase, ...(share(hold) ? [`${devices(share(hold))} GPU`] : []), `${cores(hold.cpu)} cpu`].join(" · ")}</small>`} />`}
+    <${Story} store=${store} path=${path} />`;
+}
+
+// Of a workload, a queue or a PodGroup: its pods, which the map shows alone.
 function Owned({ store, path, name }) {
   const { world } = store;
   const kind = path.split("/")[0];
@@ -175,10 +197,11 @@ function Owned({ store, path, name }) {
       <div><dt>waiting</dt><dd>${number(pods.filter(waits).length)}</dd></div>
       <div><dt>devices</dt><dd>${devices(sum)}</dd></div>
     </dl>
+    ${kind !== "workload" && html`<${Belt} store=${store} path=${path} />`}
     <h3>${many(pods.length, "Pod", "Pods")}</h3>
     <${Items} rows=${pods} row=${(pod) => html`<${PodLink} store=${store} pod=${pod} note=${asks(pod)} />`} />
-    ${kind === "queue" && html`<${Story} store=${store} path=${path} />`}`;
+    ${kind !== "workload" && html`<${Story} store=${store} path=${path} />`}`;
 }
 
 // A map, for what a link says may be any word: an object has `constructor`, too.
-const DETAILS = new Map(Object.entries({ node: NodeDetails, pod: PodDetails, migration: MoveDetails, plan: PlanDetails, workload: Owned, queue: Owned }));
+const DETAILS = new Map(Object.entries({ node: NodeDetails, pod: PodDetails, migration: MoveDetails, plan: PlanDetails, reservation: ReservationDetails, workload: Owned, queue: Owned, podgroup: Owned }));

@@ -38,6 +38,11 @@ export function PodLink({ store, pod, note }) {
   return html`<button class="plain" disabled=${!name} onClick=${() => store.select(`pod/${name}`)}>${name ?? "…"}</button> <small>${note}</small>`;
 }
 
+export function HoldLink({ store, hold }) {
+  const name = store.names.label("holds", hold.slot);
+  return html`<button class="plain" disabled=${!name} onClick=${() => store.select(`reservation/${name}`)}>${name ?? "…"}</button>`;
+}
+
 export function MoveLink({ store, move }) {
   const { names } = store;
   const id = names.get("moves", move.slot);

@@ -82,7 +82,7 @@ function Over({ store, series, times, queue, name }) {
 const asks = (requests) => Object.entries(AMOUNTS).filter(([name]) => requests[name]).map(([name, [title, text]]) => `${text(requests[name])} ${title}`).join(", ");
 
 function Waiting({ store, said }) {
-  const open = (path) => (path.startsWith("pod/") ? html`<button class="plain" onClick=${() => store.select(path)}>${path.slice(4)}</button>` : html`<b>${path.slice(path.indexOf("/") + 1)}</b>`);
+  const open = (path) => html`<button class="plain" onClick=${() => store.select(path)}>${path.slice(path.indexOf("/") + 1)}</button>`;
   return html`<h3>Who waits <b>${number(said.waitingInAll)}</b></h3>
     ${said.waitingInAll > said.waiting.length && html`<p class="note">The first ${number(said.waiting.length)} in turn:</p>`}
     ${said.waiting.length === 0 && html`<p class="note">No pod that Restow places waits for a node.</p>`}
@@ -111,7 +111,7 @@ function Reservations({ store, said }) {
       const end = one.ends || to;
       const until = one.ends ? `${one.ends < said.time ? "ended" : "ends"} ${date(one.ends)} ${clock(one.ends)}` : "does not end";
       return html`<li key=${one.path}>
-        <span>${one.path.slice("reservation/".length)} <small>${one.phase}${one.reason ? ` (${one.reason})` : ""} · ${one.slots} of ${many(one.asked, "slot")} held, ${one.used} used</small></span>
+        <span><button class="plain" onClick=${() => store.select(one.path)}>${one.path.slice("reservation/".length)}</button> <small>${one.phase}${one.reason ? ` (${one.reason})` : ""} · ${one.slots} of ${many(one.asked, "slot")} held, ${one.used} used</small></span>
         <div class="span"><i class=${one.phase.toLowerCase()} style=${{ left: `${place(one.since)}%`, width: `${Math.max(0.4, place(end) - place(one.since))}%` }}></i><b style=${{ left: `${place(said.time)}%` }}></b></div>
         <small>${date(one.since)} ${clock(one.since)} – ${until}</small></li>`;
     })}</ol>`;

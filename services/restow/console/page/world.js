@@ -26,7 +26,7 @@ export class World {
     this._nodes(arrays, whole, dirty);
     this._placed("pods", this.podsOn, arrays, whole, dirty, (a, i) => ({
       status: about.statuses[a["pods.status"][i]], ready: !!a["pods.ready"][i], unsaid: a["pods.unsaid"][i], asked: a["pods.asked"][i], queue: a["pods.queue"][i],
-      priority: a["pods.priority"][i], workload: a["pods.workload"][i],
+      priority: a["pods.priority"][i], workload: a["pods.workload"][i], podgroup: a["pods.podgroup"][i],
     }));
     this._placed("holds", this.holdsOn, arrays, whole, dirty, (a, i) => ({ phase: about.phases[a["holds.phase"][i]], move: a["holds.move"][i] }));
     this._moves(about, arrays, whole);
