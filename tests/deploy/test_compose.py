@@ -289,7 +289,7 @@ def test_three_brokers_are_the_one_three_times_with_volumes_and_routes_of_their_
         routes = re.findall(r"@([\w-]+):6222", broker["command"][2])
         assert routes == list(brokers)
     assert set(three["volumes"]) == {"log-1", "log-2"}
-    for name in (*OURS, "console", "traces"):
+    for name in (*OURS, "console", "traces", "cli"):
         given = three["services"][name]["environment"]
         assert given == {"RESTOW_NATS_URL": ",".join(f"nats://{broker}:4222" for broker in brokers), "RESTOW_NATS_REPLICAS": "3"}
         assert set(given) <= known_env()
