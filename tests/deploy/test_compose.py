@@ -120,7 +120,7 @@ def test_named_volumes_are_declared():
 def test_there_is_no_secret_in_the_file_and_nothing_to_fill_in():
     assert not re.search(r"\$\{\w+:\?", TEXT)
     for service in SERVICES.values():
-        assert not [key for key in service.get("environment", {}) if "PASSWORD" in key or key.endswith("_TOKEN")]
+        assert not [key for key, value in service.get("environment", {}).items() if value is not None and ("PASSWORD" in key or key.endswith("_TOKEN"))]
 
 
 def variables(folder: Path, name: str) -> dict[str, str]:
@@ -174,13 +174,18 @@ def test_the_archive_is_in_a_bucket_where_somebody_names_one():
     """A name without a value has none in the container unless whoever calls compose has set it: an empty address of a server would be a wrong one."""
     bucket = COMPOSE["x-bucket"]
     assert set(bucket.values()) == {None}
-    assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"}
+    assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"}
     for name in ("garbage-collector", "console", "cli"):
         assert bucket.items() <= SERVICES[name]["environment"].items()
     chosen, _, said = SERVICES["console"]["command"][2].replace("$$", "$").partition(". /run/restow/console.env && ")[2].partition(" && exec ")
     said = said.partition(" --archive ")[2]
     for given, found in (({}, "/var/lib/restow/archive/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow"}, "s3://backups/restow/main"), ({"RESTOW_ARCHIVE": "s3://backups/restow/"}, "s3://backups/restow/main")):
         assert subprocess.run(["sh", "-c", f"{chosen} && printf %s {said}"], env=given, capture_output=True, text=True, check=True).stdout == found
+
+
+def test_a_collector_or_a_bucket_on_this_machine_is_reached_by_all_that_send_there():
+    for name in (*OURS, "console", "traces", "cli"):
+        assert SERVICES[name]["extra_hosts"] == ["host.docker.internal:host-gateway"]
 
 
 def test_traces_are_sent_by_a_reader_where_somebody_asks_for_them():
