@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from console.logs_large import GPU
-from replay.handmade import LOG_ID, PACKING, Handmade, migration, time_at
+from replay.handmade import LOG_ID, PACKING, Handmade, migration, observed, proposed, time_at
 
 from restow.console.answers import plan, plans
 from restow.console.index import Index
@@ -12,9 +12,10 @@ from restow.console.plan_maps import plan_maps
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import DeviceRequest, DeviceShare, Move, PodShape, SlotFor
+from restow.domain.planview import migrations_of, plan_view
 from restow.domain.state import ClusterState
 from restow.replay.source import ListSource
-from restow.replay.state_at import examine_record, fold_examined
+from restow.replay.state_at import examine_record, fold_examined, state_at
 
 
 def index_of(log):
@@ -109,3 +110,21 @@ async def test_both_are_answered_once_and_then_known(looking):
 async def test_a_plan_of_a_hostile_name_is_none(looking, what):
     async with looking(ListSource(migration().records, log_id=LOG_ID)) as client:
         assert (await client.get(f"/api/v1/plans/%22%0d%0aX-Evil:%201/{what}"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "log",
+    [migration(), migration(lands=False), migration(approved=()), migration(approved=("p1-1",)), migration(approved=("p1-1", "p1-2")), proposed(), proposed("approved"), proposed("rejected"), observed()],
+    ids=["carried out", "under way", "approved", "in part", "both by name", "waits", "approved later", "rejected", "observed"],
+)
+def test_what_became_of_a_plans_moves_is_what_the_terminal_says(log):
+    """At every instant. (Of an approved plan a move that was void from the start was declined here, and by nobody.)"""
+    index, looked = index_of(log), 0
+    for seq in range(1, log.seq + 1):
+        state = state_at(log.source(), seq=seq)
+        for id in state.plans:
+            known, said = plan_view(state, id), plan(index, id, seq)
+            assert [move["step"] for move in said["moves"]] == [one.step for one in migrations_of(state, id)], seq
+            assert (said["steps"], said["cancelled"], (said["answer"] or {}).get("said", "")) == (known.steps, known.cancelled, known.answer), seq
+            looked += 1
+    assert looked

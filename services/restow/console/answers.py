@@ -11,7 +11,7 @@ import numpy as np
 from restow.console.frames import seq_at, time_at
 from restow.console.index import KINDS, STEPS, Index, PlanNote
 from restow.contracts import events as e
-from restow.contracts.ids import FAMILIES
+from restow.contracts.ids import FAMILIES, MigrationId
 from restow.contracts.values import MoveSeen
 from restow.domain.evolve.observed import FREE, LOOKS, THERE
 from restow.domain.planview.waves import numbers
@@ -151,11 +151,14 @@ def _looked(note: PlanNote, at: int) -> dict[str, int] | None:
     }  # fmt: skip
 
 
-def _none(note: PlanNote, at: int) -> str:
-    """The step of a move that is no migration."""
+def _none(note: PlanNote, at: int, move: MigrationId) -> str:
+    """The step of a move that is no migration; `unknown` for one that was to be made and was void by then."""
     if note.planned.mode != "propose":
         return "observed" if note.planned.mode else "unknown"
-    return "declined" if _answer(note, at) or (note.cancelled and note.cancelled <= at) else "proposed"
+    said = next((event for seq, _, event in note.answers if seq <= at), None)
+    if isinstance(said, e.PlanApproved):
+        return "unknown" if not said.moves or move in said.moves else "declined"
+    return "declined" if said is not None or (note.cancelled and note.cancelled <= at) else "proposed"
 
 
 def _seen(one: MoveSeen | None) -> str:
@@ -183,7 +186,7 @@ def detail(index: Index, note: PlanNote, at: int) -> dict[str, Any]:
     moves, steps = [], dict[str, int]()
     for move in note.planned.moves:
         row = rows.get(move.migration)
-        step = STEPS[row["step"]] if row is not None else _none(note, at)
+        step = STEPS[row["step"]] if row is not None else _none(note, at, move.migration)
         steps[step] = steps.get(step, 0) + 1
         moves.append(
             {
