@@ -5,6 +5,7 @@ from domain.build import NOW, changed, configured, given, node, pod, replica_of,
 from domain.saga import advance, evicts, hold, land, move, plan, session_answers, step, terminate
 
 from restow.contracts import events as e
+from restow.contracts.values import OwnerRef
 from restow.domain.config import MigrationConfig
 from restow.domain.records import ON_NODE, Step
 
@@ -13,10 +14,11 @@ DB = replica_of("db", "StatefulSet")
 NAMES = (("db-0", "c"), ("db-1", "c"), ("db-2", "a"))
 
 
-def evicted():
-    """db-2 leaves a, and terminates; its slot is on b."""
-    made = [pod(name, node=where, owner=DB) for name, where in NAMES]
-    state = given(*(node(name, cpu=16_000) for name in "abc"), shape("s"), shape("big", cpu=2_000), *made, plan("x", move(M, "db-2")))
+def evicted(wants=None, owner=DB, told=()):
+    """db-2 leaves a, and terminates; its slot is on b. `wants`: what its StatefulSet said before."""
+    made = [pod(name, node=where, owner=owner) for name, where in NAMES]
+    facts = list(told) if wants is None else [e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", wanted=wants)]
+    state = given(*(node(name, cpu=16_000) for name in "abc"), shape("s"), shape("big", cpu=2_000), *facts, *made, plan("x", move(M, "db-2")))
     advance(state)
     assert evicts(hold(state, M)) == [M]
     terminate(state, "db-2")
@@ -41,6 +43,18 @@ def test_a_stateful_set_that_is_scaled_below_its_ordinal_makes_no_pod_of_that_na
     advance(state)
     assert why(state) == expected
     assert not state.missed, "its controller is at work: nobody's failure"
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [(3, 2, OVER), (3, 3, WAITS), (2, None, WAITS)])
+def test_one_that_is_scaled_down_by_the_pod_that_has_left_is_at_rest_at_once_and_makes_no_other(before, after, expected):
+    """It never has more pods than it is to have. What was told before the eviction says nothing: it may have been scaled up since."""
+    state = evicted(wants=before)
+    advance(state)
+    assert why(state) == WAITS
+    if after is not None:
+        then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", parallel=True, wanted=after))
+    advance(state)
+    assert why(state) == expected
 
 
 @pytest.mark.parametrize(("shape", "expected"), [("big", OVER), ("s", WAITS)])
@@ -190,12 +204,22 @@ def test_a_successor_that_waits_takes_the_slot_although_its_owner_is_deleted_unt
     assert why(state) == (Step.FAILED, "OwnerGone")
 
 
-def test_a_stateful_set_that_is_deleted_makes_no_other():
+@pytest.mark.parametrize("told", [{"busy": "deleting"}, {"wanted": 3}, {"busy": "rollout", "wanted": 3}])
+def test_a_stateful_set_that_is_deleted_makes_no_other(told):
+    """By propagation `Background`, kubectl's own, the object goes at once, and its pods after it."""
     state = evicted()
-    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", busy="deleting"), e.WorkloadGone(DB.uid))
+    then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", **told), e.WorkloadGone(DB.uid))
     advance(state)
     assert why(state) == (Step.FAILED, "OwnerGone")
     assert not state.missed
+
+
+def test_a_volcano_job_that_is_deleted_makes_no_other():
+    owner = OwnerRef("Job", "v", "uid-v", "batch.volcano.sh/v1alpha1")
+    state = evicted(owner=owner, told=[e.WorkloadObserved(owner.uid, "Job", "default", "v", evicted="ignored", group="batch.volcano.sh")])
+    then(state, e.WorkloadGone(owner.uid))
+    advance(state)
+    assert why(state) == (Step.FAILED, "OwnerGone")
 
 
 AT_WORK = [{"busy": "rollout"}, {"busy": "scaling_down", "wanted": 3}, {"movable": "true"}, {"parallel": True}]
@@ -203,7 +227,7 @@ AT_WORK = [{"busy": "rollout"}, {"busy": "scaling_down", "wanted": 3}, {"movable
 
 @pytest.mark.parametrize("told", AT_WORK)
 def test_a_stateful_set_that_is_at_rest_again_makes_the_pod(told):
-    """There is no fact about one at rest: `kubectl scale`, up or down to here, makes it busy for a moment only."""
+    """Watchers up to 0.2 told nothing of one at rest: `kubectl scale`, up or down to here, made it busy for a moment only."""
     state = evicted()
     then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", **told))
     advance(state)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts import values as v
@@ -20,11 +21,12 @@ def test_of_a_replica_set_it_is_known_who_controls_it_or_else_how_many_pods_it_w
     )
 
 
+@pytest.mark.parametrize(("are", "busy"), [(3, "scaling_down"), (1, "")])
 @pytest.mark.parametrize(("spec", "wanted"), [({"replicas": 2}, 2), ({}, 1), ({"replicas": 2, "ordinals": {"start": 5}}, 7)])
-def test_a_stateful_set_that_is_scaled_down_says_from_which_ordinal_on_it_makes_no_pods(spec, wanted):
-    body = {"metadata": {"name": "db", "namespace": "shop", "uid": "db", "generation": 1}, "spec": spec, "status": {"replicas": 3, "observedGeneration": 1}}
+def test_a_stateful_set_always_says_from_which_ordinal_on_it_makes_no_pods(spec, wanted, are, busy):
+    body = {"metadata": {"name": "db", "namespace": "shop", "uid": "db", "generation": 1}, "spec": spec, "status": {"replicas": are, "observedGeneration": 1}}
     fact = workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS)
-    assert (fact.busy, fact.wanted) == ("scaling_down", wanted)
+    assert (fact.busy, fact.wanted) == (busy, wanted)
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [({"replicas": 3}, 3), ({}, 1), ({"replicas": 0}, 0)])
@@ -149,6 +151,9 @@ def test_a_statefulset_says_whether_it_is_being_updated(spec, status, expected):
     assert busy(d.STATEFULSETS, THREE | spec, status | {"observedGeneration": 1}, generation=1) == expected
 
 
+AT_REST = e.WorkloadObserved("w", "StatefulSet", "shop", "web", wanted=3)
+
+
 def stateful_set(spec, status=SAME):
     body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w"}, "spec": THREE | spec, "status": status}
     return workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS)
@@ -157,21 +162,21 @@ def stateful_set(spec, status=SAME):
 def test_a_statefulset_that_is_updated_by_deletions_says_by_what_its_pods_are_made():
     """Its controller never makes the two revisions one again, however long ago the last pod was updated."""
     assert stateful_set({"updateStrategy": {"type": "OnDelete"}}, OTHER).revision == "b"
-    assert stateful_set({"updateStrategy": {"type": "OnDelete"}}) is None
+    assert stateful_set({"updateStrategy": {"type": "OnDelete"}}) == AT_REST
 
 
 @pytest.mark.parametrize(("more", "below"), [({}, 2), ({"ordinals": {"start": 5}}, 7)])
 def test_a_statefulset_that_is_updated_beyond_a_partition_says_which_pods_it_makes_by_what(more, below):
     fact = stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}} | more, OTHER | {"currentReplicas": 2})
     assert (fact.busy, fact.revision, fact.kept, fact.kept_below) == ("", "b", "a", below)
-    assert stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}} | more) is None
+    assert stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}} | more) == replace(AT_REST, wanted=below + 1)
     rolling = stateful_set({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}} | more, OTHER)
     assert (rolling.busy, rolling.revision) == ("rollout", "")
 
 
 def test_a_statefulset_whose_pods_do_not_wait_for_each_other_says_so():
     assert stateful_set({"podManagementPolicy": "Parallel"}).parallel
-    assert stateful_set({"podManagementPolicy": "OrderedReady"}) is None
+    assert stateful_set({"podManagementPolicy": "OrderedReady"}) == AT_REST
 
 
 def test_what_a_statefulset_is_to_be_and_has_not_looked_at_yet_is_a_rollout():
@@ -201,10 +206,11 @@ def test_whatever_is_being_deleted_makes_no_pods(collection):
     assert busy(collection, {}, {}, deletionTimestamp="2026-01-01T00:00:00Z") == "deleting"
 
 
-def test_whom_nobody_controls_and_who_is_at_rest_is_no_fact():
+def test_whom_nobody_controls_and_who_is_at_rest_is_a_fact_as_long_as_it_exists():
+    """Whoever makes it anew makes another one: its pods are followed by nobody."""
     owned = [{"kind": "Kafka", "name": "k", "uid": "k", "apiVersion": "kafka.example/v1", "controller": True}]
     body = {"metadata": {"name": "web", "namespace": "shop", "uid": "w", "ownerReferences": owned}}
-    assert workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS) is None
+    assert workload_fact(d.STATEFULSETS.object(json.dumps(body).encode()), d.STATEFULSETS) == replace(AT_REST, wanted=1)
 
 
 EVICTED = {"event": "PodEvicted", "action": "RestartJob"}

@@ -137,9 +137,10 @@ def is_last(controller: WorkloadObserved) -> bool:
 
 
 def is_deleted(controller: WorkloadObserved) -> bool:
-    """Whether one of which this was told last was deleted when nothing is told of it any more. Of most kinds there is a fact only while there is something to say of them
-    (`kube.workloads.workload_fact`): one that is at rest again has gone from the log, and not from the cluster."""
-    return controller.busy == "deleting" or (controller.kind in ("Deployment", "ReplicaSet") and controller.owner is None and controller.wanted is not None)
+    """Whether one of which this was told last was deleted when it goes from the log. Watchers up to 0.2 told nothing of a StatefulSet at rest, so theirs go there each time that
+    they have been at work; how many pods it wants they told only while it was scaled down."""
+    is_told_until_its_end = bool(controller.evicted) or (controller.wanted is not None and (controller.kind, controller.busy) != ("StatefulSet", "scaling_down"))
+    return controller.busy == "deleting" or is_told_until_its_end
 
 
 def check_owners(names: tuple[str, ...]) -> None:

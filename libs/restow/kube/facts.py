@@ -124,7 +124,7 @@ class Batch:
             elif (form := OBJECTS.get(collection.name)) is not None:
                 self._object(collection, collection.key(one), form.describe(one))
             else:
-                self._workload(collection, workload_fact(one, collection), one.metadata.uid)
+                self._workload(collection, workload_fact(one, collection))
         except Exception as error:
             # Not only FactError: one object that nobody has foreseen must not keep all others from being read, at every list anew.
             meta = one.metadata
@@ -191,11 +191,9 @@ class Batch:
             self._events.append(OBJECTS[collection.name].gone(key))
         self._say(collection, key, fact, fact)
 
-    def _workload(self, collection: d.Collection[Any], fact: e.WorkloadObserved | None, uid: str) -> None:
-        if fact is None:
-            self._gone(collection, uid)
-        elif self._lookup(collection, uid) != fact:
-            self._say(collection, uid, fact, fact)
+    def _workload(self, collection: d.Collection[Any], fact: e.WorkloadObserved) -> None:
+        if self._lookup(collection, fact.uid) != fact:
+            self._say(collection, fact.uid, fact, fact)
 
     def _reservation(
         self, collection: d.Collection[Any], shapes: dict[ShapeId, PodShape], fact: e.ReservationObserved

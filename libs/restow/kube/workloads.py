@@ -1,7 +1,7 @@
 """Controllers of pods → facts: whose they are, what an eviction means to them, and whether they are at work on their pods.
 
 `busy` goes by what a controller is to have and has, never by which of its pods are ready: an eviction of ours must not look like a rollout.
-Where a controller is at rest, and nothing else is to be known of it, there is no fact. Of a Deployment there always is one: how many pods it wants.
+Of each controller there is a fact as long as it exists, also of one at rest: where none is any more, nobody makes its pods again.
 """
 
 from typing import Literal
@@ -34,8 +34,8 @@ VOLCANO_RUNS = ("", "Pending", "Inqueue", "Running")
 """Phases of a Volcano Job in which it makes pods."""
 
 
-def workload_fact(workload: wire.Workload, collection: Collection) -> e.WorkloadObserved | None:
-    """None where there is nothing to be known of it: then it is its pods' real owner, and at rest. Lists leave `kind` out of their items."""
+def workload_fact(workload: wire.Workload, collection: Collection) -> e.WorkloadObserved:
+    """Lists leave `kind` out of their items, so the collection tells it."""
     meta, (kind, group) = workload.metadata, WORKLOADS[collection.name]
     owner = None
     if not isinstance(workload, wire.Deployment | wire.StatefulSet):
@@ -55,17 +55,15 @@ def workload_fact(workload: wire.Workload, collection: Collection) -> e.Workload
         parallel = (workload.spec or wire.StatefulSetSpec()).pod_management_policy == PARALLEL
         made_by = _made_by(workload.spec or wire.StatefulSetSpec(), workload.status or wire.StatefulSetStatus())
     busy: v.Busy = "deleting" if meta.deletion_timestamp is not None else _busy(workload)
-    wanted = _wanted(workload, owner, busy)
-    if owner is None and wanted is None and not (movable or evicted or busy or hooks or parallel or made_by != AT_REST):
-        return None
+    wanted = _wanted(workload, owner)
     return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries, busy, group, hooks, parallel, *made_by, per_index, wanted)
 
 
-def _wanted(workload: wire.Workload, owner: v.OwnerRef | None, busy: v.Busy) -> int | None:
+def _wanted(workload: wire.Workload, owner: v.OwnerRef | None) -> int | None:
     """Of a ReplicaSet that somebody controls only that one's number counts: in a rollout pods of the next one follow its own."""
     if isinstance(workload, wire.ReplicaSet) and owner is None:
         return _number((workload.spec or wire.ScaledSpec()).replicas)
-    if isinstance(workload, wire.StatefulSet) and busy == "scaling_down":
+    if isinstance(workload, wire.StatefulSet):
         spec = workload.spec or wire.StatefulSetSpec()
         return (spec.ordinals or wire.Ordinals()).start + _number(spec.replicas)
     return None

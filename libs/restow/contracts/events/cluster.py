@@ -175,15 +175,15 @@ class PodGone(Event, tag="cluster.pod_gone"):
 
 
 class WorkloadObserved(Event, tag="cluster.workload_observed"):
-    """A controller that is itself controlled (such as a Deployment's ReplicaSet, which leads to a pod's real owner), a
-    controller whose pods were declared movable or not, a Job, or a controller at work on its pods. `movable` is its annotation
+    """A ReplicaSet (which leads to its pods' real owner), Deployment, StatefulSet, Job or Volcano Job, as long as it exists; by watchers up to 0.2, a
+    StatefulSet only while something else than `wanted` was to be said of it. `movable` is its annotation
     `restow.dev/movable`. `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before
     the Job does; of each index so many as `per_index` says, if it does), `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job. `busy`: why it may not make an
     evicted pod again just now, or makes another one. `group`: its API group, if `kind` alone does not tell. `owner` is of
     ReplicaSets and Jobs only. `hooks` are its annotations that say who is asked before its
     pods are moved, and told after it. Of a StatefulSet: `parallel` if its pods are made without waiting for each other, and
     `revision` is what they are made by if it is updated by deletions or beyond a partition, and some may be of another one; those whose ordinal
-    is less than `kept_below` are made by `kept`. `wanted`: of one that is scaled down, the ordinal from which on
+    is less than `kept_below` are made by `kept`. `wanted`: the ordinal from which on
     it makes none; of a Deployment, and of a ReplicaSet that nobody controls, how many pods it wants."""
 
     uid: str
@@ -206,7 +206,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):
-    """It was deleted, or nothing is to be known of it any more: a StatefulSet that is at rest again."""
+    """It was deleted; by a watcher of 0.2 or older, or a StatefulSet is at rest again."""
 
     uid: str
 

@@ -95,4 +95,7 @@ def _no_more_of_that_name(state: ClusterState, migration: Migration, known: Work
     ordinal = name.rpartition("-")[2]
     if known is None or known.kind != "StatefulSet" or known.wanted is None or not ordinal.isdecimal() or int(ordinal[:10]) < known.wanted:
         return ""
+    if known.busy != "scaling_down" and not migration.told:
+        # Told before the eviction: it may have been scaled up since, with this pod.
+        return ""
     return f"StatefulSet {known.name} is scaled down, and is to have no {name}"
