@@ -491,6 +491,22 @@ def test_a_port_of_a_hold_whose_hand_over_is_void_is_no_other_holds(of):
     assert [uid for uid, slots in state.slots.items() for slot in slots.values() if slot.phase in ON_NODE and slot.shape == "port"] == ["b"]
 
 
+@pytest.mark.parametrize(("mine", "theirs", "stays"), [("10.0.0.1", "10.0.0.2", True), ("10.0.0.1", "10.0.0.1", False), ("10.0.0.1", "0.0.0.0", False), ("0.0.0.0", "10.0.0.2", False)])
+def test_a_hold_that_has_its_place_back_keeps_it_beside_one_that_has_the_port_of_another_address(mine, theirs, stays):
+    """Its owner asked for no port, so others could have it; then somebody binds that owner elsewhere."""
+    ports = [shape(name, cpu=1_000, memory=0, host_ports=(HostPort(80, ip=ip),)) for name, ip in (("mine", mine), ("theirs", theirs))]
+    state = then(one(8_000), *ports)
+    settle(then(state, hold("a", "mine")))
+    settle(then(state, pod("p", "c1", labels=MINE)))
+    settle(then(state, hold("b", "theirs", owners=(owner(app="b"),))))
+    assert state.slots["b"]["reservation-0"].phase in ON_NODE
+    then(state, node("other"), changed("p", node="other"))
+    gone = [event for event in settle(state) if isinstance(event, e.HoldReleased)]
+    assert (gone == []) == stays
+    assert all(slots["reservation-0"].phase in ON_NODE for slots in state.slots.values())
+    assert (state.slots["a"]["reservation-0"].node == state.slots["b"]["reservation-0"].node) == stays
+
+
 # -- it survives ---------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from restow.contracts.ids import PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.held_capacity import GIVEN_BACK, MIGRATION_OVER, UNAVAILABLE, HeldCapacity
+from restow.domain.host_ports import host_ports, meet
 from restow.domain.node_table import fewer, less
 from restow.domain.records import (
     FINAL,
@@ -123,12 +124,12 @@ class Allocations(HeldCapacity):
 
     def _port_taken(self, key: SlotKey, slot: Slot) -> bool:
         """Whether another slot or pod on its node has one of the host ports that it asks for."""
-        wanted = {(port.protocol, port.port) for port in self.shapes[slot.shape].host_ports}
+        wanted = host_ports(self.shapes[slot.shape])
         if not wanted:
             return False
         others = [self.slots[other[0]][other[1]].shape for other in self.held_on.get(slot.node, ()) if other != key]
         others += [self.pods[pod].fact.shape for pod in self.on_node.get(slot.node, ()) if pod != slot.pod and pod in self.charges]
-        return any((port.protocol, port.port) in wanted for shape in others for port in self.shapes[shape].host_ports)
+        return any(meet(mine, port) for shape in others for port in host_ports(self.shapes[shape]) for mine in wanted)
 
     @staticmethod
     def _asked(record: Reservation, name: SlotName) -> ShapeId | None:

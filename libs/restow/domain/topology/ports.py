@@ -1,12 +1,12 @@
-"""Host ports, as kube-scheduler's NodePorts decides them."""
+"""Host ports over all nodes at once, by counts that follow every change."""
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from restow.contracts.values import HostPort
+from restow.domain.host_ports import met_by
 from restow.domain.topology.domains import Count, Domains
-from restow.domain.topology.terms import ANY_ADDRESS
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
 PortKey = tuple[str, int, str]
@@ -19,10 +19,10 @@ def keys(port: HostPort) -> tuple[PortKey, PortKey]:
 
 
 def failing(wanted: Iterable[HostPort], used: Mapping[PortKey, Count], rows: Domains) -> list[tuple[str, np.ndarray]]:
-    """(reason, `(nodes,) bool`): rows where one of the ports is taken. 0.0.0.0 is in conflict with every address."""
+    """(reason, `(nodes,) bool`): rows where one of the ports is taken."""
     taken = None
     for port in wanted:
-        for address in ("",) if port.ip == ANY_ADDRESS else (ANY_ADDRESS, port.ip):
+        for address in met_by(port):
             count = used.get((port.protocol, port.port, address))
             if count is not None:
                 here = (count.per_domain(rows) > 0).take(rows.array)

@@ -10,9 +10,9 @@ import msgspec
 from restow.contracts.events import NamespaceObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, HostPort, LabelSelector, PodShape, PodTerm, Spread
+from restow.domain.host_ports import host_ports
 from restow.domain.selectors import holds
 
-ANY_ADDRESS = "0.0.0.0"
 HARD_AFFINITY_WEIGHT = 1
 """kube-scheduler's default hardPodAffinityWeight: what a running pod's required affinity adds for a pod that it is about."""
 
@@ -93,7 +93,7 @@ def wants(shape: PodShape) -> Wants:
         return NOTHING
     keys = {k for t in terms for k in (*t.match_label_keys, *t.mismatch_label_keys)}
     keys.update(k for s in shape.spread for k in s.match_label_keys)
-    ports = {(p.port, p.protocol or "TCP", p.ip or ANY_ADDRESS) for p in shape.host_ports if p.port > 0}
+    ports = host_ports(shape)
     return Wants(
         affinity=tuple(t for t in shape.pod_affinity if not t.weight),
         anti=tuple(t for t in shape.pod_anti_affinity if not t.weight),
@@ -103,7 +103,7 @@ def wants(shape: PodShape) -> Wants:
         ),
         hard=tuple(s for s in shape.spread if s.is_hard),
         soft=tuple(s for s in shape.spread if s.when_unsatisfiable == "ScheduleAnyway"),
-        ports=tuple(HostPort(*p) for p in sorted(ports)),
+        ports=ports,
         label_keys=tuple(sorted(keys)),
         carries=bool(terms),
         special=bool(terms or shape.spread or ports),

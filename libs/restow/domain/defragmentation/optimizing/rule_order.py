@@ -14,11 +14,11 @@ import numpy as np
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.simulation import Simulation
+from restow.domain.host_ports import met_by
 from restow.domain.topology import Subject, Topology
 from restow.domain.topology.asker import Spreading
 from restow.domain.topology.domains import Count, Domains, Eligible
 from restow.domain.topology.ports import keys as port_keys
-from restow.domain.topology.terms import ANY_ADDRESS
 
 MANY = 500
 """Of more moves that one rule counts each waits for the one before it."""
@@ -231,7 +231,7 @@ class RuleOrder:
                 counter = self._counter(spread.count, spread.domains, spread.eligible)
                 yield Check(counter, spread.domains.ids[row], spread=spread, itself=spread.count in label_class.matched)
         for port in topology.wants(subject.shape).ports:
-            for address in ("",) if port.ip == ANY_ADDRESS else (ANY_ADDRESS, port.ip):
+            for address in met_by(port):
                 used = topology.used_ports.get((port.protocol, port.port, address))
                 if used is not None:
                     yield Check(self._counter(used, topology.rows), topology.rows.ids[row])
