@@ -254,12 +254,12 @@ def test_services_beside_the_cluster_are_asked_where_they_are_named(tmp_path, mo
         monkeypatch.setenv("RESTOW_KUBE", url)
         alone = subprocess.run([RESTOW, "doctor", "-o", "json"], capture_output=True, text=True, cwd=tmp_path)
         assert "no service of Restow is in this cluster" in alone.stdout
-        monkeypatch.setenv("RESTOW_SERVICES", f"http://127.0.0.1:9, {url}/")
+        monkeypatch.setenv("RESTOW_SERVICES", f"http://ada:geheim@127.0.0.1:9, {url}/")
         done = subprocess.run([RESTOW, "doctor", "-o", "json"], capture_output=True, text=True, cwd=tmp_path)
         said = [(one["word"], one["what"].partition(" (")[0], one["do"]) for one in json.loads(done.stdout) if one["about"] == "services"]
         logs = "see docker compose logs 127.0.0.1, or where else its log goes"
         assert said == [
-            ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://127.0.0.1:9 does not answer", ""),
+            ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://ada:***@127.0.0.1:9 does not answer", ""),
             ("bad", "127.0.0.1: not ready", logs), ("unknown", f"127.0.0.1 was not asked: what answers at {url} is no service of Restow's", ""),
             ("bad", "not among the services that were named: cluster-watcher, scheduler-session, reservation-cache, descheduler, garbage-collector, but for 2 of these, which did not say what they are",
              "start it, or name it, too, in --services or RESTOW_SERVICES"),

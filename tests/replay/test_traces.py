@@ -208,8 +208,9 @@ def test_from_a_state_on_those_who_wait_are_told_from_when_they_were_made():
     state = state_at(log.source())
     traces = Traces(LOG_ID)
     traces.begin(state)
-    (root,) = [span for span in traces.rest() if span.name == "pod shop/x"]
-    assert (root.begin, root.end) == (time_at(2), time_at(log.seq))
+    root, wait = sorted((span for span in traces.rest() if span.trace == trace_id(LOG_ID, "pod", "uid-x")), key=lambda span: span.parent)
+    assert (root.name, root.begin, root.end) == ("pod shop/x", time_at(2), time_at(log.seq))
+    assert {root.id, wait.id} == {span.id for span in told(log) if span.trace == root.trace}, "as by whoever reads all of it: it is not there twice"
 
 
 @pytest.mark.parametrize("log", [migration(), migration(lands=False), migration(approved=("p1-1",)), migration(approved=("p1-1", "p1-2"))], ids=["lands", "does not", "approved", "gone"])

@@ -45,9 +45,9 @@ class _Story:
         self.part = self._begin(first, begin)
 
     def _begin(self, name: str, time: Millis) -> Span:
-        """Its id follows from what it is and since when: who begins to read in the midst of it knows that, too."""
-        number = 0
-        while (key := f"{name}/{time}" + f"/{number}" * bool(number)) in self._told:
+        """Its id follows from what it is and, of a move, since when: who begins to read in the midst of it knows that, too. (Of a pod nobody knows later when it was seen first.)"""
+        number, what = 0, f"{name}/{time}" if self.root.parent else name
+        while (key := what + f"/{number}" * bool(number)) in self._told:
             number += 1
         self._told.add(key)
         id = span_id(self.root.trace, f"{self._key}/{key}")

@@ -18,6 +18,7 @@ from restow.cli.kubeapi import Kube, kube_options
 from restow.cli.log_location import Where, service_of
 from restow.cli.output import colored, emit, faint, output_option, plain, width
 from restow.contracts.ids import SERVICES
+from restow.contracts.redact import redacted
 
 if TYPE_CHECKING:
     from restow.cli.doctor.checks import Denied, Finding, Pod, Seen
@@ -93,9 +94,9 @@ def _of_stack(name: str, address: str) -> Pod:
     try:
         report, state = read_report(_asked(f"{address}/readyz")), json.loads(_asked(f"{address}/state"))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Pod(name, name, False, why=f"{address} does not answer ({error or type(error).__name__})")
+        return Pod(name, name, False, why=f"{redacted(address)} does not answer ({redacted(str(error)) or type(error).__name__})")
     if report is None:
-        return Pod(name, name, False, why=f"what answers at {address} is no service of Restow's")
+        return Pod(name, name, False, why=f"what answers at {redacted(address)} is no service of Restow's")
     return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", service=state.get("service", ""))
 
 
