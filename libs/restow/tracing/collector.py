@@ -31,6 +31,7 @@ NEVER = (400, 413, 422)
 """Answers of one that will never take it: what is in it is wrong there, or too much."""
 
 
+_GRPC = 4317
 _FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
@@ -64,7 +65,8 @@ def endpoint(named: str | None, environment: Mapping[str, str] = os.environ) -> 
         raise NoCollector(f"{redacted(url)} is no address of a collector; allowed: http://HOST:4318 or https://HOST")
     if "@" in parts.netloc:
         raise NoCollector(f"{redacted(url)} has a user; allowed: an address without one. What a collector wants to know of you is in OTEL_EXPORTER_OTLP_HEADERS")
-    return url if exact or parts.path.rstrip("/").endswith("/v1/traces") else f"{url.rstrip('/')}/v1/traces"
+    path = parts.path.rstrip("/")
+    return url if exact or path.endswith("/v1/traces") else parts._replace(path=f"{path}/v1/traces").geturl()
 
 
 def headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -115,13 +117,17 @@ class Collector:
                     raise kind(f"{redacted(self.url)} answers {error.code}: {_told(error) or error.reason}") from None
             except OSError as error:
                 if wait is None:
-                    raise Away(f"{redacted(self.url)} cannot be reached: {getattr(error, 'reason', None) or error}") from None
+                    raise Away(f"{redacted(self.url)} cannot be reached: {getattr(error, 'reason', None) or error}{self._hint()}") from None
             except (ValueError, http.client.HTTPException) as error:  # Say the port of gRPC, which is no HTTP/1. Its words may quote headers.
                 if wait is None:
-                    raise Away(f"{redacted(self.url)} is no server of HTTP ({type(error).__name__})") from None
+                    raise Away(f"{redacted(self.url)} is no server of HTTP ({type(error).__name__}){self._hint()}") from None
             time.sleep(wait or 0)
         raise AssertionError("the last try returns or raises")
 
+
+    def _hint(self) -> str:
+        """Most often both ports are there, and the other one is named."""
+        return f"; port {_GRPC} is most often gRPC's, and {_GRPC + 1} that of HTTP" if urlsplit(self.url).port == _GRPC else ""
 
     def _made(self) -> urllib.request.OpenerDirector:
         """Raises NoCollector."""

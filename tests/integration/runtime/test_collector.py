@@ -105,6 +105,16 @@ def test_certificates_that_are_renewed_count_without_a_restart(serving, tmp_path
     assert one.take(b"{}", 1, ()) == (0, "")
 
 
+def test_whoever_names_the_port_of_grpc_is_told_the_other_one():
+    with pytest.raises(Away, match="port 4317 is most often gRPC's, and 4318 that of HTTP"):
+        Collector("http://127.0.0.1:4317/v1/traces", {}).take(b"{}", 1, ())
+
+
+@pytest.mark.parametrize(("named", "address"), [("http://c:4318/", "http://c:4318/v1/traces"), ("https://c/otlp?key=a/b", "https://c/otlp/v1/traces?key=a/b"), ("http://c/v1/traces/", "http://c/v1/traces/")])
+def test_the_path_of_traces_is_added_to_the_path(named, address):
+    assert endpoint(named, {}) == address
+
+
 @pytest.mark.parametrize("answer", [b'{"partialSuccess": {"rejectedSpans": 1e999}}', b"[" * 60_000])
 def test_an_answer_that_nobody_can_read_says_nothing(answer):
     assert collector._refused(answer, 5) == (0, "")
