@@ -14,6 +14,7 @@ from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.disruption import Spare, not_admitted
 from restow.domain.groups import Group, group_of
+from restow.domain.held_by_claim import why_it_stays
 from restow.domain.movable import starts_again, unmovable
 from restow.domain.pod_controllers import known_owner
 from restow.domain.protection import COOLDOWN_TIME, PREFER_NO_EVICTION, SYSTEM_CRITICAL
@@ -164,6 +165,8 @@ class Evictable:
         of_shape = self._shapes.get(pod.shape)
         if of_shape is None:
             of_shape = self._of_shape(pod.shape)
+        if of_shape == UNSUPPORTED and state.shapes[pod.shape].resource_claims:
+            return why_it_stays(state, uid)
         return of_shape or unmovable(state, uid, as_gang) or self._filtered(uid)
 
     def _filtered(self, uid: PodUid) -> str:

@@ -61,8 +61,6 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
         verdict = ""
     if verdict == UNSUPPORTED:
         shape = state.shapes[state.pods[uid].fact.shape]
-        if shape.resource_claims:
-            return "it uses dynamic resource claims, which a hold cannot promise"
         if shape.unreadable:
             return f"what it asks for cannot be read ({shape.unreadable}), so nothing can be held for it"
         verdict = ""

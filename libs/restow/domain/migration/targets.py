@@ -14,6 +14,7 @@ from restow.domain.beside import another_scheduler
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.disruption import Spare
 from restow.domain.groups import GROUP_ANNOTATIONS, group_of
+from restow.domain.held_by_claim import why_it_stays
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.network.reach import of_pod
@@ -167,6 +168,8 @@ def stays(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
         return rule.PINNED
     if why := another_scheduler(state, pod.shape):
         return why
+    if shape.resource_claims:
+        return why_it_stays(state, uid)
     if shape.is_beyond_us:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
