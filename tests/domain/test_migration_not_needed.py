@@ -2,11 +2,12 @@
 
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, shape, then
-from domain.saga import advance, evicts, hold, land, move, plan, session_answers, step, terminate
+from domain.saga import advance, evicts, hold, land, move, owed, plan, session_answers, step, terminate
 
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.domain.config import MigrationConfig
+from restow.domain.effects import Evict
 from restow.domain.records import ON_NODE, Step
 
 M = "x-1"
@@ -271,6 +272,23 @@ def test_an_owner_that_is_deleted_before_the_eviction_has_disturbed_nothing():
     then(state, e.WorkloadGone(ABOVE.uid), e.WorkloadGone(WEB.uid), e.PodGone("web-a"))
     advance(state)
     assert why(state) == (Step.FAILED, "PodGone")
+    assert not state.disturbed
+
+
+@pytest.mark.parametrize("where", ["holding", "evicting"])
+def test_nobody_is_evicted_whose_owner_is_deleted_although_its_pods_are_there_still(where):
+    """The garbage collector comes to them a moment later, or much later where it is busy."""
+    told = e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", wanted=3)
+    made = [pod(name, node=on, owner=DB) for name, on in NAMES]
+    state = given(*(node(name, cpu=16_000) for name in "abc"), shape("s"), told, *made, plan("x", move(M, "db-2")))
+    advance(state)
+    if where == "evicting":
+        assert evicts(hold(state, M)) == [M]
+    then(state, e.WorkloadGone(DB.uid))
+    assert not any(isinstance(effect, Evict) for effect in owed(state)), "not between two decisions either"
+    assert evicts([*advance(state), *(hold(state, M) if where == "holding" else advance(state))]) == []
+    assert why(state) == (Step.ABORTING if where == "evicting" else Step.FAILED, "OwnerGone")
+    assert not state.missed
     assert not state.disturbed
 
 

@@ -61,6 +61,8 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
         return ended("PodChanged")
     if state.lineage(pod) != migration.lineage:
         return ended("OwnerChanged")
+    if migration.done:
+        return ended(migration.done)
     if migration.step is Step.EVICTING and is_asked(state, pod) and not _agreed(state, migration):
         return NOT_ASKED, "its workload is to be asked before a move since its eviction was decided"
     as_gang = is_of_gang(state, migration)
