@@ -320,7 +320,7 @@ class Model:
         if left.node in self.state.nodes:
             return
         as_recorded = {self._whose[uid].life.pods[0] for uid in left.there if uid in self._whose}
-        alone = [uid for uid in self.state.pods if self.state.node_of(uid) == left.node and uid in self._of and self._of[uid].life.pods[0] not in as_recorded]
+        alone = [uid for uid, node in self.state.homeless.items() if node == left.node and uid in self._of and self._of[uid].life.pods[0] not in as_recorded]
         self._flush([event for uid in alone for event in self._lost(uid)])
 
     def _lost(self, uid: PodUid) -> Iterable[e.Event]:

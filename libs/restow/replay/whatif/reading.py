@@ -405,7 +405,7 @@ def _deletes(fact: object, pod: _Pod) -> bool:
 
 
 def _leave(state: ClusterState, gone: e.NodeGone) -> Leave:
-    return Leave(gone.name, frozenset(uid for uid in state.pods if state.node_of(uid) == gone.name))
+    return Leave(gone.name, frozenset(uid for uid, node in state.homeless.items() if node == gone.name))
 
 
 def _asked(state: ClusterState, command: c.Command) -> Ask:
