@@ -482,6 +482,11 @@ def test_what_is_reached_by_a_service_with_other_ports_than_its_pods_is_let_thro
     assert not any([port] in ports(name) for name in ("restow-traces", "restow-services") for port in (80, 443, 4222))
 
 
+def test_an_upgrade_leaves_each_of_three_brokers_time_to_fetch_what_it_has_missed():
+    assert named(rendered("--set", "nats.replicas=3"), "StatefulSet", "restow-nats")["spec"]["minReadySeconds"] == 10
+    assert "minReadySeconds" not in named(rendered(), "StatefulSet", "restow-nats")["spec"]
+
+
 def test_whoever_answers_for_names_is_reached_by_every_pod_that_asks():
     """NodeLocal DNSCache is no pod with kube-dns's label, and OpenShift's listens elsewhere."""
     dns = {"dns": {"peers": [{"ipBlock": {"cidr": "169.254.20.10/32"}}], "ports": [5353]}}
