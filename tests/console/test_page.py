@@ -334,9 +334,13 @@ def hostile():
     log.facts(shape(), e.PriorityClassObserved("<b>", 1))
     for attack in ATTACKS:
         labels = {"topology.kubernetes.io/zone": attack, "node.kubernetes.io/instance-type": attack, f"x{attack}/rack": attack}
-        owner, queue = OwnerRef("ReplicaSet", attack, f"uid-{attack}"), {"scheduling.volcano.sh/queue-name": attack}
+        owner, queue = OwnerRef("ReplicaSet", attack, f"uid-{attack}"), {"scheduling.volcano.sh/queue-name": attack, "scheduling.k8s.io/group-name": attack}
         pods = (msgspec.structs.replace(pod(attack, namespace=attack, uid=uid), owner=owner, annotations=queue, labels={attack: attack}) for uid in (attack, f"{attack}-2"))
         log.facts(msgspec.structs.replace(node("n"), name=attack, labels=labels), *pods, e.PodChanged(attack, attack, "Running", True, reason=attack))
+        spec = ReservationSpec((ReservationTask("task", 1, SHAPE, node=attack),), (OwnerRule(controller=ObjectRef(uid=attack)),))
+        log.facts(e.PodGroupObserved(attack, attack, f"uid-g{attack}", time_at(1)), e.ReservationObserved(f"uid-r{attack}", "volcano", attack, attack, time_at(1), spec=spec))
+        log.decide("reservation", c.Review(time_at(log.seq + 1)), e.ReservationAccepted(f"uid-r{attack}", 1, 1))
+        log.decide("session", c.Schedule(time_at(log.seq + 1)), e.HoldPlaced(f"uid-r{attack}", "task-0", attack))
         move = Move(attack, attack, attack, attack, attack, attack, cost=1_000, reason=attack)
         worth = Worth(attack, 24, 0, 5_000, 1_000, (Dear(attack, 1_000, {attack: 1_000}),))
         slot = SlotFor(attack, f"{attack}-2", attack, attack)
@@ -349,7 +353,7 @@ async def test_no_name_becomes_code(opened):
     async with opened(hostile()) as it:
         await it.go()
         for i, attack in enumerate(ATTACKS):
-            for show in (f"node/{attack}", f"pod/{attack}/{attack}", f"workload/ReplicaSet/{attack}", f"queue/{attack}", f"plan/{attack}", f"migration/{attack}", attack):
+            for show in (f"node/{attack}", f"pod/{attack}/{attack}", f"workload/ReplicaSet/{attack}", f"queue/{attack}", f"plan/{attack}", f"migration/{attack}", f"podgroup/{attack}/{attack}", f"reservation/{attack}/{attack}", attack):
                 said = urlencode({"show": show, "group": ("kind", "rack", "zone")[i % 3], "color": "queue"})
                 await it.page.evaluate("said => { location.hash = said }", said)
                 await it.settled()
