@@ -95,6 +95,17 @@ def test_a_log_is_sent_to_a_collector_as_otlp(restow, moved, collector, monkeypa
     }  # fmt: skip
 
 
+def test_a_long_log_is_sent_while_it_is_read(restow, moved, collector, monkeypatch):
+    restow("trace", "--log", moved, "--to", collector.address)
+    whole, _ = spans_of(collector), collector.got.clear()
+    monkeypatch.setattr(command, "MOST_WAITING", 2)
+    result = restow("trace", "--log", moved, "--to", collector.address)
+    assert len(collector.got) > 2
+    assert sorted(span["spanId"] for span in spans_of(collector)) == sorted(span["spanId"] for span in whole)
+    traces = len({span["traceId"] for span in whole})
+    assert f"{len(whole)} spans of {traces} traces are sent" in result.output
+
+
 def test_json_is_what_would_be_sent(restow, moved, collector):
     restow("trace", "--log", moved, "--to", collector.address)
     said = json.loads(restow("trace", "--log", moved, "-o", "json").output)

@@ -24,6 +24,8 @@ BEAT = 1.0
 """Seconds for which spans are collected before they are sent."""
 PATIENCE = 120.0
 """Seconds for which a log is waited for that cannot be read on."""
+MOST_WAITING = 5_120
+"""Spans of a whole log that are collected before they are sent."""
 MOST_KEPT = 500_000
 """Spans that wait for a collector that is away; later ones are not kept. `restow trace --to` sends them afterwards."""
 
@@ -63,16 +65,22 @@ def trace(what: str | None, to: str | None, follow: bool, share: float, where: W
         from restow.replay.state_at import state_at
         from restow.replay.traces import Traces
 
-        traces = Traces(source.log_id, share)
+        traces, cluster, log_id = Traces(source.log_id, share), source.cluster, source.log_id
+        sending = _Sending(url, cluster, log_id) if url is not None else None
         spans: list[Span] = []
-        state_at(source, progress=progress, watch=lambda state, record, found: spans.extend(traces.hear(state, record, found)))
+
+        def hear(state: ClusterState, record: Record, found: Examined) -> None:
+            spans.extend(traces.hear(state, record, found))
+            if sending is not None and what is None and len(spans) >= MOST_WAITING:
+                sending.send(spans)
+
+        state_at(source, progress=progress, watch=hear)
         spans += traces.rest()
-        cluster, log_id = source.cluster, source.log_id
     chosen = spans if what is None else _of(spans, what)
-    if url is not None:
-        return _send(chosen, url, cluster, log_id)
-    _show(chosen, what, cluster, log_id, output)
-    return None
+    if sending is None:
+        return _show(chosen, what, cluster, log_id, output)
+    sending.send(chosen)
+    return sending.end()
 
 
 def _of(spans: list[Span], what: str) -> list[Span]:
@@ -94,16 +102,27 @@ def _names(span: Span) -> tuple[object, ...]:
     return values.get("restow.plan"), pod, f"{values.get('k8s.namespace.name')}/{pod}", values.get("k8s.pod.uid")
 
 
-def _send(spans: list[Span], url: str, cluster: str, log_id: str) -> None:
-    from restow.cli.trace.export import Collector
-    from restow.contracts.redact import redacted
+class _Sending:
+    """A log's spans on their way, so that they need not all be kept."""
 
-    traces = len({span.trace for span in spans})
-    collector = Collector(url, cluster, log_id)
-    collector.send(spans)
-    click.echo(f"{number(collector.sent)} spans of {number(traces)} traces are sent to {plain(redacted(url))}")
-    if collector.refused:
-        raise Failure(f"{redacted(url)} has not taken {number(collector.refused)} more: {collector.why or 'it does not say why'}", BROKEN)
+    def __init__(self, url: str, cluster: str, log_id: str) -> None:
+        from restow.cli.trace.export import Collector
+
+        self._url, self._collector, self._traces = url, Collector(url, cluster, log_id), 0
+
+    def send(self, spans: list[Span]) -> None:
+        """All of them, and takes them out of the list. Raises Failure."""
+        self._traces += sum(not span.parent for span in spans)
+        self._collector.send(spans)
+
+    def end(self) -> None:
+        """Says what was sent. Raises Failure where not all was taken."""
+        from restow.contracts.redact import redacted
+
+        one = self._collector
+        click.echo(f"{number(one.sent)} spans of {number(self._traces)} traces are sent to {plain(redacted(self._url))}")
+        if one.refused:
+            raise Failure(f"{redacted(self._url)} has not taken {number(one.refused)} more: {one.why or 'it does not say why'}", BROKEN)
 
 
 def _show(spans: list[Span], what: str | None, cluster: str, log_id: str, output: str) -> None:
