@@ -61,7 +61,7 @@ def write_parquet(records: Iterable[Record], path: str | Path) -> int:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise ParquetError("Parquet needs the package pyarrow: pip install 'restow[parquet]'") from None
+        raise ParquetError("Parquet needs the package pyarrow: pip install 'restow[parquet]'. Restow's image does not have it: take an export as .jsonl.zst from there") from None
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     types = {"int64": pa.int64(), "int32": pa.int32(), "string": pa.string()}

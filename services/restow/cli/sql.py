@@ -101,7 +101,7 @@ def _database() -> DuckDBPyConnection:
         import duckdb
         import pyarrow  # noqa: F401
     except ImportError:
-        raise Failure("SQL needs the packages duckdb and pyarrow: pip install 'restow[sql]'", UNUSABLE) from None
+        raise Failure("SQL needs the packages duckdb and pyarrow: pip install 'restow[sql]'. Restow's image has none of them: take an export from there (restow log export), and ask it elsewhere", UNUSABLE) from None
     database = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     database.execute("SET TimeZone = 'UTC'")
     return database
