@@ -56,6 +56,7 @@ def test_one_that_is_scaled_down_by_the_pod_that_has_left_is_at_rest_at_once_and
         then(state, e.WorkloadObserved(DB.uid, "StatefulSet", "default", "db", parallel=True, wanted=after))
     advance(state)
     assert why(state) == expected
+    assert not state.missed, "whoever wants fewer pods misses none"
 
 
 @pytest.mark.parametrize(("shape", "expected"), [("big", OVER), ("s", WAITS)])

@@ -136,6 +136,14 @@ def is_last(controller: WorkloadObserved) -> bool:
     return controller.owner is None or controller.owner.kind == "CronJob"
 
 
+def is_beyond(controller: WorkloadObserved | None, name: str) -> bool:
+    """Whether a StatefulSet is to have no pod of this name, for it has fewer: as far as is known."""
+    ordinal = name.rpartition("-")[2]
+    if controller is None or controller.kind != "StatefulSet" or controller.wanted is None or not ordinal.isdecimal():
+        return False
+    return int(ordinal[:10]) >= controller.wanted
+
+
 def is_deleted(controller: WorkloadObserved) -> bool:
     """Whether one of which this was told last was deleted when it goes from the log. Watchers up to 0.2 told nothing of a StatefulSet at rest, so theirs go there each time that
     they have been at work; how many pods it wants they told only while it was scaled down."""

@@ -4,6 +4,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis
 from restow.domain.evolve.rules import Rules
 from restow.domain.movable import busy
+from restow.domain.pod_controllers import is_beyond
 from restow.domain.records import Migration, Pause, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import JOB_ENDED, NOT_NEEDED, OWNER_GONE, POD_DONE
@@ -33,7 +34,7 @@ def resumed(state: ClusterState, event: e.MovesResumed) -> None:
 def ended(state: ClusterState, record: Migration) -> None:
     """A part of the fold: a migration has come to its end. Its evicted pod has missed its slot where it did not land there; where its controller is at work on its
     pods (a rollout, fewer replicas), or has no more to make, that is nobody's failure."""
-    lost = record.step in (Step.FAILED, Step.NOT_RECREATED) and record.evicted and record.reason not in (POD_DONE, JOB_ENDED, OWNER_GONE) and not _wants_fewer(record)
+    lost = record.step in (Step.FAILED, Step.NOT_RECREATED) and record.evicted and record.reason not in (POD_DONE, JOB_ENDED, OWNER_GONE) and not _wants_fewer(state, record)
     returned = record.step is Step.LANDED and record.back
     if (lost or returned) and busy(state, record.lineage.partition("/")[0]) is None:
         state.put(state.missed, record.id, Millis(state.time))
@@ -41,9 +42,10 @@ def ended(state: ClusterState, record: Migration) -> None:
             state.drop(state.missed, next(iter(state.missed)))
 
 
-def _wants_fewer(record: Migration) -> bool:
-    """Whether its Deployment has all the pods that it wants. Of a StatefulSet that reason may be somebody's admission, too, which is a miss."""
-    return record.reason == NOT_NEEDED and "/" not in record.lineage
+def _wants_fewer(state: ClusterState, record: Migration) -> bool:
+    """Whether its controller has all the pods that it wants. Of a StatefulSet that reason may be somebody's admission, too, which is a miss."""
+    top, _, name = record.lineage.partition("/")
+    return record.reason == NOT_NEEDED and (not name or is_beyond(state.workloads.get(top), name))
 
 
 RULES: Rules = {e.MovesPaused: paused, e.MovesResumed: resumed}

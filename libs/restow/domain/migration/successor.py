@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from restow.contracts.events import WorkloadObserved
 from restow.contracts.ids import PodUid
 from restow.domain.beside import GATE
-from restow.domain.pod_controllers import known_owner
+from restow.domain.pod_controllers import is_beyond, known_owner
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.domain.successors import may_follow
@@ -92,8 +92,7 @@ def _no_more_of_that_name(state: ClusterState, migration: Migration, known: Work
         pod, order = state.pods[uid].fact, state.order_of(uid)
         if order > migration.came_before and state.lineage(pod) == migration.lineage and has_its_name(state, uid) and not may_follow(state, pod, migration):
             return f"{pod.name} asks for something else than before"
-    ordinal = name.rpartition("-")[2]
-    if known is None or known.kind != "StatefulSet" or known.wanted is None or not ordinal.isdecimal() or int(ordinal[:10]) < known.wanted:
+    if known is None or not is_beyond(known, name):
         return ""
     if known.busy != "scaling_down" and not migration.told:
         # Told before the eviction: it may have been scaled up since, with this pod.
