@@ -20,7 +20,7 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -98,6 +98,31 @@ def connect(address: str) -> Bucket:
     """The archive in a bucket; nothing is asked of it yet. Raises NotAllowed for another address, for settings of the library (AWS_...) that it refuses, and where the
     library is missing."""
     bucket, prefix = check_address(address)
+    known = _authorities()
+
+    def renewed() -> ObjectStore | None:
+        nonlocal known
+        try:
+            if (now := _authorities()) != known:
+                store, known = _store(bucket, now), now
+                return store
+        except NotAllowed:
+            pass  # as of half a file: it is looked at again
+        return None
+
+    return Bucket(_store(bucket, known), prefix, f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else ""), renewed)
+
+
+def _authorities() -> bytes:
+    """Whom to believe beside the usual ones, PEM; empty where nobody says. Raises NotAllowed."""
+    try:
+        return Path(named).read_bytes() if (named := os.environ.get("AWS_CA_BUNDLE")) else b""
+    except OSError as error:
+        raise NotAllowed(f"AWS_CA_BUNDLE cannot be read: {error.strerror}") from None
+
+
+def _store(bucket: str, authorities: bytes) -> ObjectStore:
+    """Raises NotAllowed."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
@@ -105,16 +130,12 @@ def connect(address: str) -> Bucket:
         raise NotAllowed("an archive in a bucket needs the package obstore: pip install 'restow[s3]'") from None
     # The library reads its own variables, but not those of the client as soon as anything is said of that here.
     client = _CLIENT | {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
+    if authorities:
+        client["root_certificate"] = authorities
     try:
-        if authorities := os.environ.get("AWS_CA_BUNDLE"):
-            client["root_certificate"] = Path(authorities).read_bytes()
-    except OSError as error:
-        raise NotAllowed(f"AWS_CA_BUNDLE cannot be read: {error.strerror}") from None
-    try:
-        store = S3Store(bucket, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
+        return S3Store(bucket, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
         raise NotAllowed(f"the settings of the bucket (AWS_...) cannot be used: {_said(str(error))}") from None
-    return Bucket(store, prefix, f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else ""))
 
 
 class Bucket:
@@ -123,8 +144,9 @@ class Bucket:
 
     segment_bytes = SEGMENT_BYTES
 
-    def __init__(self, store: ObjectStore, prefix: str, name: str) -> None:
-        """`name`: what to call it in messages."""
+    def __init__(self, store: ObjectStore, prefix: str, name: str, renewed: Callable[[], ObjectStore | None] = lambda: None) -> None:
+        """`name`: what to call it in messages. `renewed`: another store, once other authorities are to be believed than when it was made."""
+        self._renewed = renewed
         self._store, self._prefix, self._name = store, f"{prefix}/" if prefix else "", name
         self._checked: dict[tuple[str, str], Segment] = {}
         self._headers: dict[tuple[str, str], Header] = {}
@@ -273,6 +295,8 @@ class Bucket:
             text = str(error)
             if key and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
                 raise ArchiveError(self.called(key), "", "it was removed while it was read") from None
+            # By the next try.
+            self._store = self._renewed() or self._store
             status = match[1] if (match := _STATUS.search(text)) else ""
             what = _WHAT.get(status, "the server does not do what it is asked" if status else "no answer")
             raise ArchiveAway(f"the archive in {self} cannot be used: {what} ({_said(text)})") from None

@@ -212,6 +212,16 @@ async def test_a_server_of_ones_own_authority_is_believed_where_that_is_named_an
             await export(log, bucket.connect("s3://restow-backups/same"))
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.crt"))
         assert (await export(log, bucket.connect("s3://restow-backups/same"))).last == 10
+        # The collector runs for months. Another authority is in the file from some day on, half of it first.
+        trustme.CA().cert_pem.write_to_path(tmp_path / "renewed.crt")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "renewed.crt"))
+        place, text = bucket.connect("s3://restow-backups/renewed"), (tmp_path / "ca.crt").read_text()
+        for said in (None, text[:100], text):
+            if said is not None:
+                (tmp_path / "renewed.crt").write_text(said)
+            with pytest.raises(ArchiveAway, match="UnknownIssuer"):
+                await export(log, place)
+        assert (await export(log, place)).last == 10
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.crt"))
         with pytest.raises(NotAllowed, match="AWS_CA_BUNDLE cannot be read: No such file"):
             bucket.connect("s3://restow-backups/same")
