@@ -96,6 +96,12 @@ def only_on(node: str) -> Obj:
 
 @pytest.fixture(params=["kubesim", "kubernetes"])
 async def stock(request: pytest.FixtureRequest) -> AsyncIterator[Stock]:
+    async for one in running_stock(request):
+        yield one
+
+
+async def running_stock(request: pytest.FixtureRequest) -> AsyncIterator[Stock]:
+    """What the parameter names."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
         if request.param == "kubesim":
             async with kubesim(controllers=True) as server:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from restow.kubesim.defaultscheduler import DefaultScheduler
 from restow.kubesim.kubelet import Kubelet
 from restow.kubesim.nodelifecycle import NodeLifecycle
+from restow.kubesim.resourceclaims import ResourceClaims
 from restow.kubesim.resources import STORAGECLASSES
 from restow.kubesim.runtime import Controller, Runtime
 from restow.kubesim.storage import STANDARD
@@ -62,6 +63,7 @@ def start(
         DaemonSets(runtime),
         Jobs(runtime),
         VolumeController(runtime),
+        ResourceClaims(runtime),
         DefaultScheduler(runtime),
         Kubelet(runtime),
         NodeLifecycle(runtime),

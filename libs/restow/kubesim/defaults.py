@@ -22,6 +22,8 @@ from restow.kubesim.resources import (
     PRIORITYCLASSES,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
+    RESOURCECLAIMS,
+    RESOURCECLAIMTEMPLATES,
     ROLEBINDINGS,
     SECRETS,
     SERVICES,
@@ -226,6 +228,22 @@ def _storageclass(obj: Obj) -> None:
     _fill(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
+def _resourceclaim(obj: Obj) -> None:
+    _requests(_spec(obj))
+    obj["status"] = {}
+
+
+def _requests(spec: Obj) -> None:
+    """Of a claim, or of what a template makes."""
+    devices = spec.get("devices")
+    for request in (devices.get("requests") or ()) if isinstance(devices, dict) else ():
+        for one in (request.get("exactly"), *(request.get("firstAvailable") or ())) if isinstance(request, dict) else ():
+            if isinstance(one, dict):
+                _fill(one, allocationMode="ExactCount")
+                if one["allocationMode"] == "ExactCount":
+                    _fill(one, count=1)
+
+
 def _role_binding(obj: Obj) -> None:
     for subject in obj.get("subjects") or ():
         if isinstance(subject, dict) and subject.get("kind") in ("User", "Group"):
@@ -247,6 +265,8 @@ _PLAIN: dict[tuple[str, str], Callable[[Obj], None]] = {
     NODES.key: _node,
     PRIORITYCLASSES.key: _priorityclass,
     STORAGECLASSES.key: _storageclass,
+    RESOURCECLAIMS.key: _resourceclaim,
+    RESOURCECLAIMTEMPLATES.key: lambda obj: _requests(_spec(obj).get("spec") or {}),
     ROLEBINDINGS.key: _role_binding,
     CLUSTERROLEBINDINGS.key: _role_binding,
 }
@@ -265,6 +285,7 @@ def on_create(store: Store, resource: Resource, obj: Obj) -> None:
 # Defaults that hold again whenever a client replaces the object.
 _ON_UPDATE = (
     DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CRONJOBS, STORAGECLASSES, PRIORITYCLASSES, ROLEBINDINGS, CLUSTERROLEBINDINGS,
+    RESOURCECLAIMTEMPLATES,
 )  # fmt: skip
 
 
@@ -290,6 +311,8 @@ def on_update(resource: Resource, obj: Obj, old: Obj) -> None:
         _template(_spec(obj))
     elif resource in (PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES):
         _fill(_spec(obj), volumeMode="Filesystem")
+    elif resource == RESOURCECLAIMS:
+        _requests(_spec(obj))
     elif resource == SECRETS:
         _secret(obj)
     elif resource in _ON_UPDATE:

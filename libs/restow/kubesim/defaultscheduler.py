@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restow.kubesim import storage
-from restow.kubesim.objects import Obj
+from restow.kubesim.objects import Obj, dig
 from restow.kubesim.placement import pinned_node
 from restow.kubesim.podstate import (
     PodKey,
@@ -24,9 +24,17 @@ from restow.kubesim.podstate import (
     set_condition,
     uid_of,
 )
-from restow.kubesim.resources import NODES, PERSISTENTVOLUMECLAIMS, PODS
+from restow.kubesim.resources import (
+    DEVICECLASSES,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PODS,
+    RESOURCECLAIMS,
+    RESOURCESLICES,
+)
 from restow.kubesim.runtime import Runtime, before_of, write_status
 from restow.kubesim.shelf import Change
+from restow.kubesim.stock.allocation import allocate
 from restow.kubesim.stock.book import Book, nominated_to, priority_of
 from restow.kubesim.stock.filters import Attempt, No
 from restow.kubesim.stock.pairs import is_social
@@ -48,7 +56,7 @@ class DefaultScheduler:
     """Binds pods whose schedulerName is default-scheduler or empty."""
 
     name = "default-scheduler"
-    watches = (NODES, PODS)
+    watches = (NODES, DEVICECLASSES, RESOURCESLICES, RESOURCECLAIMS, PODS)
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
@@ -116,6 +124,8 @@ class DefaultScheduler:
         old, new = before_of(change), change.new
         if change.resource == NODES:
             self._observe_node(old, new)
+        elif change.resource != PODS:
+            self._free()
         elif self._known is None:
             self._observe_pod(old, new)
 
@@ -219,7 +229,7 @@ class DefaultScheduler:
     def _shape(self, pod: Obj) -> str:
         """Equal for pods that fit the same nodes; "" where the answer is a pod's own."""
         spec = pod["spec"]
-        if pinned_node(spec) or storage.claims_of(pod) or is_social(pod) or nominated_to(pod) or self.book.repels:
+        if pinned_node(spec) or storage.claims_of(pod) or spec.get("resourceClaims") or is_social(pod) or nominated_to(pod) or self.book.repels:
             return ""
         if spec.get("preemptionPolicy") != "Never" and self.book.any_below(priority_of(pod)):
             return ""
@@ -308,6 +318,10 @@ class DefaultScheduler:
     def _bind(self, pod: Obj, node: str) -> None:
         """What POST pods/binding does, in one write."""
         self._select(pod, node)
+        if not allocate(self.store, pod, node):
+            # Somebody was faster, or has deleted a claim: it is heard of, and the pod is tried again.
+            self._waiting[key_of(pod)] = is_social(pod)
+            return
         status = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
         kept = [c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"]
         status["conditions"] = set_condition(kept, "PodScheduled", "True", "", "", self.store.now(), lastProbeTime=None)
@@ -336,9 +350,9 @@ def _is_mine(pod: Obj) -> bool:
     return ((pod.get("spec") or {}).get("schedulerName") or SCHEDULER) == SCHEDULER
 
 
-def _asks(pod: Obj) -> tuple[object, object]:
+def _asks(pod: Obj) -> tuple[object, ...]:
     """What makes another attempt worth while if it changes."""
-    return pod["spec"], labels_of(pod)
+    return pod["spec"], labels_of(pod), dig(pod, "status", "resourceClaimStatuses")
 
 
 def _shape(spec: Obj) -> str:

@@ -14,6 +14,8 @@ from restow.kubesim.resources import (
     PODS,
     PRIORITYCLASSES,
     REPLICASETS,
+    RESOURCECLAIMS,
+    RESOURCECLAIMTEMPLATES,
     ROLEBINDINGS,
     SECRETS,
     STATEFULSETS,
@@ -60,6 +62,8 @@ def check(resource: Resource, obj: Obj, old: Obj) -> list[Cause]:
         return _fields(spec, before, "spec", tuple(names))
     elif resource == PERSISTENTVOLUMECLAIMS:
         return _claim(spec, before, dig(old, "status", "phase") == "Bound")
+    elif resource in (RESOURCECLAIMS, RESOURCECLAIMTEMPLATES):
+        return _fields(obj, old, "", ("spec",))
     elif resource == PRIORITYCLASSES:
         return _top(obj, old, "value")
     elif resource == STORAGECLASSES:

@@ -142,6 +142,11 @@ PRIORITYCLASSES = _of(
 STORAGECLASSES = _of("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False)
 CSINODES = _of("storage.k8s.io", "csinodes", "CSINode", namespaced=False)
 CSIDRIVERS = _of("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
+_DRA = "resource.k8s.io"
+RESOURCESLICES = _of(_DRA, "resourceslices", "ResourceSlice", namespaced=False, generation=True)
+RESOURCECLAIMS = _of(_DRA, "resourceclaims", "ResourceClaim", subresources=_STATUS, returns_deleted=True)
+RESOURCECLAIMTEMPLATES = _of(_DRA, "resourceclaimtemplates", "ResourceClaimTemplate", returns_deleted=True)
+DEVICECLASSES = _of(_DRA, "deviceclasses", "DeviceClass", namespaced=False, generation=True, returns_deleted=True)
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATINGPOLICIES = _of(
     _ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False, categories=("api-extensions",), generation=True
@@ -174,6 +179,7 @@ BUILTIN = (
     PERSISTENTVOLUMES, PERSISTENTVOLUMECLAIMS, REPLICATIONCONTROLLERS, RESOURCEQUOTAS, LIMITRANGES,
     DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CONTROLLERREVISIONS, JOBS, CRONJOBS,
     PODDISRUPTIONBUDGETS, LEASES, PRIORITYCLASSES, STORAGECLASSES, CSINODES, CSIDRIVERS, EVENTS_V1,
+    RESOURCESLICES, RESOURCECLAIMS, RESOURCECLAIMTEMPLATES, DEVICECLASSES,
     CUSTOMRESOURCEDEFINITIONS, MUTATINGPOLICIES, MUTATINGBINDINGS, VALIDATINGPOLICIES, VALIDATINGBINDINGS,
     ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS,
 )  # fmt: skip

@@ -330,6 +330,17 @@ def csinode(obj: Obj, now: datetime) -> list[Any]:
     return [_name(obj), len(dig(obj, "spec", "drivers", default=())), age(obj, now)]
 
 
+def resource_slice(obj: Obj, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    return [_name(obj), spec.get("nodeName") or "<unset>", spec.get("driver", ""), dig(spec, "pool", "name", default=""), age(obj, now)]
+
+
+def resource_claim(obj: Obj, now: datetime) -> list[Any]:
+    going, got = "deletionTimestamp" in obj["metadata"], dig(obj, "status", "allocation") is not None
+    words = (going and "deleted", not going and not got and "pending", got and "allocated", got and dig(obj, "status", "reservedFor") and "reserved")
+    return [_name(obj), ",".join(word for word in words if word), age(obj, now)]
+
+
 def csidriver(obj: Obj, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     tokens = ",".join(item.get("audience", "") for item in spec.get("tokenRequests") or ()) or "<unset>"

@@ -100,6 +100,8 @@ _TABLES: dict[tuple[str, str], Columns] = {
          "RequiresRepublish:boolean", "Modes", "Age"),
         rows.csidriver,
     ),
+    ("resource.k8s.io", "resourceslices"): Columns(("Name", "Node", "Driver", "Pool", "Age"), rows.resource_slice),
+    ("resource.k8s.io", "resourceclaims"): Columns(("Name", "State", "Age"), rows.resource_claim),
     ("apiextensions.k8s.io", "customresourcedefinitions"): Columns(("Name", "Created At"), rows.created_at),
     **{("rbac.authorization.k8s.io", plural): Columns(("Name", "Created At"), rows.created_at) for plural in ("roles", "clusterroles")},
     **{

@@ -9,6 +9,7 @@ from restow.kubesim.objects import Obj
 from restow.kubesim.placement import affinity_matches, untolerated
 from restow.kubesim.podstate import PodKey, labels_of, uid_of
 from restow.kubesim.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES
+from restow.kubesim.stock.allocation import Devices
 from restow.kubesim.stock.book import Book, priority_of
 from restow.kubesim.stock.pairs import Pairs
 from restow.kubesim.stock.usage import Ask, NodeUsage
@@ -35,6 +36,7 @@ class Attempt:
         self._uid = uid_of(pod)
         self._store = store
         self._claims = storage.claims_of(pod)
+        self._devices = Devices(store, pod) if pod["spec"].get("resourceClaims") else None
         self._pairs = self._pair_up()
 
     def _pair_up(self) -> Pairs | None:
@@ -62,7 +64,12 @@ class Attempt:
         usage = self.book.usages.get(name)
         if usage is None:
             return No(("node(s) not found",), False)
-        return self._by_node(usage.node) or self.crowded(usage)
+        return self._by_node(usage.node) or self.crowded(usage) or self._by_claim(usage.node)
+
+    def _by_claim(self, node: Obj) -> No | None:
+        """Nominations keep no devices, and nobody is pushed aside for them."""
+        why = self._devices.refusal(node) if self._devices is not None else ""
+        return No((why,), False) if why else None
 
     def crowded(self, usage: NodeUsage) -> No | None:
         """The same of what is on the node. Pods that are nominated to it, with this priority or more, count as if they were
