@@ -104,6 +104,18 @@ def test_it_is_what_a_walk_through_the_log_finds(seed):
             assert (move["step"], move["since"], move["target"]) == (known.step, since[move["migration"]][1], known.target)
 
 
+def test_of_a_move_that_ended_before_the_log_begins_its_own_word_counts():
+    """The log has let its beginning go: an hour later, what a snapshot has of it."""
+    log = migration()
+    for _ in range(5):
+        log.facts(node("a"), kind="nodes")
+    index = Index()
+    index.begin(state_at(log.source(), seq=log.seq))
+    assert [(one["since"], one["away"]) for one in moved(index, log.seq, HOUR)["moves"]] == [(time_at(15), None)]
+    late = moved(index, log.seq, 5_000)
+    assert (late["moves"], late["before"]) == ([], time_at(15))
+
+
 def test_the_index_and_the_state_agree_on_who_has_landed():
     log = migration()
     state = state_at(log.source(), seq=log.seq)
