@@ -214,6 +214,7 @@ def test_what_is_followed_step_by_step_is_what_there_is(story):
         anew = ClaimDevices(state)
         anew.refresh(state)
         assert known.pools() == anew.pools()
+        assert known.by_driver() == anew.by_driver()
         assert [known.pool(pool) for pool in known.pools()] == [anew.pool(pool) for pool in known.pools()]
         assert [known.on(where) for where in "ab"] == [anew.on(where) for where in "ab"]
         assert known.reserved_for("p") == anew.reserved_for("p")

@@ -27,13 +27,13 @@ PARENT = "parentUUID"
 
 class ClaimDevice(NamedTuple):
     """A device of a pool. `node`: the only one that has it, empty where several do. `claims`: who has it, by `namespace/name`. `state`: why it
-    cannot be had. `wholes`: what it is, or is a part of: a device that shares nothing with others is one itself."""
+    cannot be had. `wholes`: what it is, or is a part of: a device that shares nothing with others is one itself. `common`: attributes that it has in common with others."""
 
     driver: str
     pool: str
     name: str
     node: NodeName
-    attributes: dict[str, str]
+    common: dict[str, str]
     published: PublishedDevice | None
     claims: tuple[str, ...]
     state: str
@@ -42,6 +42,10 @@ class ClaimDevice(NamedTuple):
     @property
     def free(self) -> bool:
         return not self.state
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        return self.common if self.published is None else {**self.common, **self.published.attributes}
 
 
 class Count(NamedTuple):
@@ -57,6 +61,9 @@ class Count(NamedTuple):
     def __add__(self, other: Any) -> "Count":
         return Count(*(a + b for a, b in zip(self, other, strict=True)))
 
+    def __sub__(self, other: Any) -> "Count":
+        return Count(*(a - b for a, b in zip(self, other, strict=True)))
+
 
 class ClaimDevices:
     """Kept beside a state (`restow.domain.memo`): a pool is looked at again when a slice of it, or a claim for a device of it, has changed."""
@@ -70,11 +77,18 @@ class ClaimDevices:
         self._local: dict[NodeName, dict[PoolName, int]] = {}
         self._reserved: dict[PodUid, dict[str, None]] = {}
         self._pools: dict[PoolName, tuple[ClaimDevice, ...]] = {}
+        self._counts: dict[str, dict[PoolName, Count]] = {}
+        """By driver."""
+        self._totals: dict[str, Count] = {}
+        self._stale: dict[PoolName, None] = {}
+        """Pools that are to be counted again."""
 
     def refresh(self, state: ClusterState) -> None:
         (news,) = self._seen.news()
         if news is None:
-            for known in (self._slices, self._claims, self._published, self._taken, self._local, self._reserved, self._pools):
+            for known in (
+                self._slices, self._claims, self._published, self._taken, self._local, self._reserved, self._pools, self._counts, self._totals, self._stale,
+            ):
                 known.clear()
             news = [*(("resource_slices", name) for name in state.resource_slices), *(("resource_claims", name) for name in state.resource_claims)]
         for kind, name in dict.fromkeys(news):
@@ -83,10 +97,15 @@ class ClaimDevices:
             elif kind == "resource_claims":
                 self._claim(name, state.resource_claims.get(name))
 
+    def _forget(self, pool: PoolName) -> None:
+        """It is looked at, and counted, again."""
+        self._pools.pop(pool, None)
+        self._stale[pool] = None
+
     def _publish(self, name: str, said: ResourceSliceObserved | None) -> None:
         before = self._slices.pop(name, None)
         if before is not None:
-            self._pools.pop(_pool(before), None)
+            self._forget(_pool(before))
             _drop(self._published, _pool(before), name)
             for node in _nodes(before):
                 here = self._local[node]
@@ -95,7 +114,7 @@ class ClaimDevices:
                     _drop(self._local, node, _pool(before))
         if said is not None:
             self._slices[name] = said
-            self._pools.pop(_pool(said), None)
+            self._forget(_pool(said))
             self._published.setdefault(_pool(said), {})[name] = None
             for node in _nodes(said):
                 here = self._local.setdefault(node, {})
@@ -104,7 +123,7 @@ class ClaimDevices:
     def _claim(self, name: str, said: ResourceClaimObserved | None) -> None:
         before = self._claims.pop(name, None)
         for pool, one in _got(before):
-            self._pools.pop(pool, None)
+            self._forget(pool)
             _drop(self._taken, pool, (one.device, name))
         for pod in before.reserved if before is not None else ():
             _drop(self._reserved, pod, name)
@@ -112,7 +131,7 @@ class ClaimDevices:
             return
         self._claims[name] = said
         for pool, one in _got(said):
-            self._pools.pop(pool, None)
+            self._forget(pool)
             self._taken.setdefault(pool, {})[one.device, name] = one
         for pod in said.reserved:
             self._reserved.setdefault(pod, {})[name] = None
@@ -145,10 +164,21 @@ class ClaimDevices:
         return sorted(self._reserved.get(pod, ()))
 
     def by_driver(self) -> dict[str, Count]:
-        found: dict[str, Count] = {}
-        for pool in self.pools():
-            found[pool[0]] = found.get(pool[0], Count()) + count(self.pool(pool))
-        return found
+        """O(what has changed since it was last asked)."""
+        for pool in self._stale:
+            driver = pool[0]
+            counts = self._counts.setdefault(driver, {})
+            before = counts.pop(pool, None)
+            if before is not None:
+                self._totals[driver] -= before
+            if pool in self._published or pool in self._taken:
+                counts[pool] = count(self.pool(pool))
+                self._totals[driver] = self._totals.get(driver, Count()) + counts[pool]
+            if not counts:
+                del self._counts[driver]
+                self._totals.pop(driver, None)
+        self._stale.clear()
+        return dict(sorted(self._totals.items()))
 
 
 def claim_devices(state: ClusterState) -> ClaimDevices:
@@ -162,12 +192,22 @@ def users(state: ClusterState, claims: Iterable[str]) -> tuple[str, ...]:
 
 
 def count(devices: Iterable[ClaimDevice]) -> Count:
-    """Of devices of whole pools, or of all that a node has of one."""
-    listed = [device for device in devices if device.published is not None]
-    wholes = {(device.driver, device.pool, whole) for device in listed for whole in device.wholes}
-    busy = {(device.driver, device.pool, whole) for device in listed for whole in device.wholes if device.claims}
-    had = {(device.driver, device.pool, whole) for device in listed for whole in device.wholes if device.free}
-    return Count(len(listed), sum(bool(device.claims) for device in listed), sum(device.free for device in listed), len(wholes), len(had - busy))
+    """Of one driver's devices: of whole pools, or of all that a node has."""
+    many = allocated = free = 0
+    wholes, busy, had = set(), set(), set()
+    for device in devices:
+        if device.published is None:
+            continue
+        of = [(device.pool, whole) for whole in device.wholes]
+        many += 1
+        wholes.update(of)
+        if device.claims:
+            allocated += 1
+            busy.update(of)
+        elif device.free:
+            free += 1
+            had.update(of)
+    return Count(many, allocated, free, len(wholes), len(had - busy))
 
 
 def _pool(said: ResourceSliceObserved) -> PoolName:
@@ -208,8 +248,7 @@ def _devices(pool: PoolName, slices: list[ResourceSliceObserved], taken: dict[tu
             continue
         published, said = listed[name]
         state = _state(published, claims, left, complete)
-        attributes = {**said.common, **published.attributes}
-        yield ClaimDevice(*pool, name, said.node or published.node, attributes, published, claims, state, _wholes(published, attributes))
+        yield ClaimDevice(*pool, name, said.node or published.node, said.common, published, claims, state, _wholes(published, said.common))
 
 
 def _left(slices: list[ResourceSliceObserved], having: list[PublishedDevice]) -> Counter[tuple[str, str]]:
@@ -227,14 +266,16 @@ def _uses(consumes: tuple[CounterSet, ...]) -> dict[tuple[str, str], int]:
 def _state(device: PublishedDevice, claims: tuple[str, ...], left: Counter[tuple[str, str]], complete: bool) -> str:
     if claims:
         return TAKEN
-    if any(left[counter] < amount for counter, amount in _uses(device.consumes).items()):
-        return PARTS_TAKEN
+    for of in device.consumes:
+        for name, amount in of.counters.items():
+            if left[of.name, name] < amount:
+                return PARTS_TAKEN
     if any(taint.effect in CLOSED for taint in device.taints):
         return TAINTED
     return "" if complete else INCOMPLETE
 
 
-def _wholes(device: PublishedDevice, attributes: dict[str, str]) -> tuple[str, ...]:
+def _wholes(device: PublishedDevice, common: dict[str, str]) -> tuple[str, ...]:
     if device.consumes:
         return tuple(of.name for of in device.consumes)
-    return (attributes.get(PARENT, device.name),)
+    return (device.attributes.get(PARENT) or common.get(PARENT) or device.name,)
