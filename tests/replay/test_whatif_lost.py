@@ -11,6 +11,7 @@ from restow.contracts.values import (
     ObjectRef,
     OwnerRef,
     OwnerRule,
+    PodShape,
     ReservationSpec,
     ReservationTask,
     Taint,
@@ -203,3 +204,47 @@ def test_more_nodes_have_what_other_objects_say_of_their_class(since):
     state = model.state
     assert (state.device_objects[new], state.numa[new], state.csi_nodes[new]) == tuple(replace(one, node=new) for one in (device, numa, csi))
     assert (state.table.device_free[state.table.rows[new]] == 1000).sum() == 0
+
+
+def daemons(scheduler, nodes=2):
+    """Each node of 8 000m has a pod of a DaemonSet that asks for 3 000m, on one of them made anew; then two pods of 6 000m come: too large."""
+    world = Web(nodes)
+    world.facts(
+        e.ShapeDeclared("agent", PodShape({"cpu": 3_000, "pods": 1}, scheduler=scheduler, spec_digest="agent")),
+        e.ShapeDeclared("large", PodShape({"cpu": 6_000, "pods": 1}, scheduler="restow", spec_digest="large")),
+    )
+    for uid, node in (("agent-old", "n0"), *((f"agent-{i}", f"n{i}") for i in range(nodes))):
+        world.facts(e.PodObserved(uid, "kube-system", uid, "agent", world.now, owner=OwnerRef("DaemonSet", "agent", "uid-agent"), pinned_node=node))
+        world.scheduled()
+        if not world.state.pods[uid].live.node:
+            world.facts(e.PodChanged(uid, node, "Running", True))
+        if uid == "agent-old":
+            world.passes(2)
+            world.facts(e.PodGone(uid))
+    for name in ("a", "b"):
+        world.facts(e.PodObserved(f"uid-{name}", "lab", name, "large", world.now, owner=OwnerRef("ReplicaSet", "of", "uid-of")))
+        world.scheduled()
+    world.passes(5)
+    return world
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "restow"])
+def test_more_nodes_have_the_pods_of_daemon_sets_as_the_first_of_their_class(scheduler):
+    """(They were empty, and took pods that found no room beside those.)"""
+    source = daemons(scheduler).source()
+    found = answer(source, Change(nodes=((+2, "n0"),)))
+    assert (found.model.waits[0].waiting, found.changed.waits[0].waiting) == (2, 2)
+    model = Model(changed_world(read(source), Change(nodes=((+2, "n0"),))))
+    model.run()
+    new = {name for name in model.state.nodes if name.startswith("whatif")}
+    agents = [(pod.live.node, pod.fact.pinned_node) for pod in model.state.pods.values() if pod.live.node in new]
+    assert sorted(agents) == [(name, name) for name in sorted(new)]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "restow"])
+def test_pods_of_daemon_sets_do_not_come_for_nodes_that_never_came(scheduler):
+    """(Those that Restow places waited for ever.)"""
+    model = Model(changed_world(read(daemons(scheduler).source()), Change(nodes=((-1, "n0"),))))
+    ran = model.run()
+    assert {pod.live.node for pod in model.state.pods.values() if pod.fact.pinned_node} == {"n1"}
+    assert ran.measured.waits[0].waiting == 2

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import msgspec
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, NodeName
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.config import digest_of
 from restow.domain.state import ClusterState
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured
-from restow.replay.whatif.model import Model, Ran
+from restow.replay.whatif.model import Model, Ran, fresh
 from restow.replay.whatif.reading import Stretch, read
 from restow.replay.whatif.recorded import Arrive, Item, Leave, Lose, Recorded, Step
 
@@ -169,10 +169,16 @@ def _with_nodes(recorded: Recorded, steps: list[Step], more: int, kind: str, nam
     names |= set(made)
     details = recorded.details.get(model.name, {}).values()
     new: list[Item] = [one for name in made for one in (_copy(model, name), *(msgspec.structs.replace(detail, node=name) for detail in details))]
+    own = [Step(since, [_own(pod, name) for name in made]) for since, pod in recorded.of_nodes.get(model.name, ())]
     if model.name in recorded.there:
-        return [Step(recorded.first, new), *steps]
+        return _merged([Step(recorded.first, new), *steps], own)
     at = next(number for number, step in enumerate(steps) if any(isinstance(item, e.NodeObserved) and item.name == model.name for item in step.items))
-    return [*steps[: at + 1], Step(steps[at].time, new), *steps[at + 1 :]]
+    return _merged([*steps[: at + 1], Step(steps[at].time, new), *steps[at + 1 :]], own)
+
+
+def _merged(steps: list[Step], others: list[Step]) -> list[Step]:
+    """By time; at one instant the `others` come last."""
+    return sorted([*steps, *others], key=lambda step: step.time)
 
 
 def _copy(node: e.NodeObserved, name: NodeName) -> e.NodeObserved:
@@ -182,13 +188,21 @@ def _copy(node: e.NodeObserved, name: NodeName) -> e.NodeObserved:
     return msgspec.structs.replace(node, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False, unreadable="", do_not_disrupt=False, marks={}, taints=taints)
 
 
+def _own(pod: e.PodObserved, node: NodeName) -> e.PodObserved:
+    """Another one of a DaemonSet, or of what a kubelet runs by itself, on its node."""
+    pinned = node if pod.pinned_node else NodeName("")
+    return msgspec.structs.replace(fresh(pod), pod=PodUid(f"{pod.pod}-{node}"), name=f"{pod.name}-{node}", pinned_node=pinned, node=node, phase="Running", ready=True)
+
+
 def _is_on(item: Item, gone: set[NodeName], recorded: Recorded) -> bool:
-    """Whether it is of one of these nodes, or of a pod that was there from the start or by somebody else's hand."""
+    """Whether it is of one of these nodes, or of a pod that was there from the start or by somebody else's hand, or that is of this node alone."""
     match item:
         case e.NodeObserved(name=name) | Leave(node=name):
             return name in gone
         case Arrive(life=life):
-            return recorded.lives[life].facts[0].node in gone
+            item = recorded.lives[life].facts[0]
+    if isinstance(item, e.PodObserved) and item.pinned_node in gone:
+        return True
     return getattr(item, "node", None) in gone
 
 

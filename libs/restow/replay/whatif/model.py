@@ -28,7 +28,18 @@ from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hol
 from restow.kube.reservations import reservation_fact
 from restow.replay.state_at import Progress, ReplayError, no_progress
 from restow.replay.whatif.meter import Measured, Meter
-from restow.replay.whatif.recorded import Arrive, Ask, Delete, Describe, Item, Leave, Life, Lose, Recorded
+from restow.replay.whatif.recorded import (
+    DAEMON_SET,
+    Arrive,
+    Ask,
+    Delete,
+    Describe,
+    Item,
+    Leave,
+    Life,
+    Lose,
+    Recorded,
+)
 
 AGAIN = 1_000
 """Milliseconds after which a deadline that has passed and led to nothing is asked about again, as in a service (`runtime.commander`)."""
@@ -36,8 +47,6 @@ MOST = 1_000
 """Commits at one instant: more, and two deciders answer each other for ever."""
 LATER = {"StatefulSet"}
 """Kinds of controllers that make a pod again only when the one before is gone."""
-OF_NODES = {"DaemonSet"}
-"""Kinds of controllers whose pods are of one node, and do not come again elsewhere."""
 ORPHANED = 40_000
 """Milliseconds that pods of a node which is gone stay, as Kubernetes' garbage collector of pods leaves them, until they are deleted."""
 
@@ -270,7 +279,7 @@ class Model:
             return ()
         fact = life.facts[0]
         if fact.node is None:
-            fact = _fresh(fact)
+            fact = fresh(fact)
         else:
             self._goes_on(life, fact.pod)
         self._begin(alive, fact.pod)
@@ -327,7 +336,7 @@ class Model:
         """With its node. Its controller makes it again, as after an eviction."""
         known, alive = self.state.pods[uid], self._of.get(uid)
         owner = known.fact.owner
-        if alive is not None and owner is not None and owner.kind not in OF_NODES and not known.live.deleting and known.live.phase not in OVER:
+        if alive is not None and owner is not None and owner.kind != DAEMON_SET and not known.live.deleting and known.live.phase not in OVER:
             self._after(self._recorded.delays.successor, lambda: self._succeed(alive, known.fact, counts=True))
         yield e.PodGone(uid)
 
@@ -474,7 +483,7 @@ class Model:
             name = before.name if before.owner is not None and before.owner.kind in LATER else f"{before.name}-{number}"
             kept = {key: text for key, text in before.annotations.items() if not key.startswith("restow.dev/migration")}
             fact = replace(before, pod=PodUid(f"{alive.life.pods[0]}-{number}"), name=name, annotations=kept)
-        fact = replace(_fresh(fact), created=self._now)
+        fact = replace(fresh(fact), created=self._now)
         if not counts:
             self._successors.add(fact.pod)
         self._begin(alive, fact.pod)
@@ -502,7 +511,7 @@ class Model:
         self._facts(*facts)
 
 
-def _fresh(fact: e.PodObserved) -> e.PodObserved:
+def fresh(fact: e.PodObserved) -> e.PodObserved:
     """As its controller makes it: nobody has bound it, and no kubelet has seen it."""
     return replace(
         fact, node=None, phase="Pending", ready=False, deleting=Millis(0), reason="", devices=(), started=Millis(0), cores=(), unready=Millis(0),

@@ -33,6 +33,7 @@ from restow.replay.state_at import (
 from restow.replay.times import Point
 from restow.replay.whatif.meter import Measured, Meter, evicting
 from restow.replay.whatif.recorded import (
+    DAEMON_SET,
     Arrive,
     Ask,
     Delays,
@@ -148,6 +149,7 @@ class _Reader:
         measured: Measured = self._meter.measured(state, {uid for life in lives for uid in life.pods[1:]})
         return Recorded(
             self._source.name, self._first, self._last, items, lives, delays, own, measured, self._watch.nodes, self._watch.others, self._image, self._seq, self._nodes, self._watch.shapes, self._watch.details,
+            self._watch.of_nodes(state),
         )  # fmt: skip
 
 
@@ -316,6 +318,19 @@ class _Watch:
         lives = self._lives(ours)
         steps = [Step(now, self._items(now, kept, lives)) for now, kept in self._raw]
         return lives, [step for step in steps if step.items], self._delays(ours), self._own_delays(ours)
+
+    def of_nodes(self, state: ClusterState) -> dict[NodeName, list[tuple[Millis, e.PodObserved]]]:
+        """The last of each that was there until the end, or as long as its node."""
+        found = defaultdict[NodeName, dict[str, tuple[Millis, e.PodObserved]]](dict)
+        for pod in self._pods.values():
+            fact = pod.fact
+            if not pod.nodes or pod.ended or not (fact.static or (fact.owner is not None and fact.owner.kind == DAEMON_SET)):
+                continue
+            node, key = pod.nodes[-1], fact.name if fact.static else pod.lineage
+            since = found[node].pop(key, (pod.bound, fact))[0]
+            if not pod.gone or node not in state.nodes:
+                found[node][key] = since, fact
+        return {node: list(pods.values()) for node, pods in found.items()}
 
     def _lives(self, ours: set[PodUid]) -> list[Life]:
         came = defaultdict[str, deque[PodUid]](deque)

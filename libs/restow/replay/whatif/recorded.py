@@ -92,6 +92,8 @@ class Delays(msgspec.Struct, frozen=True, rename="camel"):
     successor: int = 0
 
 
+DAEMON_SET = "DaemonSet"
+"""The kind of controllers whose pods are of one node."""
 Detail = e.CsiNodeObserved | e.NumaObserved | e.DeviceObserved
 
 
@@ -117,3 +119,5 @@ class Recorded(msgspec.Struct):
     shapes: dict[ShapeId, PodShape] = {}
     details: dict[NodeName, dict[str, Detail]] = {}
     """What other objects say of a node, as last seen, by their kind."""
+    of_nodes: dict[NodeName, list[tuple[Millis, e.PodObserved]]] = {}
+    """Pods that each node has of its own, from when: those of DaemonSets, and static ones."""
