@@ -1,5 +1,8 @@
 """Simulated annealing in the optimizing planner: what it makes of a world can be there, is told right, and is taken only where it is better."""
 
+from collections import Counter
+from itertools import islice
+
 import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape
 from domain.planning import cluster
@@ -7,10 +10,11 @@ from domain.planning import cluster
 from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, LabelSelector, PodTerm, Spread
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing.annealing import _Board, anneal, slack
+from restow.domain.defragmentation.optimizing.annealing import LOSSES, Tries, anneal, numbers
+from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.plan import least
-from restow.domain.defragmentation.optimizing.search import Chance, Limits, Search
+from restow.domain.defragmentation.optimizing.search import Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 
@@ -35,17 +39,16 @@ def test_wherever_pods_are_brought_there_is_place_for_them_and_no_more_move_than
     state = cluster(seed, "value")
     task = _task(state, moves)
     with opened(task, "value", Rows(task)) as world:
-        board, chance = _Board(_search(world, task)), Chance()
+        board = Board(_search(world, task))
+        tries, ends = Tries(board, moves), {}
         assert board.pods
-        ends = {}
         for _ in range(2_000):
-            board.try_one(chance, HOT)
+            tries.even(1, HOT)
             # The latest state in which somebody is away.
             ends = board.ends() or ends
-            assert len(ends) <= moves
+            assert len(board.ends()) == board.away <= moves
         assert bool(ends) == bool(moves)
-        for _ in range(100):
-            board.try_one(chance, HOT)
+        tries.even(100, HOT)
         ends = board.ends()
         take_up(world, ends)
         for name, row in state.table.rows.items():
@@ -83,10 +86,11 @@ def test_pods_change_places_where_neither_fits_beside_the_other():
     )  # fmt: skip
     task = _task(state)
     with opened(task, "value", Rows(task)) as world:
-        board, chance, tries = _Board(_search(world, task)), Chance(), 0
-        while not board.ends() and tries < 1_000:
-            board.try_one(chance, HOT)
-            tries += 1
+        board, often = Board(_search(world, task)), 0
+        tries = Tries(board, task.max_moves)
+        while not board.ends() and often < 1_000:
+            tries.even(1, HOT)
+            often += 1
         assert {uid: (world.name(spot.row), spot.devices) for uid, spot in board.ends().items()} == {"p": ("b", (DeviceShare(0, 600),)), "q": ("a", (DeviceShare(0, 700),))}
 
 
@@ -101,13 +105,54 @@ def test_who_stays_prefers_nodes_or_is_kept_from_others_takes_no_part():
     task = _task(state)
     with opened(task, "value", Rows(task)) as world:
         # `plain` is one of those that `alone` is not to be beside.
-        assert [one.uid for one in _Board(_search(world, task)).pods] == ["other"]
+        assert [one.uid for one in Board(_search(world, task)).pods] == ["other"]
 
 
 def test_half_of_the_tries_may_lose_no_more_than_the_heat():
-    chance = Chance()
-    losses = [slack(chance, 1_000) for _ in range(4_000)]
-    assert 1_900 < sum(loss <= 1_000 for loss in losses) < 2_100
-    assert 900 < sum(1_000 < loss <= 2_000 for loss in losses) < 1_100
-    assert min(losses) >= 0
-    assert slack(chance, 0) == 0
+    heat, parts = 1_000, 1 << 16
+    losses = [heat * loss // parts for loss in LOSSES]
+    assert abs(sum(loss <= heat for loss in losses) * 2 - len(losses)) < 10
+    assert abs(sum(heat < loss <= 2 * heat for loss in losses) * 4 - len(losses)) < 10
+    assert min(losses) == 0
+    assert max(losses) == 12 * heat
+
+
+def test_the_numbers_are_the_same_each_time_and_spread_evenly():
+    some = list(islice(numbers(), 20_000))
+    assert some == list(islice(numbers(), 20_000))
+    assert len(set(some)) > 19_990
+    for parts in (2, 3, 50):
+        counts = Counter(n % parts for n in some)
+        assert all(abs(count - 20_000 / parts) < 5 * (20_000 / parts) ** 0.5 for count in counts.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_known_of_changes_is_what_they_gain(seed):
+    """Held against making each change on another board, before anybody has moved and after many have."""
+    state = cluster(seed, "value")
+    task = _task(state)
+    kinds = Counter()
+    with opened(task, "value", Rows(task)) as world:
+        for _ in range(3):
+            board = Board(_search(world, task))
+            for kind, moves, gained in list(_changes(board))[::3]:
+                kinds[kind] += 1
+                twin = Board(_search(world, task))
+                before = sum(twin._worth)
+                twin.move([(twin.pods[pod.number], row) for pod, row in moves])
+                assert sum(twin._worth) - before == gained, kind
+            Tries(board, task.max_moves).even(300, HOT)
+            take_up(world, board.ends())
+    assert set(kinds) == {"one", "exchanged"}
+
+
+def _changes(board: Board):
+    """Changes that can be made, and what they gain as the board says."""
+    for one in board.pods:
+        here = one.row
+        for row in [row for row in board.rows if row != here and (row == one.home or one.mask[row])]:
+            if (come := board.come(one, row)) is not None:
+                yield "one", [(one, row)], board.leave(one) + come
+            for other in board.on[row]:
+                if (other.mask[here] or here == other.home) and (there := board.replace(other, one)) is not None and (back := board.replace(one, other)) is not None:
+                    yield "exchanged", [(one, row), (other, here)], there + back

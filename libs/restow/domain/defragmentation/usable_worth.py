@@ -20,6 +20,8 @@ from restow.domain.state import ClusterState
 
 MAX_KNOWN = 1 << 16
 """Node contents that the worth of is kept."""
+MOST_TIMES = 1 << 62
+"""No request fits more often anywhere."""
 MILLI = 1000
 """Millionths of a unit, as prices are, in one of the thousandths that worth and costs are."""
 
@@ -35,6 +37,8 @@ class UsableWorth:
         self._masks = [static_mask(state, one.rules) for one in self._wanted]
         self._open = [mask.tolist() for mask in self._masks]
         self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
+        self._alike: dict[tuple[bool, ...], list[tuple[DeviceRequest | None, list[tuple[int, list[tuple[int, int]]]]]]] = {}
+        """By which demands a row takes: those by what they ask of devices, each with its weight."""
         self._known: dict[tuple, int] = {}
         self._per_hour, self._size = np.array(prices.per_hour, np.int64), np.maximum(np.array(prices.size, np.int64), 1)
         self.most = max(max(prices.per_hour, default=0) * hours // MILLI, 1)
@@ -55,12 +59,31 @@ class UsableWorth:
         if known is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            size = 0
-            for i, one in enumerate(self._wanted):
-                if opens[i]:
-                    size += one.part * one.size * self._times(i, free, shares, one.v.devices)
+            size = self._size_of(opens, free, shares)
             known = self._known[key] = self._prices.part(row, size // WHOLE_PART) * self._hours // MILLI
         return known
+
+    def _size_of(self, opens: tuple[bool, ...], free: list[int], shares: list[int]) -> int:
+        """What fits, each demand alone, in `WHOLE_PART`ths of a size: devices are counted once for all that ask for the same."""
+        alike = self._alike.get(opens)
+        if alike is None:
+            grouped: dict[DeviceRequest | None, list[tuple[int, list[tuple[int, int]]]]] = {}
+            for one, needs, taken in zip(self._wanted, self._needs, opens, strict=True):
+                if taken and (needs or one.v.devices is not None):
+                    grouped.setdefault(one.v.devices, []).append((one.part * one.size, needs))
+            alike = self._alike[opens] = list(grouped.items())
+        size = 0
+        for request, some in alike:
+            most = copies(shares, request) if request is not None else MOST_TIMES
+            if most > 0:
+                for weight, needs in some:
+                    count = most
+                    for c, a in needs:
+                        if free[c] < a * count:
+                            count = free[c] // a
+                    if count > 0:
+                        size += weight * count
+        return size
 
     def weights(self, row: int, one: int) -> list[int]:
         """Of each demand what one more that fits adds to the row's worth, times `one`, rounded up; 0 where the row does not take it."""

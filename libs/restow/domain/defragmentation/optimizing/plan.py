@@ -185,7 +185,7 @@ class _Maker:
             for away, _ in starts:
                 take_if_better(Search(world, limits), away)
             if world.away:
-                Search(world, limits.within(steps // 2, len(ends))).run(rows)
+                Search(world, limits.within(limits.steps // 2)).run(rows)
                 best = dict(world.away)
                 take_up(world, {})
             search = Search(world, limits)
