@@ -119,3 +119,18 @@ def test_a_tail_follows_and_ends_well(broker, imported):
         if tail.poll() is None:
             tail.kill()
             tail.wait()
+
+
+def test_what_no_record_can_hold_repairs_nothing(restow, broker, imported):
+    """It was written all the same, and nobody could read it."""
+    at = ("--server", broker.url, "--cluster", imported, "--yes")
+    before = restow("log", "tail", "-n", "1", *at[:4]).output
+    assert restow("log", "repair", "--lost", str(2**63), *at).exit_code == 2
+    refused = restow("log", "repair", "--lost", "99", "--reason", "not \udcff UTF-8", *at)
+    assert refused.exit_code == 2
+    assert "is not UTF-8" in refused.said
+    assert restow("log", "tail", "-n", "1", *at[:4]).output == before
+    said = restow("log", "repair", "--lost", str(2**63 - 1), *at).said
+    assert "repaired by record 16" in said
+    assert "a pause, a mode" in said
+    assert restow("log", "verify", *at[:4]).exit_code == 0

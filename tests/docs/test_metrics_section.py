@@ -5,6 +5,7 @@ from docs.pages import ROOT, section
 
 from restow.descheduler.sampler import Sampler
 from restow.domain.descheduling.policy import load
+from restow.domain.state import ClusterState
 from restow.runtime.policy_file import read
 from restow.runtime.telemetry import Metrics
 
@@ -56,6 +57,7 @@ def test_the_role_may_read_what_metrics_server_serves_and_the_page_grants_the_re
 def test_the_metric_of_a_source_is_in_the_table():
     class Context:
         metrics = Metrics("migration")
+        state = ClusterState()
 
     sampler = Sampler(Context())
     (gauge,) = sampler._usable()

@@ -315,12 +315,13 @@ class Truncate(Command, tag="truncate"):
 
 class RepairLog(Command, tag="repair_log"):
     """Go on with the log as it is now. `lost`: the last sequence that is known to be lost, 0 where none is. `person`: who has decided that, and
-    `reason`: why."""
+    `reason`: why. `repairs`: how often it had been repaired where somebody had read what is lost, 0 where nobody knows."""
 
     time: Millis
     lost: Int = 0
     person: str = ""
     reason: str = ""
+    repairs: Int = 0
 
 
 COMMANDS: tuple[type[Command], ...] = (

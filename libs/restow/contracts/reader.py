@@ -10,7 +10,7 @@ from restow.contracts.codec import Decision
 READER = 2
 """The reader that this release is. Raised by one in a release with an event, or a field of one, that no older reader may pass over."""
 
-SINCE: Mapping[type, Mapping[str, int]] = {e.Planned: {"mode": 2}, e.PlanApproved: {"": 2}, e.ModeSet: {"": 2}}
+SINCE: Mapping[type, Mapping[str, int]] = {e.Planned: {"mode": 2}, e.PlanApproved: {"": 2}, e.ModeSet: {"": 2}, e.LogRepaired: {"repairs": 2}}
 """What must not be passed over: type of event → field → the first reader that knows it. The field counts where it is not at its default; the empty name stands
 for the event itself."""
 

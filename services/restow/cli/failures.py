@@ -63,6 +63,8 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Failure(f"{where}{error.strerror or error}", UNUSABLE)
+    if isinstance(error, UnicodeEncodeError):
+        return Failure(f"what was given is not UTF-8: {error.object[max(error.start - 20, 0) : error.end]!r}; allowed: text in UTF-8", UNUSABLE)
     return Failure(
         f"{type(error).__name__}: {error}\nThis is a bug in Restow. RESTOW_DEBUG=1 shows where; please report it", BUG
     )

@@ -12,6 +12,7 @@ from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, colored, emit, number, output_option, table
 from restow.cli.person import person
+from restow.contracts.ids import MOST
 
 if TYPE_CHECKING:
     from restow.cli.log_repair import Found
@@ -102,7 +103,7 @@ def _show(found: Wholeness) -> None:
 
 
 @click.command()
-@click.option("--lost", type=click.IntRange(0), default=0, metavar="SEQ", help="Last record that a service has read and the log lacks.")
+@click.option("--lost", type=click.IntRange(0, MOST), default=0, metavar="SEQ", show_default=False, help="Last record that a service has read and the log lacks.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; goes into the log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @log_options
@@ -112,7 +113,8 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
 
     What was lost stays lost, and what followed from it is void. The cut is marked in the log by an event, with your name; the watcher lists
     the whole cluster again, and services decide again. Nothing is deleted. Before, look whether an archive or an export holds what is
-    missing (`restow log verify`): then restore that instead.
+    missing (`restow log verify`): then restore that instead. A pause, a mode or an approval
+    that is lost has to be given again.
 
     It writes as the garbage collector does. In a cluster, run it in its container, which has its password:
 
@@ -149,4 +151,4 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
     elif not found.seq:
         click.echo("somebody else has repaired the log meanwhile: nothing was done")
     else:
-        click.echo(f"repaired by record {found.seq}; the watcher lists the cluster again, and decisions go on")
+        click.echo(f"repaired by record {found.seq}; the watcher lists the cluster again, and decisions go on.\nWhat people had said in what is lost is to be said again, too: a pause, a mode, an approval (`restow state`)")

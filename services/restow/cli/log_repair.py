@@ -26,11 +26,13 @@ ATTEMPTS = 5
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """`what` is not as it should be, empty for nothing. `lost`: the last record that somebody has read and the log lacks. `seq`: of the repair."""
+    """`what` is not as it should be, empty for nothing. `lost`: the last record that somebody has read and the log lacks. `repairs`: how often it had
+    been repaired by then. `seq`: of the repair."""
 
     state: ClusterState
     what: str = ""
     lost: int = 0
+    repairs: int = 0
     seq: int = 0
 
     @property
@@ -44,13 +46,13 @@ async def look(log: EventLog, snapshots: Snapshots | None, archive: str | None, 
     loading = Loading(log, snapshots, archive, lambda phase: None, logs.silent(), waits=False)
     state = await loading.state()
     await loading.follow(state)
-    mark = loading.mark
+    mark, repairs = loading.mark, 0
     if mark is not None and mark.repairs >= state.repairs:
-        lost = max(lost, mark.seq)
+        lost, repairs = max(lost, mark.seq), mark.repairs
     what = f"The log is broken at record {state.broken}" if state.broken else ""
     if lost:
         what = f"{what or 'The log has lost records'}: it ends at {state.seq}, and {lost} was read of it before"
-    return Found(state=state, what=what, lost=lost)
+    return Found(state=state, what=what, lost=lost, repairs=repairs)
 
 
 async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
@@ -67,7 +69,7 @@ async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
         if why := too_old(state):
             raise Failure(why, UNUSABLE)
         now = Millis(await log.time() // 1_000_000)
-        command = c.RepairLog(now, found.lost, person, reason)
+        command = c.RepairLog(now, found.lost, person, reason, found.repairs)
         events = tuple(decider.decide(state, command))
         decisions = [Decision(command, events, "restow log repair")]
         envelope = Envelope(

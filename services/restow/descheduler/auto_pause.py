@@ -31,7 +31,9 @@ class Watch:
         context.metrics.labelled(self._answers)
 
     def _answers(self) -> list[Labelled]:
-        rows = [] if self._wrong is None else [((), float(not self._wrong))]
+        # Of queries that the policy has no more nobody is to hear.
+        asked = self._wrong is not None and bool(self._queries()[1])
+        rows = [((), float(not self._wrong))] if asked else []
         return [Labelled("auto_pause_queries_answered", "1 where Prometheus has answered every query of autoPause the last time", (), rows)]
 
     async def run(self) -> None:
@@ -46,11 +48,16 @@ class Watch:
         state, now = self._context.state, self._context.clock.now()
         if (stop := pause.stuck(state, now, self._undecided.look(now))) is not None:
             await self._pause(stop, "pods wait for a decision")
-        auto, policy = state.migration_config.auto_pause, policy_of(state)
-        source = policy.prometheus if policy is not None and auto.queries else None
-        if source is not None and not state.pause.since and not self._next - auto.every <= now < self._next:
-            self._next = now + auto.every
-            await self._round(source, auto.queries)
+        every, (source, queries) = state.migration_config.auto_pause.every, self._queries()
+        if source is not None and not state.pause.since and not self._next - every <= now < self._next:
+            self._next = now + every
+            await self._round(source, queries)
+
+    def _queries(self) -> tuple[Prometheus | None, tuple[str, ...]]:
+        """What is to be asked, and of whom; None and nothing where the policy has no queries, or names no Prometheus."""
+        queries, policy = self._context.state.migration_config.auto_pause.queries, policy_of(self._context.state)
+        source = policy.prometheus if policy is not None and queries else None
+        return source, queries if source is not None else ()
 
     async def _round(self, source: Prometheus, queries: tuple[str, ...]) -> None:
         log, before = logs.get(family="migration"), self._wrong

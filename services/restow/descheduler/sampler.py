@@ -65,7 +65,10 @@ class Sampler:
                 log.info("metrics can be relied on again", source=source)
 
     def _usable(self) -> Iterable[Labelled]:
-        rows = [((source,), float(not why)) for source, why in self._wrong.items()]
+        # Of a source that the policy goes by no more nobody is to hear: it may not be read again.
+        policy = policy_of(self._context.state)
+        sources = set() if policy is None else _sources(policy)
+        rows = [((source,), float(not why)) for source, why in self._wrong.items() if source in sources]
         yield Labelled("metrics_source_usable", "1 where the metrics that were read last can be relied on", ("source",), rows)
 
     async def _read(self, policy: Policy, now: Millis) -> Samples | None:
@@ -122,6 +125,12 @@ class Sampler:
         if self._context.leadership.leading and wants_samples(state) and (trigger := next_trigger(state)) is not None:
             at = max(trigger[0], self._not_before, self._context.clock.now() + 1)
             self._timer = self._context.clock.at(Millis(at), self._bell.ring)
+
+
+def _sources(policy: Policy) -> set[str]:
+    """What is read for the policy, as `_wrong` names it."""
+    prometheus = {"Prometheus"} if policy.prometheus is not None and policy.queries else set()
+    return ({"metrics.k8s.io"} if policy.wants_metrics else set()) | prometheus | set(policy.load_sources)
 
 
 def _wrong(policy: Policy, samples: Samples, now: Millis) -> dict[str, str]:

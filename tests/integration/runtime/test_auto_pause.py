@@ -3,13 +3,15 @@
 import contextlib
 from types import SimpleNamespace
 
-from domain.build import pod, then
+import msgspec
+from domain.build import configured, given, pod, then
 from domain.saga import world
 
 from restow.contracts import commands as c
 from restow.descheduler import auto_pause
 from restow.descheduler.auto_pause import Watch
 from restow.domain import config
+from restow.domain.descheduling.policy import load, written
 from restow.kube.prometheus import MetricsError
 from restow.runtime.telemetry import Metrics
 
@@ -53,3 +55,21 @@ async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
     assert await watch._fires(None, ("bad(", "fires")) == ("autoPause query 'fires' is 3", "400 to 'bad('")
     assert await watch._fires(None, ("fine", "bad(")) == ("", "400 to 'bad('")
     assert await watch._fires(None, ("fine",)) == ("", "")
+
+
+async def test_of_queries_that_the_policy_has_no_more_nobody_hears(monkeypatch):
+    """Else RestowAutoPauseBlind goes on until somebody restarts the descheduler."""
+
+    async def fires(self, source, queries):
+        return "", "Prometheus does not answer"
+
+    monkeypatch.setattr(Watch, "_fires", fires)
+    said = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [{"name": "p"}], "metricsProviders": [{"source": "Prometheus", "prometheus": {"url": "http://prometheus:9090"}}]}
+    asks = config.MigrationConfig(policy=written(load(said)), auto_pause=config.AutoPause(queries=("up",)))
+    context = SimpleNamespace(state=given(configured("migration", asks)), metrics=Metrics("migration"), clock=ManualClock(), client=None)
+    watch = Watch(context)
+    assert [one.samples for one in watch._answers()] == [[]]
+    await watch._look()
+    assert [one.samples for one in watch._answers()] == [[((), 0.0)]]
+    then(context.state, configured("migration", msgspec.structs.replace(asks, auto_pause=config.AutoPause())))
+    assert [one.samples for one in watch._answers()] == [[]]

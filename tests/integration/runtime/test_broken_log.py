@@ -242,3 +242,34 @@ async def test_of_two_repairs_at_once_the_second_finds_the_first():
     both = [await log_repair.look(log, None, None) for _ in range(2)]
     assert [(await log_repair.write(log, found, "ann", "")).seq for found in both] == [3, 0]
     assert await log.tail() == 3
+
+
+async def test_a_repair_that_is_lost_counts_for_the_next_one():
+    """Else a snapshot that was stored after the first repair is a mark still, and the log is as broken after the second as it was before."""
+    log = memory()
+    others = Writer(log)
+    for i in range(4):
+        await others.write(node(f"n{i}"))
+    others.state.seq += 5
+    others.state.history.seq += 5
+    await others.say(node("lost"))
+    assert (await log_repair.write(log, await log_repair.look(log, None, None), "ann", "")).seq == 6
+    again = await Writer(log).fold()
+    await again.write(node("m0"), node("m1"))
+    await again.fold()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, again.state.seq, FOLD_VERSION, snapshot.dump(again.state)))
+    await forget(log, 2)
+    found = await log_repair.look(log, snapshots, None)
+    assert (found.state.broken, found.lost, found.repairs) == (0, again.state.seq, 1)
+    await log_repair.write(log, found, "ann", "")
+    load = Loading(log, snapshots, None, lambda said: None, logs.get())
+    state = await load.state()
+    async with running(log, state=state) as rig:
+        rig.follower.expect(load.mark)
+        await soon(rig.follower.known.wait())
+        await rig.folded(await log.tail())
+        rig.leadership.claim()
+        await until(lambda: rig.leadership.leading, rig.follower)
+        assert rig.follower.broken == ""
+        assert rig.state.repairs == 2

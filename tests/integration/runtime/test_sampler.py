@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from domain.build import NOW, configured, given, node
+from domain.build import NOW, configured, given, node, then
 from multidict import MultiDict
 
 from restow.contracts import commands as c
@@ -101,3 +101,17 @@ async def test_a_plan_that_is_carried_out_is_not_refused_because_groups_cannot_b
     assert answer.status == 200
     said = json.loads(answer.body)
     assert (said["seq"], said["groups"]) == (7, [])
+
+
+async def test_of_a_source_that_the_policy_goes_by_no_more_nobody_hears(context, monkeypatch):
+    """It is read for a plan, and a policy without it may make none for days: meanwhile RestowMetricsUnusable went on."""
+
+    async def down(client, policy, uids, now):
+        raise RuntimeError("nobody is there")
+
+    monkeypatch.setattr(sampler, "sample", down)
+    samples = Sampler(context)
+    await samples.sample()
+    assert [one.samples for one in samples._usable()] == [[(("metrics.k8s.io",), 0.0)]]
+    then(context.state, configured("migration", config.MigrationConfig()))
+    assert [one.samples for one in samples._usable()] == [[]]

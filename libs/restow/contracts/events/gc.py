@@ -48,9 +48,11 @@ class Truncated(Event, tag="gc.truncated"):
 class LogRepaired(Event, tag="gc.log_repaired"):
     """The log goes on as it is here: records from `first` on that are missing, or follow from another history, are void for good. `first` is 0
     where the log itself shows no break. `lost` is the last sequence that somebody knows to be lost, 0 where none is. The facts are listed anew.
-    `person` has decided that, for `reason`."""
+    `person` has decided that, for `reason`. `repairs` is how often the log had been repaired by then where somebody knows of more than it still shows,
+    because repairs were lost, too; else 0."""
 
     first: Int
     lost: Int = 0
     person: str = ""
     reason: str = ""
+    repairs: Int = 0

@@ -42,8 +42,9 @@ def truncated(state: ClusterState, event: e.Truncated) -> None:
 
 
 def log_repaired(state: ClusterState, event: e.LogRepaired) -> None:
-    """What was void stays so. What was reported of snapshots and archives may have been of records that are lost: both begin anew."""
-    state.broken, state.repairs = 0, state.repairs + 1
+    """What was void stays so. What was reported of snapshots and archives may have been of records that are lost: both begin anew.
+    Whoever knows of repairs that are lost is behind this one, too."""
+    state.broken, state.repairs = 0, max(state.repairs, event.repairs) + 1
 
 
 RULES: Rules = {

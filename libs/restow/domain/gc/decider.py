@@ -43,10 +43,10 @@ class GcDecider:
                         f"{state.archived}) must both cover it; allowed: at most {most}"
                     )
                 return (e.Truncated(upto),) if upto > state.truncated else ()
-            case c.RepairLog(lost=lost, person=person, reason=reason):
+            case c.RepairLog(lost=lost, person=person, reason=reason, repairs=repairs):
                 if not state.broken and not lost:
                     raise Rejected("the log shows no break, and nothing is said to be lost: there is nothing to repair")
-                return (e.LogRepaired(state.broken, lost, person, reason),)
+                return (e.LogRepaired(state.broken, lost, person, reason, repairs if repairs > state.repairs else 0),)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
