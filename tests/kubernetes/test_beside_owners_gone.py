@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import Lab
-from kubernetes.services import ended, migrate, reached, seen, stand, victims
+from kubernetes.services import DESCHEDULER, SESSION, ended, kill, migrate, reached, seen, stand, victims
 from kubernetes.world import NS, World
 
 from restow.domain.records import ON_NODE
@@ -91,3 +91,35 @@ async def test_a_statefulset_that_is_made_anew_around_its_pods_keeps_them_and_th
     await world.gone([pod])
     await world.running("victim", 2)
     assert sorted(world.where("victim")) != ["source", "source"], "source takes no more"
+
+
+async def test_an_owner_that_is_deleted_while_the_services_are_away_frees_the_slot_when_they_are_back(world: World, stack: Running, lab: Lab) -> None:
+    move, pod = await leaving(world, stack, "statefulsets")
+    for service in ("cluster_watcher", DESCHEDULER, SESSION):
+        kill(stack, service)
+    await asyncio.to_thread(lab.kubectl, "delete", "statefulset", "victim", "-n", NS, "--wait=false")
+    one = await ended(stack, move, seconds=SOON)
+    assert (one["step"], one["reason"]) == ("failed", "OwnerGone"), one
+    await free(stack)
+    await world.gone([pod])
+
+
+@pytest.mark.parametrize("at", ["held", "evicted"])
+async def test_a_deployment_that_leaves_its_replicaset_behind_loses_no_pod(world: World, stack: Running, lab: Lab, at: str) -> None:
+    """`--cascade=orphan`: its ReplicaSet makes the pod again. Before the eviction that is another owner than it was planned with."""
+    (pod,) = await victims(world, stack, term=4)
+    move = await migrate(stack, pod, "target-0")
+    await stand(world, 1)
+    if at == "evicted":
+        await world.budget(1)
+        await reached(stack, move, "evicted")
+    await asyncio.to_thread(lab.kubectl, "delete", "deployment", "victim", "-n", NS, "--cascade=orphan")
+    if at == "held":
+        await world.budget(1)
+    one = await ended(stack, move, seconds=SOON)
+    await free(stack)
+    await world.running("victim", 1)
+    if at == "held":
+        assert (one["step"], one["reason"], world.where("victim")) == ("failed", "OwnerChanged", ["source"]), one
+    else:
+        assert one["step"] in ("landed", "failed"), one
