@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.lab import Lab
-from kubernetes.services import DESCHEDULER, SESSION, ended, kill, migrate, reached, read_by, seen, stand, victims
+from kubernetes.services import (
+    DESCHEDULER,
+    SESSION,
+    ended,
+    kill,
+    migrate,
+    reached,
+    read_by,
+    seen,
+    stand,
+    victims,
+)
 from kubernetes.world import NS, World
 
 from restow.domain.records import ON_NODE
