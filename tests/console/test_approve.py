@@ -286,4 +286,8 @@ async def test_of_a_plan_that_was_approved_in_part_the_list_has_the_figures_of_t
         await it.until("!document.querySelector('.list table tbody').innerText.includes('…')")
         cells = await it.page.locator(".list table tbody td").all_inner_texts()
         assert [cells[3], *cells[5:9]] == ["1 of 2", "+0.0", "+0.0", "1.0", "1.0"]
+        await it.go("#view=plans&plan=p1")
+        await it.until("document.querySelectorAll('.twomaps figure').length === 2")
+        assert "once the 1 move that was approved has landed" in await it.text(".twomaps")
+        assert await it.page.locator("figure[data-side=after] .chips:not(.space) .chip").count() == 1, "who was left out stays"
         it.is_quiet()

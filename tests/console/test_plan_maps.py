@@ -26,7 +26,7 @@ def index_of(log):
     return index
 
 
-def chained(after=("m1",)):
+def chained(after=("m1",), **how):
     """Of three nodes with two devices, `p` goes from a to c by way of b, `q` from b to a, `r` is only evicted; `s` stays."""
     log, gone = Handmade(), {"devices": (DeviceShare(1, 1000),)}
     log.facts(*(e.NodeObserved(name, f"uid-{name}", {"cpu": 8000, "memory": 1 << 33, "pods": 110, GPU: 2000}, devices=2) for name in "abc"), kind="nodes")
@@ -39,7 +39,7 @@ def chained(after=("m1",)):
         Move("m3", "", "ns", "", "b", "c", follows="m1", **gone),
         Move("m4", "uid-r", "ns", "r", "c", ""),
     )
-    log.decide("migration", c.Defragment(time_at(5), "api", "p1"), e.Planned("p1", "Defragmentation", moves, PACKING, PACKING, slots=(SlotFor("s", "uid-w", "ns", "b"),)))
+    log.decide("migration", c.Defragment(time_at(5), "api", "p1"), e.Planned("p1", "Defragmentation", moves, PACKING, PACKING, slots=(SlotFor("s", "uid-w", "ns", "b"),), **how))
     return log
 
 
@@ -57,6 +57,21 @@ def test_everybody_is_where_the_plan_wants_them():
     }  # fmt: skip
     assert [node["devices"] for node in said["nodes"]] == [[0, 1]] * 3
     assert (said["known"], said["nodesInAll"], said["slots"]) == (True, 3, [{"pod": "ns/w", "node": "b"}])
+
+
+async def test_of_a_plan_that_is_approved_in_part_only_that_part_is_carried_out(looking):
+    log = chained(mode="propose")
+    log.decide("migration", c.Approve(time_at(6), "p1", "ann", moves=("m4",)), e.PlanApproved("p1", "ann", moves=("m4",)))
+    index = index_of(log)
+    whole, part = (plan_maps(index, "p1", at) for at in (5, 6))
+    assert (whole["declined"], part["declined"]) == (0, 3)
+    assert on(whole, "after")["c"] == {("ns/p", (1, 1000)): "m3"}
+    assert on(part, "before") == {"a": {("ns/p", (0, 1000)): "", ("ns/s", (1, 1000)): ""}, "b": {("ns/q", (0, 1000)): ""}, "c": {("ns/r", (0, 1000)): "m4"}}
+    assert on(part, "after") == on(part, "before") | {"c": {}}
+    async with looking(ListSource(log.records, log_id=LOG_ID)) as client:
+        _, headers, _ = await client.get("/api/v1/plans/p1/maps", at="5")
+        assert (await client.get("/api/v1/plans/p1/maps", {"If-None-Match": headers["ETag"]}, at="6"))[0] == 200, "not what it was before the answer"
+        assert (await client.json("/api/v1/plans/p1/maps", at="5"))["declined"] == 0
 
 
 def test_plans_that_found_nothing_to_do_can_be_left_out_but_for_the_latest():

@@ -129,10 +129,10 @@ def _waits(note: PlanNote, at: int) -> bool:
 
 def _answer(note: PlanNote, at: int) -> dict[str, Any] | None:
     """What a person had said by then of a plan that was proposed; None while nobody had."""
-    said = next(((time, event) for seq, time, event in note.answers if seq <= at), None)
+    said = note.answer(at)
     if said is None:
         return None
-    time, event = said
+    _, time, event = said
     chosen = event.moves if isinstance(event, e.PlanApproved) else None
     return {"said": "rejected" if chosen is None else "approved", "by": event.by, "time": time, "reason": event.reason, "moves": len(chosen or ())}
 
@@ -155,9 +155,9 @@ def _none(note: PlanNote, at: int, move: MigrationId) -> str:
     """The step of a move that is no migration; `unknown` for one that was to be made and was void by then."""
     if note.planned.mode != "propose":
         return "observed" if note.planned.mode else "unknown"
-    said = next((event for seq, _, event in note.answers if seq <= at), None)
-    if isinstance(said, e.PlanApproved):
-        return "unknown" if not said.moves or move in said.moves else "declined"
+    said = note.answer(at)
+    if said is not None and isinstance(said[2], e.PlanApproved):
+        return "unknown" if not said[2].moves or move in said[2].moves else "declined"
     return "declined" if said is not None or (note.cancelled and note.cancelled <= at) else "proposed"
 
 

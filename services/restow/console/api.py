@@ -301,8 +301,10 @@ class Api:
 
     async def _plan_maps(self, request: web.Request) -> web.Response:
         at, id = await self._at(request), request.match_info["plan"]
-        # A plan is as it was made, whatever the instant.
-        return await self._cached(request, f"m-{self._made(id, at)}-{hash_of(id)}", self._locked(lambda: plan_maps(self._index, id, at)))
+        made = self._made(id, at)
+        # A plan is as it was made, whatever the instant, but for what somebody has approved of it.
+        said = self._index.plans[id].answer(at)
+        return await self._cached(request, f"m-{made}-{said[0] if said else 0}-{hash_of(id)}", self._locked(lambda: plan_maps(self._index, id, at)))
 
     async def _plan_values(self, request: web.Request) -> web.Response:
         at, id = await self._at(request), request.match_info["plan"]

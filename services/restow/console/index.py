@@ -115,6 +115,10 @@ class PlanNote(msgspec.Struct):
     looks: list[tuple[int, e.LookedBack]] = []
     answers: list[tuple[int, int, e.PlanApproved | e.PlanRejected]] = []
 
+    def answer(self, at: int) -> tuple[int, int, e.PlanApproved | e.PlanRejected] | None:
+        """The one that counts, if it had come by that sequence."""
+        return next((one for one in self.answers if one[0] <= at), None)
+
 
 class Index:
     """Grows with the log. Reading it while it grows needs a lock (`follow.Follower.lock`)."""

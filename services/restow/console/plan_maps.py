@@ -1,4 +1,4 @@
-"""A plan as two maps: the nodes that it touches as they were when it was made, and as they are to be once all of its moves have landed."""
+"""A plan as two maps: the nodes that it touches as they were when it was made, and as they are to be once its moves have landed: all, or those that somebody has approved."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from restow.console.answers import detail
 from restow.console.index import CLOSED, READY, Index, PlanNote
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId
+from restow.contracts.values import Move
 from restow.replay.replanned import Replanned
 
 MOST_NODES = 1_000
@@ -24,23 +25,24 @@ that takes it away (before) or has brought it (after), empty where it stays."""
 
 def plan_maps(index: Index, id: str, at: int) -> dict[str, Any] | None:
     """Each node that the plan touches, with its occupants `before` and `after`; None where there was no such plan by then. `known` is false where the plan was made before what is
-    known of the log: then there are no nodes. `slots` are waiting pods for which the plan makes capacity, with their node."""
+    known of the log: then there are no nodes. `slots` are waiting pods for which the plan, all of it, makes capacity, with their node. `declined` counts moves that were left out when the
+    plan was approved: in `after` their pods stay."""
     note = index.plans.get(id)
-    return None if note is None or note.seq > at else maps_of(index, note)
+    return None if note is None or note.seq > at else maps_of(index, note, at)
 
 
-def maps_of(index: Index, note: PlanNote) -> dict[str, Any]:
+def maps_of(index: Index, note: PlanNote, at: int) -> dict[str, Any]:
     """The same of a plan that need not be in the log."""
-    planned = note.planned
+    planned, moves = note.planned, _to_make(note, at)
     names = list(dict.fromkeys(name for name in (*(one for move in planned.moves for one in (move.source, move.target)), *(slot.node for slot in planned.slots)) if name))
     known = note.time >= index.began
     shown = names[:MOST_NODES] if known else []
     nodes = _nodes(index, note.seq, shown)
     before = _occupants(index, note.seq, nodes)
-    after = _carried_out(planned, before)
+    after = _carried_out(moves, before)
     slots = [{"pod": index.labels.get(slot.pod, slot.pod), "node": slot.node} for slot in planned.slots]
     return {
-        "plan": planned.plan, "seq": note.seq, "time": note.time, "known": known, "nodesInAll": len(names), "slots": slots,
+        "plan": planned.plan, "seq": note.seq, "time": note.time, "known": known, "nodesInAll": len(names), "slots": slots, "declined": len(planned.moves) - len(moves),
         "nodes": [about | {"before": before[name], "after": after[name]} for name, about in nodes.items()],
     }  # fmt: skip
 
@@ -79,11 +81,18 @@ def _shares(index: Index, row: Any) -> list[tuple[int, int]]:
     return [(int(number), int(milli)) for number, milli in index.shares[first : first + int(row["count"])].tolist()]
 
 
-def _carried_out(planned: e.Planned, before: dict[str, list[Occupant]]) -> dict[str, list[Occupant]]:
-    """Everybody where the plan wants them. Marks in `before` who leaves. A move that follows another one takes its pod on from where that has brought it."""
+def _to_make(note: PlanNote, at: int) -> list[Move]:
+    """All of a plan's moves; of one that somebody had approved in part by then, that part. Nobody can approve a move without those that it needs."""
+    said = note.answer(at)
+    chosen = said[2].moves if said is not None and isinstance(said[2], e.PlanApproved) else ()
+    return [move for move in note.planned.moves if not chosen or move.migration in chosen]
+
+
+def _carried_out(moves: Iterable[Move], before: dict[str, list[Occupant]]) -> dict[str, list[Occupant]]:
+    """Everybody where the moves bring them. Marks in `before` who leaves. A move that follows another one takes its pod on from where that has brought it."""
     there = {(name, one["uid"]): one for name, occupants in before.items() for one in occupants}
     brought: dict[MigrationId, tuple[str, Occupant]] = {}
-    for move in planned.moves:
+    for move in moves:
         was: tuple[str, Occupant] | None
         if move.follows:
             was = brought.pop(move.follows, None)
@@ -109,5 +118,5 @@ def replanned(index: Index, at: int, made: Replanned) -> dict[str, Any]:
     for planned, values in made.plans:
         # As one that is never carried out.
         note = PlanNote(at, made.time, replace(planned, mode="observe"))
-        plans.append(detail(index, note, at) | {"maps": maps_of(index, note), "values": values})
+        plans.append(detail(index, note, at) | {"maps": maps_of(index, note, at), "values": values})
     return {"at": at, "time": made.time, "plans": plans, "warnings": made.warnings}
