@@ -63,7 +63,7 @@ def test_every_metric_is_described():
     gauges = {"leader", "ready", "log_sequence", "log_lag", "log_stuck", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState(), clock=SimpleNamespace(now=lambda: 0)))
-    sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
+    sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=ClusterState()))._usable()
     state, clock = ClusterState(), SimpleNamespace(now=lambda: 0)
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=state, health=SimpleNamespace(notes=[]), clock=clock)
     collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive_of=lambda cluster: "/"), log=SimpleNamespace(cluster="c"))
