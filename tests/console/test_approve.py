@@ -117,6 +117,22 @@ async def test_a_plan_is_approved_and_carried_out_with_the_persons_name_in_the_l
         ada.is_quiet(besides="401")
 
 
+async def test_whoever_is_to_answer_a_plan_is_told_that_moves_are_paused(real):
+    async with real("approver") as (people, made, plan):
+        ada = await people.logs_in("approver")
+        await chooses(ada, plan)
+        assert "paused" not in await ada.text(".answer")
+        assert (await made.ask("POST", "/pause", {"by": "bob", "reason": "<b>4711</b>"}))[0] == 200
+        await ada.page.wait_for_selector(".answer:has-text('Moves are paused since'):has-text('by bob: <b>4711</b>. Nobody can approve a plan until that ends.')")
+        await ada.page.get_by_role("button", name="Approve", exact=True).click()
+        await ada.page.wait_for_selector(".answer [role=status].bad:not(:empty)")
+        assert (await made.ask("POST", "/resume", {"by": "bob"}))[0] == 200
+        await ada.page.wait_for_selector(".answer .note", state="detached")
+        await ada.page.get_by_role("button", name="Approve", exact=True).click()
+        await ada.page.wait_for_selector("text=All approved.")
+        assert made.state.plans[plan].by == "ada"
+
+
 async def test_a_plan_is_approved_in_part_and_the_second_of_two_people_is_told_who_was_first(real):
     async with real("approver", "operator", moves=2) as (people, made, plan):
         ada, bob = [await people.logs_in(role) for role in ("approver", "operator")]

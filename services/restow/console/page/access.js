@@ -70,10 +70,26 @@ function useSent() {
   return { busy, send, said: html`<p class=${bad ? "bad" : "good"} role="status">${text}</p>` };
 }
 
+// The mode and the pause at the end of the log (null until they are known), and what looks at them again.
+function useNow(last) {
+  const [now, learn] = useState(null);
+  const look = () => json("/api/v1/mode").then(learn, () => {});
+  const timer = useRef(0);
+  useEffect(() => {
+    // Not for each of ten thousand events a second.
+    timer.current ||= setTimeout(() => { timer.current = 0; look(); }, now ? 1000 : 0);
+  }, [last]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return [now, look];
+}
+
+const since = (paused) => `since ${clock(paused.since)} by ${paused.by || "Restow"}${paused.reason ? `: ${paused.reason}` : ""}`;
+
 // A plan that waits for a person: until when, and the answer. `chosen` of its moves are ticked.
 export function Answer({ store, plan, chosen }) {
   const { me, log, follow } = store.state;
   const { busy, send, said } = useSent();
+  const [now] = useNow(log?.last);
   const [reason, type] = useState("");
   if (!plan.waitsUntil) return html`<div class="answer">${said}</div>`;
   const all = plan.moves.length;
@@ -88,6 +104,7 @@ export function Answer({ store, plan, chosen }) {
     ${me?.off && html`<p class="note">${me.off[0].toUpperCase() + me.off.slice(1)}. <code>restow approve ${plan.plan}</code> and <code>restow reject ${plan.plan}</code> answer it, too.</p>`}
     ${!me?.off && !follow && html`<p class="note">This is as of an earlier instant. <button onClick=${() => store.toEnd()}>Go to the end</button> to answer.</p>`}
     ${!me?.off && follow && !offered && html`<p class="note">${me?.person?.name ? `Your role is ${me.person.role}; an approver can answer.` : "Log in as an approver to answer."}</p>`}
+    ${!me?.off && follow && now?.paused && html`<p class="note">Moves are <b class="bad">paused</b> ${since(now.paused)}. Nobody can approve a plan until that ends.</p>`}
     ${!me?.off && follow && offered && html`
       <label>Reason <input value=${reason} maxlength=${LONGEST} placeholder="needed for a no" onInput=${(event) => type(event.target.value)} /></label>
       <div class="buttons">
@@ -102,18 +119,10 @@ export function Answer({ store, plan, chosen }) {
 // What becomes of plans, and whether moves are paused, as of the end of the log; an operator sets it.
 export function ModeBar({ store }) {
   const { me, log, follow } = store.state;
-  const [now, learn] = useState(null);
+  const [now, look] = useNow(log?.last);
   const [reason, type] = useState("");
   const [wanted, want] = useState("");
   const { busy, send, said } = useSent();
-  const look = () => json("/api/v1/mode").then(learn, () => {});
-  const { last } = log ?? {};
-  const timer = useRef(0);
-  useEffect(() => {
-    // Not for each of ten thousand events a second.
-    timer.current ||= setTimeout(() => { timer.current = 0; look(); }, now ? 1000 : 0);
-  }, [last]);
-  useEffect(() => () => clearTimeout(timer.current), []);
   if (!log?.live || !follow || !now) return null;
   const { mode, paused } = now;
   const why = { reason: reason.trim() };
@@ -125,7 +134,7 @@ export function ModeBar({ store }) {
     }
   };
   return html`<section class="mode" aria-label="Mode">
-    <p>Mode <b>${mode.name}</b>${mode.since ? ` since ${date(mode.since)} ${clock(mode.since)}, by ${mode.by || "the policy"}${mode.reason ? `: ${mode.reason}` : ""}` : ""}${paused ? html` · <b class="bad">paused</b> since ${clock(paused.since)} by ${paused.by || "Restow"}${paused.reason ? `: ${paused.reason}` : ""}` : ""}</p>
+    <p>Mode <b>${mode.name}</b>${mode.since ? ` since ${date(mode.since)} ${clock(mode.since)}, by ${mode.by || "the policy"}${mode.reason ? `: ${mode.reason}` : ""}` : ""}${paused ? html` · <b class="bad">paused</b> ${since(paused)}` : ""}</p>
     ${!me?.off && may(me, "operator") && html`<div class="buttons">
       <label class="choice"><span>Set it to</span><select value=${wanted || mode.name} disabled=${busy} onChange=${(event) => want(event.target.value)}>
         ${["observe", "propose", "automatic"].map((one) => html`<option value=${one}>${one}</option>`)}</select></label>
