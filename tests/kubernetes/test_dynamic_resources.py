@@ -37,14 +37,6 @@ def with_all_versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
         yield one
 
 
-@pytest.fixture(scope="module")
-def kubelets(lab: Lab) -> Iterator[Kubelets]:
-    one = Kubelets(lab.target)
-    one.start()
-    yield one
-    one.stop()
-
-
 @pytest.fixture(name="world")
 async def with_a_class(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:

@@ -7,6 +7,7 @@ can be had as long as what is left of them does for it.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from restow.contracts.dynamic_resources import AllocatedDevice, CounterSet, PublishedDevice
@@ -151,6 +152,10 @@ class ClaimDevices:
     def on(self, node: NodeName) -> list[ClaimDevice]:
         """Devices that this node alone has, by driver, pool and name."""
         return [device for pool in sorted(self._local.get(node, ())) for device in self.pool(pool) if device.node == node]
+
+    def by_driver_on(self, node: NodeName) -> dict[str, list[ClaimDevice]]:
+        """The same by driver."""
+        return {driver: list(devices) for driver, devices in groupby(self.on(node), key=lambda one: one.driver)}
 
     def claim(self, name: str) -> list[ClaimDevice]:
         """What a claim has, as far as it is known."""

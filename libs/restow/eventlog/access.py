@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from restow.eventlog.port import NotAllowed
+from restow.machine.files import Stamp, stamp
 
 _log = logging.getLogger(__name__)
 _SEED = re.compile(rb"\bSU[A-Z2-7]{56}\b")
@@ -99,17 +100,8 @@ class Certificates:
                 self.problem = str(error)
         return self._context
 
-    def _versions(self) -> tuple[tuple[int, int, int], ...]:
-        """A Secret's volume is renewed by a symbolic link, which `stat` follows."""
-        return tuple(_version(path) for path in (self._files.ca, self._files.certificate, self._files.key) if path)
-
-
-def _version(path: str) -> tuple[int, int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+    def _versions(self) -> tuple[Stamp | None, ...]:
+        return tuple(stamp(path) for path in (self._files.ca, self._files.certificate, self._files.key) if path)
 
 
 def _reason(error: Exception) -> str:

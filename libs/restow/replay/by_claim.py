@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.claim_devices import ClaimDevice, claim_devices, count, users
@@ -15,8 +14,7 @@ MOST = 16
 
 def node_lines(state: ClusterState, node: NodeName) -> Iterator[str]:
     """How many of each driver's devices are free, and who has the others."""
-    for driver, group in groupby(claim_devices(state).on(node), key=lambda one: one.driver):
-        devices = list(group)
+    for driver, devices in claim_devices(state).by_driver_on(node).items():
         many = count(devices)
         whole = "" if many.wholes == many.devices else f", {many.free_wholes} of {many.wholes} whole"
         yield f"devices by claim of {driver}: {many.free} of {many.devices} free{whole}"

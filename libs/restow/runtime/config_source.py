@@ -2,7 +2,6 @@
 before anything else is decided. A changed file is read again; a bad one is refused and the last good one stays."""
 
 import asyncio
-import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 from restow.domain import config
 from restow.domain.duration import DurationError, milliseconds
 from restow.domain.state import ClusterState
+from restow.machine.files import stamp
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 
@@ -212,12 +212,12 @@ class ConfigSource:
             if self._default is not None and family not in state.configured:
                 self._commander.configuration = config.text_of(self._default)
             return
-        self._seen = self._stamp()
+        self._seen = stamp(self.path)
         self._commander.configuration = self._text()
 
     def reload(self) -> None:
         """Read the file again; where it is refused the last good configuration stays."""
-        self._seen = self._stamp()
+        self._seen = stamp(self.path)
         try:
             text = self._text()
         except BadConfig as error:
@@ -245,15 +245,8 @@ class ConfigSource:
                 if timer is not None:
                     timer.cancel()
             self._changed.clear()
-            if self.path and self._stamp() != self._seen:
+            if self.path and stamp(self.path) != self._seen:
                 self.reload()
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            stat = os.stat(self.path)
-        except OSError:
-            return None
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def _text(self) -> str:
         """As the log is to have it: in the command and in its event, in one commit."""

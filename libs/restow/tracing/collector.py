@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from restow.contracts.redact import redacted
+from restow.machine.files import Stamp, stamp
 
 BATCH = 512
 """Spans of one request at most."""
@@ -124,7 +125,6 @@ class Collector:
             time.sleep(wait or 0)
         raise AssertionError("the last try returns or raises")
 
-
     def _hint(self) -> str:
         """Most often both ports are there, and the other one is named."""
         return f"; port {_GRPC} is most often gRPC's, and {_GRPC + 1} that of HTTP" if urlsplit(self.url).port == _GRPC else ""
@@ -162,7 +162,6 @@ def _told(error: urllib.error.HTTPError) -> str:
 
 def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
     """`OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE` and `_CLIENT_KEY`: files, in PEM."""
-
     authority, own, key = (_named(what, environment) for what in _FILES)
     try:
         context = ssl.create_default_context(cafile=authority)
@@ -179,16 +178,8 @@ def _named(what: str, environment: Mapping[str, str]) -> str | None:
     return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{what}") or environment.get(f"OTEL_EXPORTER_OTLP_{what}") or None
 
 
-def _stamps(environment: Mapping[str, str]) -> list[tuple[int, int, int] | None]:
-    """By which a file is seen to be another one."""
-    found: list[tuple[int, int, int] | None] = []
-    for what in _FILES:
-        try:
-            stat = os.stat(_named(what, environment) or "")
-            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        except (OSError, ValueError):
-            found.append(None)
-    return found
+def _stamps(environment: Mapping[str, str]) -> list[Stamp | None]:
+    return [stamp(_named(what, environment) or "") for what in _FILES]
 
 
 def _refused(answer: bytes, most: int) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -46,10 +45,7 @@ def _shares(devices: tuple[DeviceShare, ...]) -> list[dict[str, int]]:
 
 def _claim_devices(state: ClusterState, node: NodeName) -> dict[str, dict[str, int]]:
     """By driver, what the node has for ResourceClaims."""
-    found: dict[str, Count] = {}
-    for driver, group in groupby(claim_devices(state).on(node), key=lambda one: one.driver):
-        found[driver] = count(group)
-    return {driver: _counted(one) for driver, one in found.items()}
+    return {driver: _counted(count(devices)) for driver, devices in claim_devices(state).by_driver_on(node).items()}
 
 
 def _counted(one: Count) -> dict[str, int]:

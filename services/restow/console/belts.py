@@ -9,7 +9,7 @@ import numpy as np
 
 from restow.console.answers import find
 from restow.console.frames import time_at
-from restow.console.index import CLOSED, NOWHERE, PHASES, READY, STEPS, Index
+from restow.console.index import CLOSED, LEFT, NOWHERE, PHASES, READY, STEPS, WAITS, Index
 from restow.console.tracks import GONE
 from restow.domain.records import SlotPhase, Step
 from restow.replay.pod_status import STATUSES
@@ -18,8 +18,6 @@ MOST = 500
 """Stretches that are told, the latest."""
 UNDER_WAY = frozenset(STEPS.index(str(step)) for step in (Step.HOLDING, Step.HELD, Step.EVICTING, Step.EVICTED, Step.ABORTING))
 _WAITING = PHASES.index(str(SlotPhase.WAITING))
-_LEFT = [STATUSES.index(status) for status in ("Terminating", "Succeeded", "Failed")]
-_WAITS = [STATUSES.index(status) for status in ("Pending", "Waiting", "Gated", "Nominated")]
 _NAMED = 3
 """Nodes of a Reservation that are named."""
 Said = tuple[str, str]
@@ -178,9 +176,9 @@ def _tally(index: Index, column: str, name: str) -> Iterator[Tally]:
     changes = changes[np.argsort(changes["slot"], kind="stable")]
     before = np.full(len(changes), GONE, np.int64)
     before[1:] = np.where(changes["slot"][1:] == changes["slot"][:-1], changes["version"][:-1], GONE)
-    leaves = np.isin(rows["status"], _LEFT)
+    leaves = np.isin(rows["status"], LEFT)
     placed = of & (rows["node"] != NOWHERE) & ~leaves
-    counted = {"there": of, "waiting": of & (rows["node"] == NOWHERE) & np.isin(rows["status"], _WAITS), "placed": placed, "ready": placed & (rows["ready"] > 0)}
+    counted = {"there": of, "waiting": of & (rows["node"] == NOWHERE) & np.isin(rows["status"], WAITS), "placed": placed, "ready": placed & (rows["ready"] > 0)}
     order = np.argsort(changes["seq"], kind="stable")
     seqs = changes["seq"][order]
     last = np.flatnonzero(np.append(np.diff(seqs) != 0, True)) if len(seqs) else np.empty(0, np.int64)

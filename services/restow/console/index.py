@@ -16,6 +16,7 @@ from restow.console.tracks import Grown, Track
 from restow.console.view import Shares, hold_row, move_row, node_row, pod_row
 from restow.contracts import events as e
 from restow.contracts.ids import FAMILIES, NodeName
+from restow.contracts.values import Move
 from restow.domain.records import Plan, SlotPhase, Step
 from restow.domain.resources import GPU_MILLI, MEMORY
 from restow.domain.slots import SlotKey
@@ -27,6 +28,9 @@ from restow.replay.sentences import sentence
 KINDS = ("nodes", "pods", "holds", "moves")
 STEPS = tuple(str(step) for step in Step)
 PHASES = tuple(str(phase) for phase in SlotPhase)
+WAITS = [STATUSES.index(status) for status in ("Pending", "Waiting", "Gated", "Nominated")]
+LEFT = [STATUSES.index(status) for status in ("Terminating", "Succeeded", "Failed")]
+"""Statuses of pods that want a node and have none, and of those that have ended or are on their way out."""
 READY, CLOSED = 1, 2
 NOWHERE = -1
 """The slot of a node, pod or move that is none."""
@@ -118,6 +122,14 @@ class PlanNote(msgspec.Struct):
     def answer(self, at: int) -> tuple[int, int, e.PlanApproved | e.PlanRejected] | None:
         """The one that counts, if it had come by that sequence."""
         return next((one for one in self.answers if one[0] <= at), None)
+
+    def approved(self, at: int) -> list[Move]:
+        """Its moves that a person had approved by then: all where the approval names none, for nobody can approve a move without those that it needs."""
+        said = self.answer(at)
+        if said is None or not isinstance(said[2], e.PlanApproved):
+            return []
+        chosen = said[2].moves
+        return [move for move in self.planned.moves if not chosen or move.migration in chosen]
 
 
 class Index:

@@ -8,16 +8,14 @@ import numpy as np
 
 from restow.console.belts import UNDER_WAY
 from restow.console.frames import seq_at, time_at
-from restow.console.index import NOWHERE, STEPS, Index
+from restow.console.index import LEFT, NOWHERE, STEPS, Index
 from restow.console.tracks import GONE
 from restow.domain.records import FINAL, Step
-from restow.replay.pod_status import STATUSES
 
 MOST = 500
 """Moves that are told, the latest."""
 _FINAL = [STEPS.index(str(step)) for step in FINAL]
 _LANDED = STEPS.index(str(Step.LANDED))
-_LEFT = [STATUSES.index(status) for status in ("Terminating", "Succeeded", "Failed")]
 
 
 def moved(index: Index, at: int, within: int, limit: int = MOST) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def _away(index: Index, rows: list[Any], at: int) -> dict[int, int]:
     changes = changes[np.isin(changes["slot"], [one for _, *both in landed for one in both if one != NOWHERE])]
     seen, gone = track.rows[changes["version"]], changes["version"] == GONE
     left, ready = dict[int, int](), dict[int, int]()
-    for seq, slot, has_left, is_ready in zip(changes["seq"].tolist(), changes["slot"].tolist(), (gone | np.isin(seen["status"], _LEFT)).tolist(), seen["ready"].tolist(), strict=True):
+    for seq, slot, has_left, is_ready in zip(changes["seq"].tolist(), changes["slot"].tolist(), (gone | np.isin(seen["status"], LEFT)).tolist(), seen["ready"].tolist(), strict=True):
         if has_left:
             left.setdefault(slot, seq)
         elif is_ready:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from restow.console.answers import detail
 from restow.console.index import CLOSED, READY, Index, PlanNote
-from restow.contracts import events as e
 from restow.contracts.ids import MigrationId
 from restow.contracts.values import Move
 from restow.replay.replanned import Replanned
@@ -33,7 +32,8 @@ def plan_maps(index: Index, id: str, at: int) -> dict[str, Any] | None:
 
 def maps_of(index: Index, note: PlanNote, at: int) -> dict[str, Any]:
     """The same of a plan that need not be in the log."""
-    planned, moves = note.planned, _to_make(note, at)
+    planned = note.planned
+    moves = note.approved(at) or planned.moves
     names = list(dict.fromkeys(name for name in (*(one for move in planned.moves for one in (move.source, move.target)), *(slot.node for slot in planned.slots)) if name))
     known = note.time >= index.began
     shown = names[:MOST_NODES] if known else []
@@ -79,13 +79,6 @@ def _occupants(index: Index, seq: int, nodes: Iterable[str]) -> dict[str, list[O
 def _shares(index: Index, row: Any) -> list[tuple[int, int]]:
     first = int(row["first"])
     return [(int(number), int(milli)) for number, milli in index.shares[first : first + int(row["count"])].tolist()]
-
-
-def _to_make(note: PlanNote, at: int) -> list[Move]:
-    """All of a plan's moves; of one that somebody had approved in part by then, that part. Nobody can approve a move without those that it needs."""
-    said = note.answer(at)
-    chosen = said[2].moves if said is not None and isinstance(said[2], e.PlanApproved) else ()
-    return [move for move in note.planned.moves if not chosen or move.migration in chosen]
 
 
 def _carried_out(moves: Iterable[Move], before: dict[str, list[Occupant]]) -> dict[str, list[Occupant]]:

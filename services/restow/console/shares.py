@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from restow.console.frames import seq_at, time_at
-from restow.console.index import USED, Index, Level
+from restow.console.index import USED, WAITS, Index, Level
 from restow.console.tracks import GONE
 from restow.domain.session.statuses.queue_status import ancestors
-from restow.replay.pod_status import STATUSES
 
 MOST_STEPS = 400
 MOST_QUEUES = 50
 """Queues that are told apart: those that have used or waited for most."""
-_WAIT = [STATUSES.index(status) for status in ("Pending", "Waiting", "Gated", "Nominated")]
 WAITING = "waiting"
 
 
@@ -100,6 +98,6 @@ def _waiting(changes: np.ndarray, rows: np.ndarray, words: list[str], seqs: np.n
     for sign, versions in ((1, version), (-1, before)):
         there = np.flatnonzero(versions != GONE)
         of = rows[versions[there]]
-        some = (of["node"] < 0) & np.isin(of["status"], _WAIT) & (of["queue"] > 0)
+        some = (of["node"] < 0) & np.isin(of["status"], WAITS) & (of["queue"] > 0)
         np.add.at(waits, (np.searchsorted(named, of["queue"][some]), step[there[some]]), sign)
     return dict(zip((words[queue] for queue in named.tolist()), np.cumsum(waits, axis=1), strict=True))

@@ -13,7 +13,6 @@ import numpy as np
 
 from restow.console.frames import time_at
 from restow.console.index import CLOSED, READY, STEPS, Index, PlanNote
-from restow.contracts import events as e
 from restow.domain.records import Step
 from restow.replay.pod_status import STATUSES
 
@@ -200,7 +199,7 @@ def _lost(index: Index) -> Iterator[Stop]:
 
 def _end(index: Index) -> Stop:
     rows = index.tracks["moves"].rows
-    landed, planned = len(np.unique(rows["slot"][rows["step"] == _LANDED])), sum(map(_to_be_made, index.plans.values()))
+    landed, planned = len(np.unique(rows["slot"][rows["step"] == _LANDED])), sum(_to_be_made(note, index.last) for note in index.plans.values())
     moved = f"{_count(landed, 'move')} of {planned} planned landed" if len(rows) else "Nothing was moved"
     return Stop(
         index.last, "What it came to", f"{moved}. Here is what each plan promised and what was really won and lost. "
@@ -208,10 +207,6 @@ def _end(index: Index) -> Stop:
     )  # fmt: skip
 
 
-def _to_be_made(note: PlanNote) -> int:
+def _to_be_made(note: PlanNote, at: int) -> int:
     """How many of its moves were to be made: none of a plan that was only observed, and of one that was proposed those that a person has approved."""
-    moves = len(note.planned.moves)
-    if not note.planned.mode:
-        return moves
-    said = next((event for _, _, event in note.answers), None)
-    return (len(said.moves) or moves) if isinstance(said, e.PlanApproved) else 0
+    return len(note.approved(at) if note.planned.mode else note.planned.moves)

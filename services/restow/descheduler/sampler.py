@@ -2,7 +2,7 @@
 such a policy come from here; all others follow from the state alone."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from restow.contracts import commands as c
 from restow.contracts.ids import Millis
@@ -67,7 +67,7 @@ class Sampler:
     def _usable(self) -> Iterable[Labelled]:
         # Of a source that the policy goes by no more nobody is to hear: it may not be read again.
         policy = policy_of(self._context.state)
-        sources = set() if policy is None else _sources(policy)
+        sources = {} if policy is None else _sources(policy)
         rows = [((source,), float(not why)) for source, why in self._wrong.items() if source in sources]
         yield Labelled("metrics_source_usable", "1 where the metrics that were read last can be relied on", ("source",), rows)
 
@@ -127,17 +127,22 @@ class Sampler:
             self._timer = self._context.clock.at(Millis(at), self._bell.ring)
 
 
-def _sources(policy: Policy) -> set[str]:
-    """What is read for the policy, as `_wrong` names it."""
-    prometheus = {"Prometheus"} if policy.prometheus is not None and policy.queries else set()
-    return ({"metrics.k8s.io"} if policy.wants_metrics else set()) | prometheus | set(policy.load_sources)
+def _sources(policy: Policy) -> dict[str, Callable[[Samples, Millis], str]]:
+    """What is read for the policy, each with what says why it cannot be relied on (empty: it can)."""
+    found: dict[str, Callable[[Samples, Millis], str]] = {}
+    if policy.wants_metrics:
+        found["metrics.k8s.io"] = Samples.missing
+    if policy.prometheus is not None and policy.queries:
+        found["Prometheus"] = lambda samples, now: next(filter(None, (samples.missing_query(query, now) for query in policy.queries)), "")
+    return found | {source: _loads(source) for source in policy.load_sources}
+
+
+def _loads(source: str) -> Callable[[Samples, Millis], str]:
+    return lambda samples, now: samples.missing_loads(source, now)
 
 
 def _wrong(policy: Policy, samples: Samples, now: Millis) -> dict[str, str]:
-    found = {"metrics.k8s.io": samples.missing(now)} if policy.wants_metrics else {}
-    if policy.prometheus is not None and policy.queries:
-        found["Prometheus"] = next(filter(None, (samples.missing_query(query, now) for query in policy.queries)), "")
-    return found | {source: samples.missing_loads(source, now) for source in policy.load_sources}
+    return {source: why(samples, now) for source, why in _sources(policy).items()}
 
 
 def _failed(policy: Policy, now: Millis, why: str) -> Samples:

@@ -19,48 +19,30 @@ Key = Callable[[Any], Any]
 ELSEWHERE = 60_000
 """Milliseconds for which a node that a provisioner has given back is left out where its claim is chosen for again: most
 likely it would fail there again, and other nodes may do."""
+NOBODY = 0
+"""Pods with ResourceClaims are not placed by us, so nobody of ours may fit now."""
 
 
-def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
+def _kept(name: str, key: Key, may_fit: int = 1) -> Callable[[ClusterState, Any], None]:
+    """`may_fit`: 0 where no pod of ours waits for it."""
+
     def rule(state: ClusterState, event: Any) -> None:
         at = key(event)
         state.put(getattr(state, name), at, event)
         state.objects.append((name, at))
-        state.capacity_epoch += 1
+        state.capacity_epoch += may_fit
 
     return rule
 
 
-def _gone(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
+def _gone(name: str, key: Key, may_fit: int = 1) -> Callable[[ClusterState, Any], None]:
     def rule(state: ClusterState, event: Any) -> None:
         at = key(event)
         if state.drop(getattr(state, name), at) is None:
             state.void[str(type(event).__struct_config__.tag)] += 1
             return
         state.objects.append((name, at))
-        state.capacity_epoch += 1
-
-    return rule
-
-
-def _told(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
-    """Of what nobody waits for who is ours: we place no pod with ResourceClaims."""
-
-    def rule(state: ClusterState, event: Any) -> None:
-        at = key(event)
-        state.put(getattr(state, name), at, event)
-        state.objects.append((name, at))
-
-    return rule
-
-
-def _untold(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
-    def rule(state: ClusterState, event: Any) -> None:
-        at = key(event)
-        if state.drop(getattr(state, name), at) is None:
-            state.void[str(type(event).__struct_config__.tag)] += 1
-            return
-        state.objects.append((name, at))
+        state.capacity_epoch += may_fit
 
     return rule
 
@@ -283,12 +265,12 @@ RULES: Rules = {
     e.DeviceGone: device_gone,
     e.HyperNodeObserved: _kept("hyper_nodes", _name),
     e.HyperNodeGone: _gone("hyper_nodes", _name),
-    e.ResourceSliceObserved: _told("resource_slices", _name),
-    e.ResourceSliceGone: _untold("resource_slices", _name),
-    e.ResourceClaimObserved: _told("resource_claims", _path),
-    e.ResourceClaimGone: _untold("resource_claims", _path),
-    e.DeviceClassObserved: _told("device_classes", _name),
-    e.DeviceClassGone: _untold("device_classes", _name),
+    e.ResourceSliceObserved: _kept("resource_slices", _name, NOBODY),
+    e.ResourceSliceGone: _gone("resource_slices", _name, NOBODY),
+    e.ResourceClaimObserved: _kept("resource_claims", _path, NOBODY),
+    e.ResourceClaimGone: _gone("resource_claims", _path, NOBODY),
+    e.DeviceClassObserved: _kept("device_classes", _name, NOBODY),
+    e.DeviceClassGone: _gone("device_classes", _name, NOBODY),
     e.BudgetObserved: budget_observed,
     e.BudgetGone: budget_gone,
     e.QuotaObserved: quota_observed,

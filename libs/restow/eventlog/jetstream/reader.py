@@ -14,7 +14,7 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 import nats.errors
@@ -164,7 +164,8 @@ class Feed:
                 pause = ONE_BY_ONE
                 try:
                     if known is not None:
-                        self._compared(known, await self._single(known.seq))
+                        if (there := await self._single(known.seq)) is not None:
+                            self._same(known, there.subject, there.headers, there.data)
                         known = None
                     while not making.done() and (one := await self._single(expected)) is not None:
                         expected += 1
@@ -176,11 +177,6 @@ class Feed:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
             self._making = False
-
-    def _compared(self, known: Delivery, there: Delivery | None) -> None:
-        """Raises OtherHistory where another record is there now."""
-        if there is not None and (known.subject, known.headers.get("ce-id"), known.data) != (there.subject, there.headers.get("ce-id"), there.data):
-            raise another_record(known.seq, self._stream)
 
     async def _start(self, from_seq: int) -> None:
         """Subscribe, make the consumer, send the first pulls."""
@@ -274,7 +270,8 @@ class Feed:
             self._delivered = consumer_seq
             again, self._compare = self._compare and seq == expected - 1, False
             if again:
-                self._same(seq, message)
+                assert self._last is not None
+                self._same(self._last, message.subject, message.headers or {}, message.data)
                 continue
             if seq < expected:
                 continue  # read one by one while the consumer was made
@@ -291,13 +288,10 @@ class Feed:
             raise _Broken(self._problem)
         return batch
 
-    def _same(self, seq: int, message: Msg) -> None:
-        """Raises LogMismatch where this is not what was handed on under its sequence. The broker's time does not count: an import stamps its own."""
-        last = self._last
-        assert last is not None
-        known = last.subject, last.headers.get("ce-id"), last.data
-        if known != (message.subject, (message.headers or {}).get("ce-id"), message.data):
-            raise another_record(seq, self._stream)
+    def _same(self, known: Delivery, subject: str, headers: Mapping[str, str], data: bytes) -> None:
+        """Raises LogMismatch where another record is there now than was handed on. The broker's time does not count: an import stamps its own."""
+        if (known.subject, known.headers.get("ce-id"), known.data) != (subject, headers.get("ce-id"), data):
+            raise another_record(known.seq, self._stream)
 
     async def _pull(self) -> None:
         """Keep one to two requests' worth of messages asked for while the buffer has capacity.

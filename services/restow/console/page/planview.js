@@ -66,6 +66,8 @@ export function PlanBody({ store, said, maps, values, unmapped = "", thought = f
   const moveOf = new Map(said.moves.map((move) => [move.migration, move]));
   const marked = { lit, light, numberOf, moveOf, thought, first: said.moves.find((move) => move.target)?.migration };
   const worth = said.promised === null ? "" : `; it promise${thought ? "s" : "d"} ${amount(said.promised, true)} ${said.unit} in ${said.hours} h, and its moves cost ${amount(said.cost)}`;
+  const made = said.moves.length - (maps?.declined ?? 0);
+  const landed = made === said.moves.length ? "once all moves have landed" : made === 1 ? "once the 1 move that was approved has landed" : `once the ${number(made)} moves that were approved have landed`;
   return html`<p class="note">Made at <button class="seq" title=${`go to sequence ${said.seq}`} onClick=${() => store.seek({ at: said.seq })}>${clock(said.time)}</button>${" "}
       by ${said.planner}: ${many(said.moves.length, "move")}${worth}. ${maps?.declined ? "With all of them: free" : "Free"} nodes ${said.freeNodes[0]} → ${said.freeNodes[1]}, free devices ${said.freeDevices[0]} → ${said.freeDevices[1]}.${said.reason ? ` ${said.reason}` : ""}</p>
     ${unmapped && html`<p class="note">${unmapped}</p>`}
@@ -73,7 +75,7 @@ export function PlanBody({ store, said, maps, values, unmapped = "", thought = f
     ${maps && !maps.known && html`<p class="note">The plan was made before what is known of this log: how its nodes were then is not known.</p>`}
     ${nodes.length > 0 && html`<div class="twomaps" onKeyDown=${walk}>
       <${Side} store=${store} side="before" title="Before" note=${`as of ${clock(said.time)}`} nodes=${nodes.slice(0, shown)} marked=${marked} />
-      <${Side} store=${store} side="after" title="After" note=${maps.declined ? `once the ${many(said.moves.length - maps.declined, "move")} that ${said.moves.length - maps.declined === 1 ? "was" : "were"} approved ${said.moves.length - maps.declined === 1 ? "has" : "have"} landed` : "once all moves have landed"} nodes=${nodes.slice(0, shown)} marked=${marked} />
+      <${Side} store=${store} side="after" title="After" note=${landed} nodes=${nodes.slice(0, shown)} marked=${marked} />
     </div>`}
     ${nodes.length > shown && html`<p><button onClick=${() => show(shown + SHOWN)}>${Math.min(SHOWN, nodes.length - shown)} more of ${number(maps.nodesInAll)} nodes</button></p>`}
     ${maps?.slots.length > 0 && html`<p class="note">${maps.declined ? "With all of its moves it" : "It"} makes capacity for ${maps.slots.slice(0, 20).map((slot) => `${slot.pod} on ${slot.node}`).join(", ")}${maps.slots.length > 20 ? ` and ${maps.slots.length - 20} more` : ""}.</p>`}
