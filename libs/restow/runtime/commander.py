@@ -6,40 +6,37 @@ back-pressure, never by a timer (DESIGN 2).
 """
 
 import asyncio
-import contextlib
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from restow import machine
 from restow.contracts import commands as c
-from restow.contracts import events as e
-from restow.contracts.codec import Decision, decode, encode, name_of
+from restow.contracts.codec import Decision, encode, name_of
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
 from restow.contracts.reader import needed
 from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
-from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.port import (
     Conflict,
     EventLog,
     LogError,
     OtherHistory,
-    RemembersRead,
     TooLarge,
-    Unavailable,
     Unknown,
 )
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
+from restow.runtime.command_queue import MOST, CommandQueue, Outcome, Refused, Waiting
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership, Phase
-from restow.runtime.long_decisions import Heavy
-from restow.runtime.offload import CopyFailed, in_copy
+from restow.runtime.log_trouble import LogTrouble
+from restow.runtime.long_decisions import Heavy, decided_in_copy
+from restow.runtime.loss import Loss
+from restow.runtime.offload import CopyFailed
 from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Metrics
 from restow.runtime.tracer import Span, Tracer
@@ -47,40 +44,8 @@ from restow.runtime.tracer import Span, Tracer
 AGAIN = Millis(1_000)
 """A deadline that has passed and led to nothing is not asked about again for so long, in ms."""
 
-QUEUE = 10_000
-"""Most commands that wait to be decided."""
-
 FACTS = "cluster"
 """The family that decides nothing."""
-
-RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
-"""Seconds before a commit is tried again after so many in a row that got no answer, or were not taken; the last one repeats."""
-
-BACKOFF = (0.02, 0.05, 0.1, 0.3, 1.0)
-"""Seconds between questions to a log that does not answer; the last one repeats."""
-
-
-CONFLICTS = 5
-"""Others of the family may append before a process that ends has said what it has read."""
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What became of a submitted command: the commit and its events; `seq` 0 where there was nothing to decide."""
-
-    seq: int
-    events: tuple[e.Event, ...] = ()
-
-
-class Refused(RuntimeError):
-    """The command was not taken: this process does not lead, stops, or has too much to do."""
-
-
-class Waiting(msgspec.Struct, eq=False):
-    """A command, and who waits for its outcome."""
-
-    command: c.Command
-    cause: str
-    outcome: asyncio.Future[Outcome] | None = None
 
 
 class Book:
@@ -152,48 +117,33 @@ class Commander:
         self.release = ""
         """What decides here (`restow.runtime.release`); part of every envelope."""
         self.in_flight = False
-        self.stuck = ""
-        """Why the log takes no commit at present; empty while it does."""
-        self.full = False
-        """Whether that is because its store has no capacity."""
-        self.on_stuck: list[Callable[[], None]] = []
         self._clock, self._metrics, self._service = clock, metrics, service
         self._tracer = tracer or Tracer()
         self._propose = propose or (lambda state, commands: decide_all(state, decider, commands))
         self._book = book or Book()
         self._shrink, self._heavy = shrink, heavy
-        self._queue: deque[Waiting] = deque()
+        self._queue = CommandQueue()
         self._bell = Bell()
         self._timer: Timer | None = None
         self._fruitless = -1
         self._not_before = Millis(0)
-        self._most = QUEUE
-        self._passed: Waiting | None = None
-        """What may take long and has let others go first."""
+        self._most = MOST
         self._doubtful: dict[str, Doubt] = {}
-        self._failures = 0
-        self._try_again = asyncio.Event()
         self._emptied = 0
-        self._draining = False
         self._drains = asyncio.Event()
         self._log = logs.get(service=service, family=decider.family)
         follower.listeners.append(self._on_fold)
-        follower.testify = self.testify
+        self.trouble = LogTrouble(self._log)
+        self.loss = Loss(log, decider.family, follower.state, lambda read: self._envelope(self._tracer.span(f"{decider.family} commit", ""), read), self._log)
+        follower.testify = self.loss.testify
         leadership.changed.append(self._bell.ring)
 
     # -- from outside ------------------------------------------------------------------------------------------------
 
     def submit(self, command: c.Command, cause: str = "") -> asyncio.Future[Outcome]:
         """Decide this too. The future ends with the outcome, or with Rejected or Refused."""
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        outcome.add_done_callback(_looked_at)
-        if self._draining:
-            outcome.set_exception(Refused("this service is stopping"))
-        elif len(self._queue) >= QUEUE:
-            outcome.set_exception(Refused(f"{QUEUE} commands are waiting already; try again later"))
-        else:
-            self._queue.append(Waiting(command, cause or "submitted", outcome))
-            self._bell.ring()
+        outcome = self._queue.submit(command, cause or "submitted")
+        self._bell.ring()
         return outcome
 
     def wake(self) -> None:
@@ -201,35 +151,25 @@ class Commander:
         self._fruitless = -1
         self._bell.ring()
 
-    def retry(self) -> None:
-        """What kept the log from taking commits may be over."""
-        self._try_again.set()
-
     def drain(self) -> None:
         """Take nothing more; `run` ends after the commit in flight."""
-        self._draining = True
         self._drains.set()
-        self._try_again.set()
-        self._refuse_all()
+        self.trouble.retry()
+        self._queue.close()
         self._bell.ring()
-
-    def _refuse_all(self) -> None:
-        for waiting in self._queue:
-            _fail(waiting, Refused("this service is stopping"))
-        self._queue.clear()
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until drained. Raises Deposed, and what the log raises for good (BrokerRefused, LogMismatch, Closed), or does for good (NotFolded)."""
-        while not self._draining:
+        while not self._drains.is_set():
             await self._bell.wait()
-            if self._draining or not self.follower.caught_up:
+            if self._drains.is_set() or not self.follower.caught_up:
                 continue
             if self.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
                 self.follower.looked()
                 continue
-            if self.follower.broken and not any(_repairs(waiting) for waiting in self._queue):
+            if self.follower.broken and not self._queue.repairs:
                 continue
             batch = self._gather(self._clock.now())
             if batch:
@@ -240,11 +180,11 @@ class Commander:
                     self.in_flight = False
                 self._bell.ring()
             else:
-                self.stuck, self.full = "", False
+                self.trouble.over(stored=False)
                 self.follower.looked()
             self._set_timer()
         # What the commit in flight was for, where that got no answer.
-        self._refuse_all()
+        self._queue.close()
 
     def _on_fold(self) -> None:
         self.leadership.check(self.follower.state)
@@ -258,38 +198,18 @@ class Commander:
             batch.append(Waiting(c.Lead(self.leadership.holder), "lease"))
         if self.follower.broken:
             # Nothing but its repair is decided on a broken log.
-            self._put_aside(batch)
-            return batch
+            return batch + self._queue.take_repairs()
         text = self.configuration
         if text is not None and state.configured.get(family) != config.digest_of(text):
             batch.append(Waiting(c.Configure(text), "configuration"))
         if batch:
             return batch
-        for _ in range(min(len(self._queue), self._most)):
-            batch.append(self._queue.popleft())
-        large = [w for w in batch if self._takes_long(w)]
-        if len(batch) == len(large) and (self._fruitless != state.seq or now >= self._not_before):
+        batch += self._queue.take(self._most)
+        if all(self._takes_long(w) for w in batch) and (self._fruitless != state.seq or now >= self._not_before):
             due = self.decider.due(state, now)
             if due is not None:
                 batch.append(Waiting(due, self._cause()))
-        return self._before(large, batch) if large else batch
-
-    def _put_aside(self, batch: list[Waiting]) -> None:
-        """Into the batch what repairs the log; everything else waits."""
-        batch += [waiting for waiting in self._queue if _repairs(waiting)]
-        self._queue = deque(waiting for waiting in self._queue if not _repairs(waiting))
-
-    def _before(self, large: list[Waiting], batch: list[Waiting]) -> list[Waiting]:
-        """What is not to wait for the first of these, once each: it may take two minutes, and of many that were asked for each as long. So a
-        report of an eviction, or a deadline, waits for one at most, and none of them waits for ever."""
-        first = large[0]
-        others = [w for w in batch if not self._takes_long(w)]
-        if others and first is not self._passed:
-            self._passed = first
-            self._queue.extendleft(reversed(large))
-            return others
-        self._queue.extendleft(reversed([w for w in batch if w is not first and w.outcome is not None]))
-        return [first]
+        return self._queue.without_long(batch, self._takes_long)
 
     def _takes_long(self, waiting: Waiting) -> bool:
         return self._heavy is not None and self._heavy.takes_long(self.follower.state, waiting.command)
@@ -355,7 +275,7 @@ class Commander:
             self._split(batch, error)
             return error
         except OtherHistory:
-            await self.testify()
+            await self.loss.testify()
             raise
         except Conflict as error:
             self._metrics.conflicts.inc()
@@ -383,6 +303,10 @@ class Commander:
         except Rejected:
             self._reject_some(batch)
             decisions = self._propose(state, [w.command for w in batch]) if batch else []
+        return self._caused(decisions, batch)
+
+    @staticmethod
+    def _caused(decisions: list[Decision], batch: list[Waiting]) -> list[Decision]:
         causes = {id(w.command): w.cause for w in batch}
         return [d if d.cause else msgspec.structs.replace(d, cause=causes.get(id(d.command), "")) for d in decisions]
 
@@ -398,18 +322,18 @@ class Commander:
         started, read, batch = machine.steady(), state.seq, [waiting]
         reason, message = "Rejected", "there was nothing to decide"
         try:
-            decisions = await self._decide_aside(batch)
+            decisions = await self._decide_aside(waiting)
         except CopyFailed as error:
             reason, message = type(error).__name__, str(error)
             self._came_to_no_end(waiting, error)
         except Refused as error:
             reason, message = "Stopped", str(error)
-            _fail(waiting, error)
+            waiting.fail(error)
         else:
             if self.follower.broken:
                 # It became so meanwhile.
                 reason, message = "Stopped", self.follower.broken
-                _fail(waiting, Refused(message))
+                waiting.fail(Refused(message))
             elif not decisions:
                 self._nothing(batch)
             elif refusal := await self._append(batch, decisions, started, read):
@@ -418,42 +342,20 @@ class Commander:
             failed = reason in ("CopyFailed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
 
-    async def _decide_aside(self, batch: list[Waiting]) -> list[Decision]:
-        """`_decide` on a copy of the process: a plan over many pods would stall the loop. Nobody else writes to our family meanwhile, or the append says
-        so. Raises CopyFailed; Refused where this service is to stop."""
-
-        def work() -> bytes:
-            try:
-                return encode(self._propose(self.follower.state, [w.command for w in batch]))
-            except Rejected:
-                return b""
-
-        copy, drains = asyncio.ensure_future(in_copy(work)), asyncio.ensure_future(self._drains.wait())
-        try:
-            await asyncio.wait({copy, drains}, return_when=asyncio.FIRST_COMPLETED)
-            if not copy.done():
-                raise Refused("this service is stopping")
-            body = copy.result()
-        finally:
-            copy.cancel()
-            drains.cancel()
-            await asyncio.gather(copy, drains, return_exceptions=True)
-        if not body:
-            return self._decide(batch)
-        causes = [(w.command, w.cause) for w in batch]
-        return [
-            msgspec.structs.replace(d, command=mine, cause=d.cause or cause)
-            for d in decode(body)
-            for mine, cause in causes
-            if mine == d.command
-        ]
+    async def _decide_aside(self, waiting: Waiting) -> list[Decision]:
+        """`_decide` on a copy. Nobody else writes to our family meanwhile, or the append says so. Raises CopyFailed; Refused where this service is to stop."""
+        state = self.follower.state
+        found = await decided_in_copy(
+            lambda commands: self._propose(state, commands), [waiting.command], self._drains
+        )
+        return self._decide([waiting]) if found is None else self._caused(found, [waiting])
 
     def _came_to_no_end(self, waiting: Waiting, error: CopyFailed) -> None:
         """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told."""
         name = name_of(waiting.command)
         self._metrics.rejected.inc()
         self._log.error("a decision came to no end", command=name, reason=str(error))
-        _fail(waiting, Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
+        waiting.fail(Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
 
     def _reject_some(self, batch: list[Waiting]) -> None:
         """Find the commands that make no sense, each on the state that includes the accepted ones before it."""
@@ -464,7 +366,7 @@ class Commander:
             except Rejected as error:
                 self._metrics.rejected.inc()
                 self._log.warning("rejected", command=name_of(waiting.command), reason=str(error))
-                _fail(waiting, error)
+                waiting.fail(error)
             else:
                 accepted.append(waiting)
         batch[:] = accepted
@@ -478,7 +380,7 @@ class Commander:
             self._fruitless = state.seq
             self._not_before = deadline if deadline is not None and deadline > now else Millis(now + AGAIN)
         for waiting in batch:
-            _end(waiting, Outcome(0))
+            waiting.end(Outcome(0))
 
     def _envelope(self, span: Span, read: int, decisions: Sequence[Decision] = ()) -> Envelope:
         return Envelope(
@@ -494,43 +396,13 @@ class Commander:
             digest=self.follower.state.history.said(),
         )
 
-    async def testify(self) -> None:
-        """The log does not hold what we have read of it, and this process ends."""
-        if isinstance(self.log, RemembersRead):
-            self.log.forget_read()
-        state = self.follower.state
-        await self._put_on_record(state.seq, state.history.said())
-
-    async def testify_for(self, mark: Mark) -> bool:
-        """The log does not hold what somebody has read of it who is gone; whether that is on record now. Where the broker only answered before it had all
-        of it, the commit comes behind that, and is like any other."""
-        return await self._put_on_record(mark.seq, f"{mark.seq}:{mark.digest.hex()}")
-
-    async def _put_on_record(self, read: int, digest: str) -> bool:
-        """A commit that says nothing but what it follows from tells every reader, also those who come later: they find a record of another history, and
-        nobody decides anything until the log is repaired."""
-        family = self.decider.family
-        try:
-            for _ in range(CONFLICTS):
-                expected = await self.log.last_of(family)
-                envelope = msgspec.structs.replace(self._envelope(self._tracer.span(f"{family} commit", ""), read), digest=digest)
-                try:
-                    seq = await self.log.append(family, encode(()), envelope, expected_last=expected)
-                except Conflict:
-                    continue
-                self._log.error("the log has lost records; that is on record", read=read, seq=seq)
-                return True
-        except LogError as error:
-            self._log.warning("what was read cannot be put on record", reason=str(error))
-        return False
-
     def _expected(self) -> int:
         last = self.follower.state.last[self.decider.family]
         return 0 if last <= self._emptied else last
 
     async def _stored(self, seq: int, ce_id: str, commit: Doubt) -> None:
         """Our commit is in the log: wait until the state includes it, then tell those who wait. Raises NotFolded."""
-        self._most = QUEUE
+        self._most = MOST
         self._metrics.events.inc(sum(len(d.events) for d in commit.decisions))
         await self.follower.folded.reached(seq)
         if self.follower.stored(ce_id) != seq:
@@ -540,7 +412,7 @@ class Commander:
     def _folded(self, seq: int, commit: Doubt) -> None:
         """The state includes this commit of ours. Any other one in doubt named the same last sequence and can never be stored."""
         self._doubtful.clear()
-        self.stuck, self.full, self._failures = "", False, 0
+        self.trouble.over(stored=True)
         self._metrics.commits.inc()
         self._fruitless = -1
         self._lead_if_led(commit, seq)
@@ -566,35 +438,20 @@ class Commander:
             self._doubtful.clear()
             self._book.conflicted()
             state, family = self.follower.state, self.decider.family
-            if state.last[family] and await self._ask(lambda: self.log.last_of(family)) == 0:
+            if state.last[family] and await self.trouble.ask(lambda: self.log.last_of(family)) == 0:
                 self._emptied = state.last[family]
         self._put_back(batch)
 
     async def _after_unknown(self, batch: list[Waiting], error: Unknown) -> None:
         """The commit may be there or not: fold to the tail and look (DESIGN 2)."""
         self._log.warning("no answer to a commit", reason=str(error))
-        self.stuck = error.why
+        self.trouble.why = error.why
         await self.to_tail()
         found = self._settle_doubtful(batch)
         self._put_back(batch)
         if not found:
             self._book.unanswered()
-            await self._try_later(error)
-
-    async def _try_later(self, error: Unknown) -> None:
-        """At once the first time: an answer may get lost. After that later and later, and said: a store that is full, or a broker in
-        trouble, is not helped by thousands of attempts."""
-        pause = RETRIES[min(self._failures, len(RETRIES) - 1)]
-        self._failures += 1
-        self.stuck, self.full = error.why, error.full
-        self._try_again.clear()
-        for call in self.on_stuck:
-            call()
-        if pause and not self._draining:
-            self._log.warning("the log does not take commits", reason=error.why, again_in=pause)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._try_again.wait()
+            await self.trouble.wait(error, self._drains)
 
     def _settle_doubtful(self, batch: list[Waiting]) -> bool:
         """Whether one of our unanswered commits turned out to be in the log: the last one, or an earlier one that was late. What it
@@ -605,13 +462,12 @@ class Commander:
                 self._folded(seq, commit)
                 done = {id(waiting) for waiting, _ in commit.asked}
                 batch[:] = [w for w in batch if id(w) not in done]
-                self._queue = deque(w for w in self._queue if id(w) not in done)
+                self._queue.drop(done)
                 return True
         return False
 
     def _put_back(self, batch: list[Waiting]) -> None:
-        """Submitted commands wait for the next decision, in their order; the rest is asked for anew."""
-        self._queue.extendleft(reversed([w for w in batch if w.outcome is not None]))
+        self._queue.put_back(batch)
         self._fruitless = -1
 
     def _split(self, batch: list[Waiting], error: TooLarge | Void) -> None:
@@ -619,37 +475,19 @@ class Commander:
         reduced = [w for w in batch if (less := self._shrink(w.command, error)) is not None and _set(w, less)]
         if reduced:
             self._log.info("the log cannot hold a commit, which is decided in parts", reason=str(error))
-            self._queue.extendleft(reversed(batch))
+            self._queue.put_first(batch)
         elif len(batch) > 1:
             self._most = len(batch) // 2
             self._put_back(batch)
         else:
             self._metrics.rejected.inc()
             self._log.error("the log cannot hold a decision", command=name_of(batch[0].command), reason=str(error))
-            _fail(batch[0], Rejected(str(error)))
+            batch[0].fail(Rejected(str(error)))
             self._nothing(batch)
 
     async def to_tail(self) -> None:
         """Fold everything that is in the log now; wait for the log as long as it takes."""
-        await self._ask(self.follower.to_tail)
-
-    async def _ask(self, question):
-        """Ask the log until it answers."""
-        for attempt in range(1_000_000):
-            try:
-                answer = await question()
-                self.stuck = ""
-                return answer
-            except Unavailable as error:
-                pause = BACKOFF[min(attempt, len(BACKOFF) - 1)]
-                self.stuck = str(error)
-                self._log.warning("the log does not answer", reason=str(error), again_in=pause)
-                await asyncio.sleep(pause)
-        raise AssertionError
-
-
-def _repairs(waiting: Waiting) -> bool:
-    return isinstance(waiting.command, c.RepairLog)
+        await self.trouble.ask(self.follower.to_tail)
 
 
 def _set(waiting: Waiting, command: c.Command) -> bool:
@@ -657,24 +495,8 @@ def _set(waiting: Waiting, command: c.Command) -> bool:
     return True
 
 
-def _end(waiting: Waiting, outcome: Outcome) -> None:
-    if waiting.outcome is not None and not waiting.outcome.done():
-        waiting.outcome.set_result(outcome)
-
-
 def _end_all(commit: Doubt, seq: int) -> None:
     events = {id(d.command): d.events for d in commit.decisions}
     for waiting, asked in commit.asked:
         found = events.get(id(asked), ())
-        _end(waiting, Outcome(seq if found else 0, found))
-
-
-def _fail(waiting: Waiting, error: Exception) -> None:
-    if waiting.outcome is not None and not waiting.outcome.done():
-        waiting.outcome.set_exception(error)
-
-
-def _looked_at(outcome: asyncio.Future[Outcome]) -> None:
-    """Whoever does not await an outcome is told by the logs."""
-    if not outcome.cancelled():
-        outcome.exception()
+        waiting.end(Outcome(seq if found else 0, found))

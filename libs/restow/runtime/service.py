@@ -267,7 +267,8 @@ class Process:
             self.health.notes.append(lambda: heavy.note(state, self._clock.now()))
         self.health.checks.append(lambda: f"{broken}. {TO_REPAIR}" if (broken := context.follower.broken) else "")
         self.health.checks.append(lambda: too_old(state))
-        self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
+        trouble = commander.trouble
+        self.health.checks.append(lambda: f"the log does not take commits: {trouble.why}" if trouble.why else "")
         follow = asyncio.create_task(context.follower.run(), name="follower")
         tasks = [follow]
         try:
@@ -480,7 +481,7 @@ class Process:
             await context.commander.to_tail()
             if (lost := follower.lost) is None or follower.state.broken:
                 return
-            if await context.commander.testify_for(lost):
+            if await context.commander.loss.testify_for(lost):
                 await context.commander.to_tail()
                 return
             if await self._stops_within(LOG_ASKED_EVERY):
@@ -622,7 +623,7 @@ class Process:
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,
-            "log_stuck": float(bool(context.commander.stuck)) if context.commander else 0.0,
+            "log_stuck": float(bool(context.commander.trouble.why)) if context.commander else 0.0,
             "log_broken": float(bool(context.follower.broken)),
             "log_repairs": state.repairs,
             "log_too_new": float(bool(too_old(state))),

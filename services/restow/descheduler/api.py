@@ -25,8 +25,8 @@ from restow.domain.migration.warnings import warnings
 from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
 from restow.domain.records import MODES, Step
 from restow.domain.state import ClusterState
-from restow.runtime import commander, logs
-from restow.runtime.commander import Outcome
+from restow.runtime import command_queue, logs
+from restow.runtime.command_queue import Outcome
 from restow.runtime.http import Handler, Route, answer
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import TO_REPAIR, Context
@@ -127,7 +127,7 @@ def _safely(handler: Handler) -> Handler:
             return answer({"error": str(error)}, error.status)
         except Rejected as error:
             return answer({"error": str(error)}, 409)
-        except commander.Refused as error:
+        except command_queue.Refused as error:
             return answer({"error": str(error)}, 503)
         except (RuntimeError, TimeoutError) as error:
             said = (str(error).strip() or "it took too long").splitlines()[-1]

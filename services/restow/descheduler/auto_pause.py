@@ -10,7 +10,7 @@ from restow.domain.descheduling.sources import Prometheus
 from restow.domain.migration import pause, policy_of
 from restow.domain.undecided import Undecided
 from restow.kube.prometheus import MetricsError, Sample, asking, vector
-from restow.runtime import commander, logs
+from restow.runtime import command_queue, logs
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
 
@@ -72,7 +72,7 @@ class Watch:
     async def _pause(self, command: c.Pause, what: str) -> None:
         try:
             await self._context.commander.submit(command, cause="autoPause")
-        except (Rejected, commander.Refused) as error:
+        except (Rejected, command_queue.Refused) as error:
             logs.get(family="migration").warning(f"{what}, and moves are not paused", reason=str(error))
 
     async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.relevant import relevant
 from restow.domain.migration import next_trigger, plan_id, policy_of, wants_samples
 from restow.kube.metrics import sample
-from restow.runtime import commander, logs
+from restow.runtime import command_queue, logs
 from restow.runtime.clock import Timer
 from restow.runtime.service import Context
 from restow.runtime.signals import Bell
@@ -113,7 +113,7 @@ class Sampler:
         command = c.Deschedule(now, trigger[1], plan_id(now), samples)
         try:
             await context.commander.submit(command, cause=trigger[1])
-        except (Rejected, commander.Refused) as error:
+        except (Rejected, command_queue.Refused) as error:
             self._not_before = now + AGAIN
             logs.get(family="migration").warning("a trigger came to nothing", trigger=trigger[1], reason=str(error))
 

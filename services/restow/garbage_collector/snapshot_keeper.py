@@ -58,7 +58,7 @@ class Keeper:
         self._log = logs.get(service="garbage_collector")
         context.follower.listeners.append(self._bell.ring)
         context.leadership.changed.append(self._bell.ring)
-        context.commander.on_stuck.append(self._bell.ring)
+        context.commander.trouble.on_stuck.append(self._bell.ring)
         context.health.notes.append(self._note)
 
     async def run(self) -> None:
@@ -67,7 +67,7 @@ class Keeper:
         while True:
             await self._bell.wait()
             try:
-                if self._full or self._context.commander.full:
+                if self._full or self._context.commander.trouble.full:
                     await self._free_space()
                 elif await self._due():
                     await (self._catch_up() if self._is_archive_alone() else self._keep())
@@ -216,17 +216,17 @@ class Keeper:
         commander = self._context.commander
         outcome = commander.submit(command, cause=cause)
         stuck = Bell()
-        commander.on_stuck.append(stuck.ring)
+        commander.trouble.on_stuck.append(stuck.ring)
         try:
             while not outcome.done():
-                if commander.full:
-                    raise Full(commander.stuck)
+                if commander.trouble.full:
+                    raise Full(commander.trouble.why)
                 rung = asyncio.ensure_future(stuck.wait())
                 await asyncio.wait({outcome, rung}, return_when=asyncio.FIRST_COMPLETED)
                 rung.cancel()
             outcome.result()
         finally:
-            commander.on_stuck.remove(stuck.ring)
+            commander.trouble.on_stuck.remove(stuck.ring)
 
     async def _hold_back(self, size: int) -> None:
         """Some of the store's capacity is kept from everybody, so that there is some for a snapshot and its reports when nobody has any."""
@@ -310,7 +310,7 @@ class Keeper:
                 self._failed("the broker's store is full, and no snapshot and archive cover anything that could go: give it more space")
                 return
         self._full, self._problem = False, ""
-        context.commander.retry()
+        context.commander.trouble.retry()
 
     async def _let_go(self) -> None:
         context = self._context
@@ -318,9 +318,9 @@ class Keeper:
         held, self._reserve = await context.snapshots.let_go(), 0
         if held:
             self._log.warning("the broker's store is full: what was held back is used for a snapshot")
-            context.commander.retry()
+            context.commander.trouble.retry()
             # What was stuck is to be taken again before anything else is asked of it.
-            context.commander.full = False
+            context.commander.trouble.full = False
 
     async def _drop_held(self) -> bool:
         """Drop what both hold, on record or not; whether anything went."""

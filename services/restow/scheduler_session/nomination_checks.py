@@ -15,7 +15,7 @@ from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import IMAGE, NAMESPACE
 from restow.kube.retry import Backoff
 from restow.runtime import logs
-from restow.runtime.commander import Refused
+from restow.runtime.command_queue import Refused
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
 

@@ -13,7 +13,8 @@ from restow.domain import config
 from restow.domain.decider import Rejected
 from restow.domain.gc.decider import GcDecider
 from restow.eventlog.port import Unknown
-from restow.runtime.commander import Commander, NotFolded, Refused
+from restow.runtime.command_queue import Refused
+from restow.runtime.commander import Commander, NotFolded
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Deposed, Leadership
 from restow.runtime.telemetry import Metrics
@@ -67,7 +68,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_decided_twice():
         await soon(rig.bound.get())
         await idle()
         assert len(await named(log, e.PodPlaced)) == 1
-        assert rig.commander.stuck == ""
+        assert rig.commander.trouble.why == ""
 
 
 async def test_a_commit_that_was_lost_is_decided_again_under_a_new_id():

@@ -15,8 +15,8 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.migration import MigrationDecider, search
 from restow.eventlog.port import TooLarge
-from restow.runtime import commander
-from restow.runtime.commander import Refused
+from restow.runtime import long_decisions
+from restow.runtime.command_queue import Refused
 from restow.runtime.offload import CopyFailed, in_copy
 
 from .rig import facts, history, idle, memory, named, running, soon, until
@@ -59,7 +59,7 @@ def dying(monkeypatch, why="its process was killed, most likely for its memory")
         tried.append(work)
         raise CopyFailed(why)
 
-    monkeypatch.setattr(commander, "in_copy", killed)
+    monkeypatch.setattr(long_decisions, "in_copy", killed)
     return tried
 
 
@@ -157,7 +157,7 @@ async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(commander, "in_copy", for_ever)
+        patched.setattr(long_decisions, "in_copy", for_ever)
         async with descheduler(log) as rig:
             await world(log)
             await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
@@ -242,7 +242,7 @@ async def test_a_service_that_stops_ends_its_copy_at_once_and_that_is_no_failure
         begun.set()
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(commander, "in_copy", slow)
+    monkeypatch.setattr(long_decisions, "in_copy", slow)
     async with descheduler(log) as rig:
         await world(log)
         await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
@@ -277,7 +277,7 @@ async def test_what_is_due_waits_for_one_plan_over_many_pods_at_most_however_man
     async with descheduler(log) as rig:
         await world(log)
         await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
-        monkeypatch.setattr(commander, "in_copy", noted)
+        monkeypatch.setattr(long_decisions, "in_copy", noted)
         due = []
 
         def one_more(state, now):
@@ -302,7 +302,7 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
     async def suicidal(work):
         return await in_copy(lambda: os.kill(os.getpid(), 9) or b"")
 
-    monkeypatch.setattr(commander, "in_copy", suicidal)
+    monkeypatch.setattr(long_decisions, "in_copy", suicidal)
     log = memory()
     async with descheduler(log) as rig:
         await world(log)

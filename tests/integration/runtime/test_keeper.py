@@ -305,7 +305,7 @@ async def test_the_collector_frees_capacity_in_a_full_store_without_having_to_ap
         await one.until(lambda: one.state.gc_config.snapshot_every == 21)
         assert await log.first() == covered + 1
         # The commit may be read, and folded, before its own answer is.
-        await one.until(lambda: one.commander.stuck == "")
+        await one.until(lambda: one.commander.trouble.why == "")
 
 
 async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tmp_path):

@@ -19,7 +19,7 @@ from restow.domain import config
 from restow.domain.descheduling.policy import load, written
 from restow.domain.migration import search
 from restow.runtime.bearer import Gate
-from restow.runtime.commander import Outcome
+from restow.runtime.command_queue import Outcome
 from restow.runtime.offload import CopyFailed
 
 MEASURED = {

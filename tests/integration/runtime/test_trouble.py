@@ -40,13 +40,13 @@ async def test_a_log_that_is_full_is_asked_a_few_times_and_not_thousands_and_the
         await cluster(log)
         await asyncio.sleep(0.3)
         assert 2 <= len(tried) <= 4
-        assert rig.commander.stuck == "the broker's store is full"
-        assert rig.commander.full
+        assert rig.commander.trouble.why == "the broker's store is full"
+        assert rig.commander.trouble.full
         over()
-        rig.commander.retry()
+        rig.commander.trouble.retry()
         await soon(rig.bound.get())
         await idle()
-        assert (rig.commander.stuck, rig.commander.full) == ("", False)
+        assert (rig.commander.trouble.why, rig.commander.trouble.full) == ("", False)
     assert len(await named(log, e.PodPlaced)) == 1
 
 
@@ -58,10 +58,10 @@ async def test_what_need_not_be_said_any_more_leaves_nobody_unready():
         tried, _ = refusing(log, "session")
         await cluster(log)
         await until(lambda: len(tried) > 1, rig.follower)
-        assert rig.commander.stuck
+        assert rig.commander.trouble.why
         await facts(log, e.PodGone("p0"))
-        rig.commander.retry()
-        await until(lambda: not rig.commander.stuck, rig.follower)
+        rig.commander.trouble.retry()
+        await until(lambda: not rig.commander.trouble.why, rig.follower)
 
 
 async def test_a_service_that_stops_does_not_wait_for_a_full_log():
