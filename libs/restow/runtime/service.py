@@ -19,17 +19,17 @@ from restow.contracts import times
 from restow.contracts.ids import Family, Millis
 from restow.domain import config
 from restow.domain.effects import Effect
-from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 from restow.eventlog import jetstream
-from restow.eventlog.port import BrokerRefused, EventLog, LogError, LogMismatch, NoLog, Record, Unavailable
+from restow.eventlog.port import BrokerRefused, EventLog, LogError, NoLog, Record, Unavailable
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
 from restow.kube.event_recorder import MOST_NOTICES, Recorder
-from restow.kube.lease import Elector, LeaseConfig, leading, noted
+from restow.kube.lease import noted
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
+from restow.runtime.candidate import LOG_ASKED_EVERY, Candidate, lease_name, other_log, within
 from restow.runtime.clock import Clock, LogClock, SystemClock
 from restow.runtime.commander import Book, Commander, Propose, smaller
 from restow.runtime.config_source import BadConfig, ConfigSource, Fits, Read
@@ -52,14 +52,6 @@ TO_REPAIR = "Nothing is decided until `restow log repair` (docs/failures.md); `r
 
 TAIL_ASKED_EVERY = 5.0
 """Seconds between two questions of how far the log goes: a reader whom nobody sends anything does not know that it is behind."""
-
-LOG_ASKED_EVERY = 2.0
-"""Seconds between two looks for a log that was there before."""
-
-
-class _NoLeases(Exception):
-    """Nobody can hold one here."""
-
 
 GC_THRESHOLD = (20_000, 20, 100)
 """The state is large, lives for ever and has next to no cycles: Python's collector should rarely look at it."""
@@ -170,7 +162,6 @@ class Process:
     ) -> None:
         self.service, self.settings = service, given
         self.logger = logger or logs.get(service=service.name)
-        self._lease = LeaseConfig.of(given.lease_duration)
         self.health = Health()
         self.metrics = Metrics(service.family)
         self.stopping = asyncio.Event()
@@ -180,14 +171,13 @@ class Process:
         self._log_clock = LogClock() if clock is None else None
         self._clock: Clock = clock or self._log_clock or SystemClock()
         self._phase = "starting"
-        self._no_lease = ""
-        """Why the lease cannot be asked for."""
+        self.candidate: Candidate | None = None
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
         self._gate = Gate(given.api_token, given.api_token_file, given.answers_token_file)
         self.server = Server(service.name, self.health, self.metrics.registry, self._summary, self._gate)
         self.health.checks.append(lambda: self._phase)
-        self.health.checks.append(lambda: self._no_lease)
+        self.health.checks.append(lambda: self.candidate.cannot_ask if self.candidate is not None else "")
 
     async def life(self) -> int:
         """Until SIGTERM, or until something fails: then it raises."""
@@ -279,7 +269,8 @@ class Process:
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLD)
             self._configure(commander)
-            own = [commander.run(), effector.run(), context.recorder.run(), self._lead(context), self._see_the_tail(context), *parts.tasks]
+            candidate = self.candidate = Candidate(self.settings, context.client, commander, self.stopping, self.logger)
+            own = [commander.run(), effector.run(), context.recorder.run(), candidate.lead(self._drained), self._see_the_tail(context), *parts.tasks]
             if self._config is not None:
                 own.append(self._config.watch())
             tasks += [asyncio.create_task(task, name=getattr(task, "__qualname__", "task")) for task in own]
@@ -359,33 +350,18 @@ class Process:
         """Whether nobody has read one before. A broker that has lost all of it looks as one that is new, and so does another broker: what begins then on an
         empty log knows of no hold and no move. False after a while, for the log may come back."""
         try:
-            said = await noted(client, self.settings.namespace, self._lease_name)
+            said = await noted(client, self.settings.namespace, lease_name(self.service.family))
         except ApiStatus as error:
             why = f"the broker has no log, and the Kubernetes API does not say whether there was one: {error}"
         else:
             if not said:
                 return True
-            why = self._other_log(said, "the broker has none")
+            why = other_log(self.service.family, said, "the broker has none")
         if why != self._phase:
             self.logger.error("waiting for the log", reason=why)
         self._phase = why
-        await self._stops_within(LOG_ASKED_EVERY)
+        await within(self.stopping, LOG_ASKED_EVERY)
         return False
-
-    @property
-    def _lease_name(self) -> str:
-        return f"restow-{self.service.family}"
-
-    def _other_log(self, said: str, there: str) -> str:
-        """What is wrong where the Lease tells of a log that is not there."""
-        id, _, mark = said.partition(" ")
-        upto = ""
-        with contextlib.suppress(ValueError):
-            upto = f" up to record {Mark.read(mark).seq}"
-        return (
-            f"the Lease {self._lease_name} says that log {id} was read{upto}, and {there}: the log is lost. Restore it (docs/install.md, \"Backup and restore\"); or, "
-            f"to begin a new one, stop the services and delete their Leases (\"A new log\")"
-        )
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What comes of it; None where the service is to stop before."""
@@ -437,134 +413,6 @@ class Process:
         self.health.notes.append(lambda: f"configuration refused, the last good one is used: {source.problem}" if source.problem else "")
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, source.hup)
 
-    async def _lead(self, context: Context) -> None:
-        """Claim the family when the lease is ours; hold the lease until the service stops."""
-        leadership, s = context.leadership, self.settings
-        if why := too_old(context.state):
-            # One of the release that understands it is to have the lease.
-            self.logger.error("stands by", reason=why)
-            await self.stopping.wait()
-            return
-        if s.lease == "off":
-            leadership.claim()
-            await self._put_losses_on_record(context)
-            await self.stopping.wait()
-            return
-        elector = Elector(context.client, s.namespace, self._lease_name, s.identity, self._lease, note=self._note)
-        if not await self._until_asked(elector):
-            return
-        async with leading(elector, on_wait=self._waiting_for_lease) as lease:
-            self._waiting_for_lease(None)
-            self.logger.info("holds the lease")
-            await context.commander.to_tail()
-            leadership.holds_lease = elector.surely_holds
-            leadership.claim()
-            leadership.check(context.state)
-            lost = asyncio.create_task(lease.lost.wait())
-            stopped = asyncio.create_task(self._drained.wait())
-            said = asyncio.create_task(self._put_losses_on_record(context))
-            try:
-                await asyncio.wait({lost, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                if lost.done():
-                    leadership.depose("the lease was lost")
-            finally:
-                for task in (lost, stopped, said):
-                    task.cancel()
-                await asyncio.gather(lost, stopped, said, return_exceptions=True)
-
-    async def _put_losses_on_record(self, context: Context) -> None:
-        """What only this service knows to be lost, from its Lease or from a snapshot, the others are to know, too: each of them would go on deciding. Where the
-        log is said to be broken already, or is not any more, there is nothing to say."""
-        follower = context.follower
-        while follower.lost is not None and not follower.state.broken:
-            # Others may have said so meanwhile, and somebody may have repaired it: said once more behind that, it would be broken again.
-            await context.commander.to_tail()
-            if (lost := follower.lost) is None or follower.state.broken:
-                return
-            if await context.commander.loss.testify_for(lost):
-                await context.commander.to_tail()
-                return
-            if await self._stops_within(LOG_ASKED_EVERY):
-                return
-
-    def _note(self, said: str) -> str:
-        """What the Lease says of the log: it is kept where the broker's disk is not. What its last holder had read must be there. Raises LogMismatch where that
-        was another log."""
-        assert self.context is not None
-        log, follower = self.context.log, self.context.follower
-        id, _, mark = said.partition(" ")
-        if id and id != log.log_id:
-            raise LogMismatch(self._other_log(said, f"the broker has log {log.log_id}"))
-        with contextlib.suppress(ValueError):
-            follower.expect(Mark.read(mark))
-        return f"{log.log_id} {follower.mark}"
-
-    async def _until_asked(self, elector: Elector) -> bool:
-        """Until the API has said who holds the lease, however long it does not answer. Where it says that there are none, this process leads meanwhile. False:
-        the service stops."""
-        while True:
-            try:
-                await self._ask_for_lease(elector)
-            except _NoLeases as none:
-                self._waiting_for_lease(None)
-                self.logger.warning("no leases here: leading at once, the log decides", reason=str(none))
-                assert self.context is not None
-                self.context.leadership.claim()
-                if not await self._lease_comes(elector):
-                    return False
-                self.logger.info("there are leases by now")
-            except ApiStatus as error:
-                self._waiting_for_lease(error)
-                if await self._stops_within(self._lease.retry):
-                    return False
-                continue
-            return True
-
-    async def _stops_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
-            return True
-        return False
-
-    async def _ask_for_lease(self, elector: Elector) -> bool:
-        """Whether the lease is ours. Raises _NoLeases where nobody can hold one, without the right to them or without their namespace:
-        then the process leads at once, and the log decides. That the namespace may not be looked at says nothing. Raises ApiStatus where the
-        API does not say."""
-        assert self.context is not None
-        try:
-            if await elector.acquire_or_renew():
-                return True
-        except ApiStatus as error:
-            if error.code in (403, 404, 405, 501) and not error.transient:
-                raise _NoLeases(str(error)) from None
-            raise
-        try:
-            await self.context.client.get(f"/api/v1/namespaces/{self.settings.namespace}")
-        except ApiStatus as error:
-            if error.code == 404:
-                raise _NoLeases(str(error)) from None
-        return False
-
-    async def _lease_comes(self, elector: Elector) -> bool:
-        """Rights and the namespace may come later than the pod, so one that leads without a lease asks on. False: the service stops. Raises
-        Deposed where another process has the lease by then."""
-        assert self.context is not None
-        while True:
-            if await self._stops_within(self._lease.duration):
-                return False
-            try:
-                if await self._ask_for_lease(elector):
-                    return True
-            except (_NoLeases, ApiStatus):
-                continue
-            self.context.leadership.depose("another process holds the lease")
-
-    def _waiting_for_lease(self, error: ApiStatus | None) -> None:
-        """None: another holds it. Who cannot ask for the lease could not take over either."""
-        before, self._no_lease = self._no_lease, "" if error is None else f"the Kubernetes API cannot be asked who leads: {error}"
-        if self._no_lease and self._no_lease != before:
-            self.logger.warning("cannot ask for the lease", reason=str(error))
-
     # -- down ----------------------------------------------------------------------------------------------------------
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -587,7 +435,7 @@ class Process:
         if running:
             await asyncio.wait(running, timeout=seconds)
         self._drained.set()
-        leader = [t for t in tasks if not t.done() and t.get_name() == "Process._lead"]
+        leader = [t for t in tasks if not t.done() and t.get_name() == "Candidate.lead"]
         if leader and context.leadership.phase is not Phase.STANDBY:
             await asyncio.wait(leader, timeout=2.0)
 

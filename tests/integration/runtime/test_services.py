@@ -294,7 +294,7 @@ async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, clu
         await (await connect(broker.url, cluster)).close()
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
         async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
-            await one.until(lambda _: one.process._no_lease)
+            await one.until(lambda _: one.process.candidate and one.process.candidate.cannot_ask)
             async with asyncio.timeout(SOON):
                 while (found := await one.get("/readyz"))[1]["reasons"][0].startswith("starting"):
                     await asyncio.sleep(0.01)
@@ -330,7 +330,7 @@ async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is
         await (await connect(broker.url, cluster)).close()
         kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
         async with service(scheduler_session(), broker, cluster, kube, lease="on", lease_duration=1, identity="one") as one:
-            await one.until(lambda _: one.process._no_lease)
+            await one.until(lambda _: one.process.candidate and one.process.candidate.cannot_ask)
             kube.cluster.faults.clear()
             if code == 403:
                 kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
