@@ -162,7 +162,7 @@ class Broker:
             await broker._opened(opening, wait)
             broker.check_server()
             broker._inbox = broker.client.new_inbox()
-            await broker.client.subscribe(f"{broker._inbox}.*", cb=broker._on_answer)
+            await broker.client.hear(f"{broker._inbox}.*", broker._on_answer)
         except BaseException:
             await _end(opening)
             # A client that has not got as far as connecting cannot be closed; what it said first is what is wrong.
@@ -314,7 +314,7 @@ class Broker:
         if self.client._reconnection_task is not None:
             await _end(self.client._reconnection_task)
 
-    async def _on_answer(self, message: Msg) -> None:
+    def _on_answer(self, message: Msg) -> None:
         waiting = self._pending.pop(message.subject.rpartition(".")[2], None)
         if waiting and not waiting[1].done():
             waiting[1].set_result(message)

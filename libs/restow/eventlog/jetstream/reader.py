@@ -19,8 +19,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import msgspec
 import nats.errors
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
+from restow.eventlog.jetstream.client import Hearing
 from restow.eventlog.jetstream.connect import ApiError, Broker
 from restow.eventlog.jetstream.stream import NOT_FOUND
 from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, OtherHistory, Unavailable
@@ -99,12 +99,14 @@ class Feed:
         self._buffer: list[Msg] = []
         self._buffered = 0
         self._credit = self._pulls = 0
+        self._pulling: asyncio.Task[None] | None = None
+        """Requests that a delivery has led to."""
         self._last: Delivery | None = None
         """What was handed on last, if the reader is of all subjects."""
         self._compare = False
         """Whether the consumer begins with that again."""
         self._consumer = self._inbox = self._problem = ""
-        self._subscription: Subscription | None = None
+        self._subscription: Hearing | None = None
         self._wake = asyncio.Event()
         self._heard = 0.0
         self._delivered = 0
@@ -205,10 +207,8 @@ class Feed:
             config["filter_subject"] = self._filter
             subject += f".{self._filter}"
         try:
-            # A callback, so that nats-py makes no task per message; its queue is bounded by what we request.
-            self._subscription = await self._broker.client.subscribe(
-                self._inbox, cb=functools.partial(self._on_message, self._inbox)
-            )
+            # What is told and not taken yet is bounded by what we request.
+            self._subscription = await self._broker.client.hear(self._inbox, functools.partial(self._on_message, self._inbox))
             self._making = True
             await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
         except ApiError as error:
@@ -227,6 +227,8 @@ class Feed:
         self._inbox = ""
         self._buffer, self._buffered = [], 0
         self._credit = self._pulls = 0
+        if self._pulling is not None:
+            self._pulling.cancel()
         try:
             if subscription is not None:
                 await subscription.unsubscribe()
@@ -293,6 +295,11 @@ class Feed:
         if (known.subject, known.headers.get("ce-id"), known.data) != (subject, headers.get("ce-id"), data):
             raise another_record(known.seq, self._stream)
 
+    def _pull_soon(self) -> None:
+        """Also while the caller takes its time."""
+        if self._pulling is None or self._pulling.done():
+            self._pulling = asyncio.get_running_loop().create_task(self._pull())
+
     async def _pull(self) -> None:
         """Keep one to two requests' worth of messages asked for while the buffer has capacity.
 
@@ -322,7 +329,7 @@ class Feed:
                 self._break(f"cannot ask for messages: {error}")
                 return
 
-    async def _on_message(self, inbox: str, message: Msg) -> None:
+    def _on_message(self, inbox: str, message: Msg) -> None:
         if inbox != self._inbox:
             return  # a former consumer's
         self._heard = asyncio.get_running_loop().time()
@@ -332,11 +339,11 @@ class Feed:
             self._wake.set()
             self._credit -= 1
             if self._credit <= PULL_BATCH:
-                await self._pull()
+                self._pull_soon()
         elif message.headers and "Status" in message.headers:
-            await self._on_status(message.headers)
+            self._on_status(message.headers)
 
-    async def _on_status(self, headers: dict[str, str]) -> None:
+    def _on_status(self, headers: dict[str, str]) -> None:
         status, text = headers["Status"], headers.get("Description", "")
         left, space = headers.get("Nats-Pending-Messages", ""), headers.get("Nats-Pending-Bytes", "")
         full = status == "409" and "MaxBytes" in text
@@ -349,7 +356,7 @@ class Feed:
             self._wake.set()
         elif left.isdigit() and (full or status == "408" or (status == "409" and "Batch Completed" in text)):
             self._credit -= int(left)
-            await self._pull()
+            self._pull_soon()
         else:
             self._break(f"the broker says {status} {text}")
 
