@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from restow.contracts.ids import WRITERS
-from restow.kube.rights import BESIDE_OTHERS, HOLDS, KUBERNETES, NODES, Rule, own_of
+from restow.kube.rights import BESIDE_OTHERS, CLAIMS, CLAIMS_OTHERS, HOLDS, KUBERNETES, NODES, Rule, own_of
 
 FILES = Path(__file__).parent / "chart" / "files"
 RBAC = FILES / "rights.yaml"
 BESIDE = FILES / "beside" / "rights.yaml"
 HOST_PORTS = FILES / "beside" / "host-ports" / "rights.yaml"
+CLAIM_RIGHTS = FILES / "beside" / "claims" / "rights.yaml"
+CLAIM_BINDING = FILES / "beside" / "claims" / "binding.yaml"
 WEBHOOK = FILES / "webhook-rights.yaml"
 AUTOSCALERS = FILES / "autoscalers" / "rights.yaml"
 PERMISSIONS = FILES / "nats" / "permissions.conf"
@@ -47,6 +49,16 @@ def host_ports() -> str:
     """`beside/host-ports/rights.yaml`."""
     holds = {service: rules for service, rules in HOLDS.items() if service != "descheduler"}
     return HEADER + "---\n".join(_added("Role", holds, PLACES[HOST_PORTS]))
+
+
+def claims() -> str:
+    """`beside/claims/rights.yaml`, to be applied in each namespace."""
+    return HEADER + "---\n".join(_added("Role", CLAIMS, what="claims"))
+
+
+def claim_binding() -> str:
+    """`beside/claims/binding.yaml`."""
+    return HEADER + "---\n".join(_added("ClusterRole", CLAIMS_OTHERS, what="claims"))
 
 
 def autoscalers() -> str:
@@ -354,6 +366,8 @@ if __name__ == "__main__":
     RBAC.write_text(rbac())
     BESIDE.write_text(beside())
     HOST_PORTS.write_text(host_ports())
+    CLAIM_RIGHTS.write_text(claims())
+    CLAIM_BINDING.write_text(claim_binding())
     WEBHOOK.write_text(webhook())
     AUTOSCALERS.write_text(autoscalers())
     PERMISSIONS.write_text(permissions())

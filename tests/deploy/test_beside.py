@@ -11,15 +11,18 @@ from restow.domain.landing_gate import LEFT_OUT, PART_OF, RESTOW, left_out
 from restow.kube.beside import LANDING
 from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS, class_name
 
-FOLDERS = ("beside", "beside/host-ports")
+FOLDERS = ("beside", "beside/host-ports", "beside/claims")
+IN_EACH = "rights.yaml"
+"""Of `beside/claims`: what is applied in each namespace of people's."""
 HELD = {"beside": NAMESPACE, "beside/host-ports": WITH_HOST_PORTS}
 
 
 def sources(folder: str) -> list[Any]:
     files = [f for f in sorted((DEPLOY / folder).glob("*.yaml")) if f.name != "kustomization.yaml"]
-    return [m for f in files for m in yaml.safe_load_all(f.read_text())]
+    return [m for f in files if (folder, f.name) != ("beside/claims", IN_EACH) for m in yaml.safe_load_all(f.read_text())]
 
 
+CLAIMS = list(yaml.safe_load_all((DEPLOY / "beside" / "claims" / IN_EACH).read_text()))
 BOTH = [m for folder in FOLDERS for m in sources(folder)]
 GUARD = list(yaml.safe_load_all((DEPLOY / "chart" / "files" / "guard.yaml").read_text()))
 """Of every installation."""
@@ -41,18 +44,41 @@ def test_pods_are_made_and_deleted_where_placeholders_are_and_nowhere_else():
         assert named(BOTH, "Namespace", namespace)
 
 
+def test_in_a_namespace_of_peoples_the_session_makes_and_deletes_pods_and_the_collector_deletes_them():
+    """And nobody else. What may be done with claims, the guard says."""
+    assert {m["metadata"].get("namespace") for m in CLAIMS} == {None}
+    allowed = {(role["metadata"]["name"], resource): set(rule["verbs"]) for role in of_kind(CLAIMS, "Role") for rule in role["rules"] for resource in rule["resources"]}
+    assert allowed == {
+        ("restow-scheduler-session-claims", "pods"): {"create", "delete"},
+        ("restow-scheduler-session-claims", "resourceclaims"): {"get", "list", "patch", "delete"},
+        ("restow-scheduler-session-claims", "resourceclaims/status"): {"patch"},
+        ("restow-garbage-collector-claims", "pods"): {"list", "delete"},
+    }
+    (guard,) = named(BOTH, "ValidatingAdmissionPolicy", "restow-guard-claims")["spec"]["matchConstraints"]["resourceRules"]
+    assert (set(guard["operations"]), set(guard["resources"])) == ({"UPDATE", "DELETE"}, {"resourceclaims", "resourceclaims/status"})
+
+
+def test_who_may_name_the_class_of_placeholders_elsewhere_has_a_right_that_nothing_else_gives():
+    """In the whole cluster: a Role that allows everything in a namespace does not give it."""
+    asked = 'authorizer.group("restow.dev").resource("placeholders").check("create").allowed()'
+    assert asked in named(BOTH, "ValidatingAdmissionPolicy", "restow-guard-priorities")["spec"]["validations"][0]["expression"]
+    assert [role["metadata"]["name"] for role in of_kind([*BOTH, *CLAIMS, *whole()], "ClusterRole", "Role") if "placeholders" in str(role["rules"])] == ["restow-scheduler-session-claims"]
+    assert [role["kind"] for role in of_kind(BOTH, "ClusterRole", "Role") if "placeholders" in str(role["rules"])] == ["ClusterRole"]
+
+
 def test_nobody_gets_a_wildcard_or_a_way_to_more_rights():
-    for role in of_kind(BOTH, "ClusterRole", "Role"):
+    for role in of_kind([*BOTH, *CLAIMS], "ClusterRole", "Role"):
         assert "*" not in str(role["rules"])
         assert not re.search("secrets|serviceaccounts|exec|escalate|impersonate|policies", str(role["rules"]))
 
 
 def test_each_role_is_bound_to_its_service_and_to_no_other():
-    for binding in of_kind(BOTH, "ClusterRoleBinding", "RoleBinding"):
+    for binding in of_kind([*BOTH, *CLAIMS], "ClusterRoleBinding", "RoleBinding"):
         name = binding["metadata"]["name"]
         assert binding["roleRef"]["name"] == name
-        assert [s["name"] for s in binding["subjects"]] == [name.removesuffix("-beside")]
-        assert name.removeprefix("restow-").removesuffix("-beside") in SERVICES
+        service = name.removesuffix("-beside").removesuffix("-claims")
+        assert [s["name"] for s in binding["subjects"]] == [service]
+        assert service.removeprefix("restow-") in SERVICES
 
 
 def test_whoever_may_patch_pods_is_guarded():

@@ -59,7 +59,7 @@ class TestEveryWay:
         for manifest in made(way):
             assert manifest["metadata"]["labels"]["app.kubernetes.io/part-of"] == "restow", manifest["metadata"]["name"]
             clustered = manifest["kind"] in {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"} or "admissionregistration" in manifest["apiVersion"]
-            assert clustered or manifest["metadata"]["namespace"] in {"restow-system", "restow-holds", "restow-holds-ports"}, manifest["metadata"]["name"]
+            assert clustered or manifest["metadata"]["namespace"] in {"restow-system", "restow-holds", "restow-holds-ports", "shop"}, manifest["metadata"]["name"]
 
     def test_no_two_objects_have_one_name(self, way):
         keys = [(m["apiVersion"], m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in made(way)]
@@ -516,7 +516,7 @@ def test_production_is_critical_and_never_schedules_itself():
 
 def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_have():
     """What both would have under one name is the same."""
-    everything = [*("--set", "beside.enabled=true,beside.hostPorts=true,autoscalers.enabled=true")]
+    everything = [*("--set", "beside.enabled=true,beside.hostPorts=true,beside.claimNamespaces={shop,ml},autoscalers.enabled=true")]
     first, second = rendered(*everything), rendered(*everything, "--set", "shared=false", namespace="restow-second")
     keys = [{(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests} for manifests in (first, second)]
     assert keys[0] & keys[1] == set()
@@ -530,6 +530,15 @@ def test_a_second_installation_has_everything_of_its_own_and_shares_what_both_ha
         assert role in roles or where == "restow-second"
     assert len(of_kind(first, "ClusterRoleBinding", "RoleBinding")) == len(of_kind(second, "ClusterRoleBinding", "RoleBinding"))
     assert "restow-system" not in yaml.safe_dump_all(second)
+
+
+def test_in_each_namespace_whose_pods_may_move_with_claims_the_services_have_rights():
+    made = rendered("--set", "beside.enabled=true,beside.claimNamespaces={shop,ml}")
+    places = [m["metadata"]["namespace"] for m in made if m["kind"] in ("Role", "RoleBinding") and m["metadata"]["name"] == "restow-scheduler-session-claims"]
+    assert sorted(places) == ["ml", "ml", "shop", "shop"]
+    for name in ("restow-guard-claims", "restow-guard-priorities"):
+        assert named(made, "ValidatingAdmissionPolicy", name)
+    assert not [m for m in rendered("--set", "beside.enabled=true") if "claims" in m["metadata"]["name"]]
 
 
 def test_the_webhook_takes_the_policys_place_and_everything_else_is_the_same():

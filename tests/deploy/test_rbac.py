@@ -26,7 +26,7 @@ ALLOWED = {service: verbs(named(MANIFESTS, "ClusterRole", f"restow-{service}")) 
 
 def test_what_is_deployed_is_what_is_declared():
     declared = runpy.run_path(str(ROOT / "deploy" / "rights.py"))
-    for path, write in (("RBAC", "rbac"), ("BESIDE", "beside"), ("HOST_PORTS", "host_ports"), ("WEBHOOK", "webhook"), ("AUTOSCALERS", "autoscalers"), ("PERMISSIONS", "permissions")):
+    for path, write in (("RBAC", "rbac"), ("BESIDE", "beside"), ("HOST_PORTS", "host_ports"), ("CLAIM_RIGHTS", "claims"), ("CLAIM_BINDING", "claim_binding"), ("WEBHOOK", "webhook"), ("AUTOSCALERS", "autoscalers"), ("PERMISSIONS", "permissions")):
         assert declared[path].read_text() == declared[write](), "run `make rights`"
     assert declared["NKEYS"].read_text() == declared["permissions"](keys=True), "run `make rights`"
 

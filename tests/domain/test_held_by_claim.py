@@ -39,7 +39,7 @@ def said(state) -> set[str]:
 
 def test_a_claim_of_its_own_names_the_devices():
     (uid,) = world().pods
-    assert said(world(claim("gpu-0", owner=uid, uid=uid))) == f"it has gpu-0 of {DRIVER} by ResourceClaim, and no scheduler keeps devices for a successor"
+    assert said(world(claim("gpu-0", owner=uid, uid=uid))) == f"it has gpu-0 of {DRIVER} by ResourceClaim, and claimNamespaces of the policy does not name default"
     text = said(world(claim("gpu-0", "gpu-1", "gpu-2", "gpu-3", owner=uid, uid=uid)))
     assert text.startswith(f"it has gpu-0 of {DRIVER}, gpu-1 of {DRIVER}, gpu-2 of {DRIVER} and 1 more by ResourceClaim")
 
@@ -50,4 +50,4 @@ def test_a_claim_that_is_not_its_own():
 
 
 def test_a_claim_that_nobody_has_told_of():
-    assert said(world()) == "it has devices by ResourceClaim, and no scheduler keeps devices for a successor"
+    assert said(world()) == "it has devices by ResourceClaim, and claimNamespaces of the policy does not name default"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -207,8 +208,14 @@ async def test_the_collector_deletes_classes_of_placeholders_only(world: World, 
     await world.api.ok("DELETE", f"{CLASSES}/theirs")
 
 
-async def test_nobody_gets_a_priority_by_the_class_of_a_placeholder(world: World) -> None:
-    """The classes have the values of others, that a quota may keep a namespace from, and are there for everybody to name."""
+async def test_nobody_gets_a_priority_by_the_class_of_a_placeholder(world: World, lab: Lab) -> None:
+    """The classes have the values of others, that a quota may keep a namespace from, and are there for everybody to name: also for who may do everything there."""
+    lab.kubectl("create", "serviceaccount", "tenant", "-n", NS)
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    await world.api.ok("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NS}/roles", {"metadata": {"name": "tenant"}, "rules": rules})
+    lab.kubectl("create", "rolebinding", "tenant", "-n", NS, "--role=tenant", f"--serviceaccount={NS}:tenant")
+    token = plain(lab.target, "POST", f"/api/v1/namespaces/{NS}/serviceaccounts/tenant/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    tenant = Api(replace(lab.target, headers={"Authorization": f"Bearer {token}"}), world.api.session)
     for name, value in (("theirs", 9000), ("restow-hold-9000", 9000)):
         await world.api.ok("POST", CLASSES, {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"})
     scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["theirs"]}]}
@@ -218,13 +225,15 @@ async def test_nobody_gets_a_priority_by_the_class_of_a_placeholder(world: World
         async with asyncio.timeout(30):
             for name, why in (("theirs", "exceeded quota"), ("restow-hold-9000", "restow-guard-priorities")):
                 body = {"metadata": {"name": "x"}, "spec": pod_spec(priority=name)}
-                while (answer := await world.api.call("POST", f"/api/v1/namespaces/{NS}/pods?dryRun=All", body)).status == 201:
+                while (answer := await tenant.call("POST", f"/api/v1/namespaces/{NS}/pods?dryRun=All", body)).status == 201:
                     await asyncio.sleep(0.1)
                 assert why in answer.body["message"], answer.body
         held = {"metadata": {"name": "x"}, "spec": PLACEHOLDER | {"priorityClassName": "restow-hold-9000"}}
         await world.api.ok("POST", HOLDS + "?dryRun=All", held)
     finally:
         await world.api.ok("DELETE", f"{quotas}/none")
+        for kind in ("rolebinding", "role", "serviceaccount"):
+            lab.kubectl("delete", kind, "tenant", "-n", NS)
         for name in ("theirs", "restow-hold-9000"):
             await world.api.ok("DELETE", f"{CLASSES}/{name}")
 

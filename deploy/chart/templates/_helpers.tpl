@@ -155,7 +155,7 @@ capabilities:
 
 {{/* Objects of a file, in this namespace, with the labels. Without `shared`, only what an installation has of its own: what is in its namespace,
      and bindings of its accounts, under names of their own.
-     root; text; annotations (optional). */}}
+     root; text; annotations (optional); place: the namespace that they are for (optional). */}}
 {{- define "restow.objects" -}}
 {{- $root := .root }}
 {{- $namespace := $root.Release.Namespace }}
@@ -166,6 +166,7 @@ capabilities:
 {{- $meta := $object.metadata }}
 {{- $rights := hasPrefix "rbac.authorization.k8s.io/" $object.apiVersion }}
 {{- $clustered := or (has $object.kind (list "Namespace" "CustomResourceDefinition" "ClusterRole" "ClusterRoleBinding")) (hasPrefix "admissionregistration.k8s.io/" $object.apiVersion) }}
+{{- if $.place }}{{ $_ := set $meta "namespace" $.place }}{{ end }}
 {{- $common := or $clustered (ne ($meta.namespace | default $namespace) $namespace) }}
 {{- if or $root.Values.shared (not $common) (and $rights (hasSuffix "Binding" $object.kind)) }}
 {{- if and $common (not $root.Values.shared) }}{{ $_ := set $meta "name" (print $meta.name "-" $namespace) }}{{ end }}

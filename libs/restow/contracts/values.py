@@ -195,7 +195,7 @@ class PodShape(Value):
     `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares.
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
-    `resource_claims` are the names of its claims to dynamically allocated resources. `cores` are CPUs of its own.
+    `resource_claims` are the names of its claims to dynamically allocated resources, `claim_templates` the templates of those that are made for it. `cores` are CPUs of its own.
     `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes. `unreadable`: why what it asks for, or was given, cannot be read, with
     path, value and what is allowed; `requests` are then what can be, and whole GPUs where it is not clear how much of them.
     """
@@ -216,6 +216,7 @@ class PodShape(Value):
     disks: tuple[Disk, ...] = ()
     qos: str = ""
     resource_claims: tuple[str, ...] = ()
+    claim_templates: dict[str, str] = {}
     priority: Int = 0
     priority_class: str = ""
     preemption: str = "PreemptLowerPriority"

@@ -37,6 +37,8 @@ NAMESPACES = (checks.HOLDS, "restow-holds-ports")
 """Where placeholders are (those with host ports in the second): nobody else may make pods there."""
 SLOT = "restow.dev/slot"
 """Annotation of a placeholder: `<Reservation's uid>/<slot>`; of a guard `guard/<migration>`."""
+HOLD_CLASS = "restow-hold-"
+"""How the names of placeholders' PriorityClasses begin."""
 VIRTUAL = "restow.dev/hold"
 """The scheduling gate of a placeholder that is never bound."""
 GUARD = ReservationUid("guard")
@@ -79,10 +81,17 @@ def another_scheduler(state: Maps, shape: ShapeId) -> str:
 def named_slot(state: Maps, pod: PodObserved) -> SlotKey | None:
     """The slot whose placeholder a pod says it is; None where it says nothing, or is another log's."""
     said = pod.annotations.get(SLOT, "")
-    if not said or pod.namespace not in NAMESPACES or pod.owner is not None or pod.labels.get(LOG, "") != state.log:
+    if not said or not _may_stand(state, pod) or pod.owner is not None or pod.labels.get(LOG, "") != state.log:
         return None
     reservation, slash, slot = said.partition("/")
     return (ReservationUid(reservation), SlotName(slot)) if slash else None
+
+
+def _may_stand(state: Maps, pod: PodObserved) -> bool:
+    """Whether it is where only we may make such pods. Of a namespace of people's, their class says so: it is nobody else's to name (`restow-guard-priorities`)."""
+    if pod.namespace in NAMESPACES:
+        return True
+    return pod.namespace in state.migration_config.claim_namespaces and state.shapes[pod.shape].priority_class.startswith(HOLD_CLASS)
 
 
 def guard_of(id: MigrationId) -> SlotKey:

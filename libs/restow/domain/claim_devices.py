@@ -45,6 +45,11 @@ class ClaimDevice(NamedTuple):
         return not self.state
 
     @property
+    def uses(self) -> dict[tuple[str, str], int]:
+        """Of the counters that it shares with others of its pool, by set and name."""
+        return {} if self.published is None else _uses(self.published.consumes)
+
+    @property
     def attributes(self) -> dict[str, str]:
         return self.common if self.published is None else {**self.common, **self.published.attributes}
 
@@ -149,6 +154,12 @@ class ClaimDevices:
             known = self._pools[name] = tuple(_devices(name, [self._slices[one] for one in self._published.get(name, ())], self._taken.get(name, {})))
         return known
 
+    def counters_left(self, name: PoolName) -> Counter[tuple[str, str]]:
+        """Of the counters that devices of a pool share what nobody has, by set and name."""
+        current = _newest([self._slices[one] for one in self._published.get(name, ())])
+        taken = {device for device, _ in self._taken.get(name, {})}
+        return _left(current, [device for one in current for device in one.devices if device.name in taken])
+
     def on(self, node: NodeName) -> list[ClaimDevice]:
         """Devices that this node alone has, by driver, pool and name."""
         return [device for pool in sorted(self._local.get(node, ())) for device in self.pool(pool) if device.node == node]
@@ -238,8 +249,7 @@ def _drop(index: dict[Any, dict[Any, Any]], key: Any, one: Any) -> None:
 
 
 def _devices(pool: PoolName, slices: list[ResourceSliceObserved], taken: dict[tuple[str, str], AllocatedDevice]) -> Iterator[ClaimDevice]:
-    newest = max((one.generation for one in slices), default=0)
-    current = sorted((one for one in slices if one.generation == newest), key=lambda one: one.name)
+    current = _newest(slices)
     complete = bool(current) and len(current) >= current[0].slices
     holders: dict[str, list[str]] = {}
     for device, claim in sorted(taken):
@@ -254,6 +264,11 @@ def _devices(pool: PoolName, slices: list[ResourceSliceObserved], taken: dict[tu
         published, said = listed[name]
         state = _state(published, claims, left, complete)
         yield ClaimDevice(*pool, name, said.node or published.node, said.common, published, claims, state, _wholes(published, said.common))
+
+
+def _newest(slices: list[ResourceSliceObserved]) -> list[ResourceSliceObserved]:
+    newest = max((one.generation for one in slices), default=0)
+    return sorted((one for one in slices if one.generation == newest), key=lambda one: one.name)
 
 
 def _left(slices: list[ResourceSliceObserved], having: list[PublishedDevice]) -> Counter[tuple[str, str]]:

@@ -226,7 +226,7 @@ class MigrationConfig(Config):
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
     seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
     may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
-    these a placeholder pod holds the slot (`domain/beside.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
+    these a placeholder pod holds the slot (`domain/beside.py`). `claim_namespaces`: where their placeholders may have ResourceClaims (`domain/held_by_claim.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.
     `emptied`: what becomes of a node that a plan has emptied wholly: nothing (none), it is said (announce), or nobody is placed there (cordon) from the
     first eviction on, until `emptied_for` (milliseconds) after it was empty. `hooks`: who is asked before a move and told after it. `auto_pause`: when moves stop by themselves.
     `mode`: what becomes of plans, as long as nobody sets another one (`domain/migration/modes.py`); one that is proposed waits for a person for `approve_deadline`.
@@ -253,6 +253,7 @@ class MigrationConfig(Config):
     abort_deadline: int = 120_000
     movable_owners: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    claim_namespaces: tuple[str, ...] = ()
     protect_targets: bool = False
     emptied: Literal["none", "announce", "cordon"] = "none"
     emptied_for: int = 1_800_000

@@ -1,25 +1,150 @@
-"""Why a pod with ResourceClaims stays.
+"""Which pods with ResourceClaims may be moved, and what a place for one is held with.
 
-A nomination keeps cpu and memory of a node for a gated successor, and none of its devices: kube-scheduler gives those to the pod that it looks at first.
-Nor can a device be handed over from one claim to another: kube-scheduler has it free as soon as one of two that have it is gone. (Both as of 1.36,
-`tests/kubernetes/test_dynamic_resources.py`.)
+A nomination keeps cpu and memory of a node for a gated successor, and none of its devices. What keeps them is a claim of the placeholder's own, made from the same
+template in the pod's namespace (`MigrationConfig.claim_namespaces`): another scheduler gives it a device, and before the placeholder goes the claim is handed over to the
+successor as it is (`restow.kube.handover`). It is never free meanwhile (kube-scheduler 1.36, `tests/kubernetes/test_claim_handover.py`).
+
+So a pod may go that has one device, by one claim that was made for it. What other nodes have for it, without evaluating CEL: its claim's selectors have let its own device pass,
+so they let every device pass that is equal in all that they can read by name (`Wanted.does`). Those of other devices may, too: these are no targets.
 """
 
-from restow.contracts.ids import PodUid
-from restow.domain.claim_devices import claim_devices
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+from restow.contracts.dynamic_resources import SubRequest
+from restow.contracts.events import PodObserved, ResourceClaimObserved
+from restow.contracts.ids import NodeName, PodUid, ReservationUid
+from restow.domain.claim_devices import ClaimDevice, claim_devices
+from restow.domain.other_schedulers import is_beside
+from restow.domain.records import Slot
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import UNSUPPORTED
 
+T = TypeVar("T")
 MOST = 3
 """Devices that are named."""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Wanted(NamedTuple):
+    """A device like the one that a pod has: of this driver, and with these values of all attributes and amounts that its claim's selectors read."""
+
+    driver: str
+    attributes: tuple[tuple[str, str], ...]
+    capacity: tuple[tuple[str, int], ...]
+    names: frozenset[str]
+    """What the selectors name: also what this device does not have."""
+
+    def does(self, device: ClaimDevice) -> bool:
+        published = device.published
+        if published is None or device.driver != self.driver or published.shared or published.waits:
+            return False
+        return _read(device.attributes, self.names) == self.attributes and _read(published.capacity, self.names) == self.capacity
 
 
 def why_it_stays(state: ClusterState, uid: PodUid) -> str:
-    """The verdict with its sentence, of a pod whose shape has ResourceClaims."""
+    """The verdict with its sentence, of a pod whose shape has ResourceClaims. Empty where it may go."""
     known = claim_devices(state)
-    named = [path for path in known.reserved_for(uid) if state.resource_claims[path].owner != uid]
+    claims = known.reserved_for(uid)
+    named = [path for path in claims if state.resource_claims[path].owner != uid]
     if named:
         return f"{UNSUPPORTED}: ResourceClaim {named[0]} is not made for it alone, and its devices are where it is"
-    devices = [f"{one.name} of {one.driver}" for path in known.reserved_for(uid) for one in known.claim(path)]
+    devices = [f"{one.name} of {one.driver}" for path in claims for one in known.claim(path)]
     has = ", ".join(devices[:MOST]) + f" and {len(devices) - MOST} more" * (len(devices) > MOST)
-    return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and no scheduler keeps devices for a successor"
+    fact = state.pods[uid].fact
+    if fact.namespace not in state.migration_config.claim_namespaces:
+        return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and claimNamespaces of the policy does not name {fact.namespace}"
+    shape = state.shapes[fact.shape]
+    if len(shape.resource_claims) > 1 or len(devices) > 1:
+        return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and a place is held for one device by one claim only"
+    return "" if wanted(state, uid) is not None else f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and what it asks for is more than one device of its node"
+
+
+def wanted(state: ClusterState, uid: PodUid) -> Wanted | None:
+    """Of a pod that may go; None of any other, and of one whose claim is not known (any more)."""
+    known, fact = claim_devices(state), state.fact_of(uid)
+    claims = [claim for path in known.reserved_for(uid) if (claim := state.resource_claims[path]).owner == uid]
+    if fact is None or len(claims) != 1 or state.shapes[fact.shape].claim_templates.keys() != {claims[0].pod_claim}:
+        return None
+    (claim,) = claims
+    asked, devices = _asked(claim), known.claim(f"{claim.namespace}/{claim.name}")
+    if asked is None or len(devices) != 1:
+        return None
+    (device,) = devices
+    of = state.device_classes.get(asked.device_class)
+    published = device.published
+    if of is None or published is None or not device.node or published.shared or published.waits:
+        return None
+    names = frozenset(word for text in (*of.selectors, *asked.selectors) for word in _WORD.findall(text))
+    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names)
+
+
+def _asked(claim: ResourceClaimObserved) -> SubRequest | None:
+    """Its only request, where that is for one device that nobody else has, whatever other devices are."""
+    if len(claim.requests) != 1 or len(claim.requests[0].any_of) != 1 or claim.constraints or claim.reserved_otherwise or claim.deleting:
+        return None
+    (asked,) = claim.requests[0].any_of
+    return asked if asked.count == 1 and not asked.admin and not asked.capacity else None
+
+
+def _read(said: Mapping[str, T], names: frozenset[str]) -> tuple[tuple[str, T], ...]:
+    """What selectors can read of it: a name may have a domain before it, which they write apart."""
+    return tuple(sorted((name, value) for name, value in said.items() if name.rpartition("/")[2] in names))
+
+
+def is_moves(state: ClusterState, pod: PodObserved) -> bool:
+    """Whether it is the slot of a move (`occupants.as_pod`), or the successor whose slot that is: its placeholder gets the device from its own scheduler. Nothing else is held
+    that has claims."""
+    if not is_beside(state, pod.shape):
+        return False
+    record = state.reservations.get(ReservationUid(pod.pod.partition("/")[0]))
+    return (record is not None and record.fact.migration in state.migrations) or (pod.pod in state.pods and state.pods[pod.pod].fact.landing)
+
+
+def wanted_in(state: ClusterState, key: SlotKey) -> Wanted | None:
+    """What a slot is to hold besides its capacity: a device like that of the pod that is to move to it. None where it is none, or has it already."""
+    record = state.reservations.get(key[0])
+    migration = state.migrations.get(record.fact.migration) if record is not None else None  # type: ignore[call-overload]
+    if migration is None or migration.back or migration.reservation != key[0] or not state.shapes[migration.shape].resource_claims:
+        return None
+    placeholder = state.stand_ins.get(key)
+    known = claim_devices(state)
+    if placeholder is not None and any(known.claim(path) for path in known.reserved_for(placeholder)):
+        return None
+    return wanted(state, migration.move.pod)
+
+
+class Free:
+    """The devices of a node that nobody has, and what is left of the counters that their parts share, while some of them are given away in thought: each time the first that
+    does, in the order of their names."""
+
+    def __init__(self, state: ClusterState, node: NodeName) -> None:
+        known = claim_devices(state)
+        self._devices = [device for device in known.on(node) if device.free]
+        self._left = {pool: known.counters_left(pool) for pool in {(one.driver, one.pool) for one in self._devices}}
+
+    def take(self, one: Wanted) -> ClaimDevice | None:
+        for i, device in enumerate(self._devices):
+            uses, left = device.uses, self._left[device.driver, device.pool]
+            if one.does(device) and all(left[counter] >= amount for counter, amount in uses.items()):
+                left.subtract(uses)
+                return self._devices.pop(i)
+        return None
+
+
+def has_one(state: ClusterState, node: NodeName, one: Wanted, before: Iterable[Wanted]) -> bool:
+    """Whether a node has such a device beside those that are to be given away `before`."""
+    free = Free(state, node)
+    for other in before:
+        free.take(other)
+    return free.take(one) is not None
+
+
+def owed_on(state: ClusterState, node: NodeName) -> Iterator[tuple[SlotKey, Wanted]]:
+    """Slots on a node whose placeholders have no device yet, and what they are to get."""
+    for key in state.held_on.get(node, ()):
+        slot: Slot | None = state.slots.get(key[0], {}).get(key[1])
+        if slot is not None and state.shapes[slot.shape].resource_claims and (one := wanted_in(state, key)) is not None:
+            yield key, one

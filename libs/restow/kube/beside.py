@@ -4,7 +4,7 @@
     owners     lists labels whose new pods wait
     occupy     makes a placeholder                           vacate     removes it
     guard      makes a virtual one, which is never bound
-    land       nominates, has it heard, removes the placeholder, removes the gate: in this order no moment is unguarded
+    land       nominates, has it heard, hands claims over, removes the placeholder, removes the gate: in this order no moment is unguarded
     land_free  the same for a pod that came without the gate: its scheduler looks at it meanwhile
     let_go     removes the gate                              touch      makes the scheduler read a nomination again
 """
@@ -28,6 +28,7 @@ from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
+from restow.kube.handover import Handover
 from restow.kube.hearing import MOST, Hearing, Who, is_looked_at
 from restow.kube.placeholder import (
     IMAGE,
@@ -99,6 +100,7 @@ class Beside(Effects):
         super().__init__(client, backoff, sleep)
         self._free: dict[str, asyncio.Lock] = {}
         """By scheduler: none waits for another's successors."""
+        self._handover = Handover(client, backoff, sleep)
         self._hearing = Hearing(client, backoff, sleep, image)
         self._kept: dict[str, asyncio.Task[None]] = {}
         """By uid: pods of gangs whose nomination is made again."""
@@ -278,12 +280,12 @@ class Beside(Effects):
 
     # -- the pod ---------------------------------------------------------------------------------------------------------
 
-    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str, where: Callable[[], str] | None = None) -> LandOutcome:
+    async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str, where: Callable[[], str] | None = None, claims: bool = False) -> LandOutcome:
         """Hands the node over: once the scheduler has heard of the nomination it counts the pod there, so that the placeholder may go. `Done`: nothing
         holds the pod back any more. `Gone` leaves the placeholder, and so does `Failed`, where the scheduler is not heard of.
 
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
-        another successor would not fit on the node, and go elsewhere. `where`: the node that is its own by now, empty where there is none: one of a gang may have
+        another successor would not fit on the node, and go elsewhere. `claims`: the placeholder has some for it. `where`: the node that is its own by now, empty where there is none: one of a gang may have
         changed places with another one since (`restow.domain.evolve.changed_places`)."""
         self._stop_keeping(pod)
         there = await (self._there(pod) if pod.uid in self._since else self._nominated(pod, node))
@@ -297,6 +299,9 @@ class Beside(Effects):
                 unheard = None if bound else await self._unheard(pod, there, log, node)
                 if unheard is not None:
                     return unheard
+                handed = await self._handover.hand(pod, placeholder) if claims and not bound else Done()
+                if not isinstance(handed, Done):
+                    return handed
                 vacated = await self.vacate(placeholder)
                 if not isinstance(vacated, Done):
                     return vacated

@@ -1,13 +1,13 @@
 """Lists what moves beside another scheduler have made, by the label of their log, and removes it (`restow.domain.leftovers`)."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from restow.contracts.ids import Millis
 from restow.contracts.times import millis
-from restow.domain.beside import GUARD, NAMESPACES, SLOT
+from restow.domain.beside import GUARD, HOLD_CLASS, NAMESPACES, SLOT
 from restow.domain.leftovers import Leftover, Remove
 from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
@@ -21,9 +21,12 @@ _ABSENT = (403, 404)
 """deploy/beside is not applied, or not wholly."""
 
 
-async def listed(client: Client, namespaces: Container[str] = NAMESPACES, forbidden: Callable[[ApiStatus], None] = lambda status: None) -> list[Leftover]:
-    """`namespaces`: those that there are; `forbidden` is told what may not be listed. Raises ApiStatus."""
-    paths = [*(path_of(d.PODS, namespace) for namespace in NAMESPACES if namespace in namespaces), d.PRIORITY_CLASSES.path, LANDINGS]
+async def listed(
+    client: Client, namespaces: Container[str] = NAMESPACES, forbidden: Callable[[ApiStatus], None] = lambda status: None, claims: Iterable[str] = ()
+) -> list[Leftover]:
+    """`namespaces`: those that there are; `claims`: where placeholders are besides; `forbidden` is told what may not be listed. Raises ApiStatus."""
+    paths = [*(path_of(d.PODS, namespace) for namespace in (*NAMESPACES, *claims) if namespace in namespaces), d.PRIORITY_CLASSES.path, LANDINGS]
+    peoples = {path_of(d.PODS, namespace) for namespace in claims}
     found: list[Leftover] = []
     for path in paths:
         try:
@@ -34,6 +37,9 @@ async def listed(client: Client, namespaces: Container[str] = NAMESPACES, forbid
             if status.code == 403:
                 forbidden(status)
             continue
+        if path in peoples:
+            # Nobody else's pods may have such a class there, whatever labels they have.
+            answer["items"] = [item for item in answer.get("items") or () if ((item.get("spec") or {}).get("priorityClassName") or "").startswith(HOLD_CLASS)]
         kind = {d.PRIORITY_CLASSES.path: "PriorityClass", LANDINGS: "Landing"}.get(path, "Pod")
         found += _read(kind, answer.get("items") or ())
     return found

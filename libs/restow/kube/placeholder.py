@@ -4,8 +4,11 @@ A placeholder asks for what the pod asks for, and is placed by the pod's own sch
 of the pod's labels: the pod's controller would adopt it, budgets and endpoints would count it. It never preempts, and has the pod's
 priority itself: whoever may not take the pod's place may not take this one.
 
+With claims to devices it is where the pod is, and has claims of its own from the same templates: they are handed over (`restow.kube.handover`). All others are in
+namespaces of ours.
+
 What is left out, because it would keep the placeholder away from where the pod itself may go: affinity to other pods and hard spread (they count by labels),
-claims (a ReadWriteOncePod one admits no second pod), and what the pod itself blocks while it is still there.
+volumes (a ReadWriteOncePod claim admits no second pod), and what the pod itself blocks while it is still there.
 """
 
 import hashlib
@@ -16,7 +19,7 @@ import msgspec
 
 from restow.contracts import values as v
 from restow.contracts.ids import MigrationId, Millis, ReservationUid
-from restow.domain.beside import GUARD, NAMESPACES, SLOT, VIRTUAL
+from restow.domain.beside import GUARD, HOLD_CLASS, NAMESPACES, SLOT, VIRTUAL
 from restow.domain.migration import gating
 from restow.domain.nomination_checks import hold_priority
 from restow.domain.other_schedulers import LOG
@@ -33,9 +36,11 @@ from restow.kube.pod_template import (
     NodeSelector,
     NodeTerm,
     PodAffinity,
+    PodClaim,
     PodTerm,
     Port,
     Toleration,
+    claims,
     expressions,
     ports,
     quantities,
@@ -132,6 +137,7 @@ class Spec(Json, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[Gate, ...] = ()
     active_deadline_seconds: int | None = None
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class Placeholder(Json, frozen=True):
@@ -244,12 +250,14 @@ def _is_moved(state: ClusterState, reservation: ReservationUid) -> bool:
 
 
 def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
-    """Of the pod's shape. What a placeholder cannot hold is not asked here: claims to devices, shares of them, CPUs of its own."""
+    """Of the pod's shape. What a placeholder cannot hold is not asked here: shares of devices, CPUs of its own. With claims it is in the pod's namespace, where their
+    templates are; one that is never bound has none."""
     labels = _MANAGED | {LOG: hold.log} | ({MIGRATION: hold.migration} if hold.migration else {})
+    its_claims = () if hold.virtual else claims(shape)
     return Placeholder(
         api_version="v1",
         kind="Pod",
-        metadata=Metadata(name_of(hold), namespace_of(shape), labels, _NOTES | {SLOT: hold.slot}),
+        metadata=Metadata(name_of(hold), hold.namespace if its_claims else namespace_of(shape), labels, _NOTES | {SLOT: hold.slot}),
         spec=Spec(
             scheduler_name=shape.scheduler,
             priority_class_name=class_name(shape.priority - hold.below),
@@ -263,6 +271,7 @@ def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
             tolerations=tolerations(shape),
             scheduling_gates=(Gate(VIRTUAL),) if hold.virtual else (),
             active_deadline_seconds=hold.lifetime or None,
+            resource_claims=its_claims,
         ),
     )
 
@@ -278,7 +287,7 @@ def namespace_of(shape: v.PodShape) -> str:
 
 
 def class_name(priority: int) -> str:
-    return f"restow-hold-{priority}"
+    return f"{HOLD_CLASS}{priority}"
 
 
 def hold_class(priority: int, log: str) -> HoldClass:

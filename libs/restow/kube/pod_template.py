@@ -110,6 +110,13 @@ class Volume(Json, frozen=True):
     persistent_volume_claim: Claim
 
 
+class PodClaim(Json, frozen=True):
+    """Of dynamic resource allocation: one that is made from a template."""
+
+    name: str
+    resource_claim_template_name: str
+
+
 class PodSpec(Json, frozen=True):
     scheduler_name: str
     node_name: str
@@ -122,6 +129,7 @@ class PodSpec(Json, frozen=True):
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = ""
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class TemplateMetadata(Json, frozen=True):
@@ -150,8 +158,13 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
         priority=shape.priority,
         priority_class_name=shape.priority_class,
         preemption_policy="" if shape.preemption == "PreemptLowerPriority" else shape.preemption,
+        resource_claims=claims(shape),
     )
     return Template(spec, metadata)
+
+
+def claims(shape: v.PodShape) -> tuple[PodClaim, ...]:
+    return tuple(PodClaim(name, made_from) for name, made_from in sorted(shape.claim_templates.items()))
 
 
 def ports(shape: v.PodShape) -> tuple[Port, ...]:

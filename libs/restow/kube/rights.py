@@ -213,6 +213,38 @@ HOLDS: dict[str, tuple[Rule, ...]] = {
     "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "list delete"),),
 }
 """What they may do where the placeholders are."""
+CLAIMS: dict[str, tuple[Rule, ...]] = {
+    "scheduler-session": (
+        Rule("Placeholders of pods with ResourceClaims.", "", "pods", "create delete"),
+        Rule(
+            "A placeholder's claim becomes the successor's; the one that was made for that goes (the guard, guard.yaml, lets nothing else be done with them).",
+            "resource.k8s.io",
+            "resourceclaims",
+            "get list patch delete",
+        ),
+        Rule("It is reserved for the successor.", "resource.k8s.io", "resourceclaims/status", "patch"),
+    ),
+    "garbage-collector": (Rule("Placeholders of nobody's.", "", "pods", "list delete"),),
+}
+"""What they may do in a namespace whose pods may move with their ResourceClaims."""
+CLAIMS_OTHERS: dict[str, tuple[Rule, ...]] = {
+    "scheduler-session": (
+        Rule(
+            "That admission lets it (beside/guard.yaml): whoever has this right in the whole cluster may name the classes of placeholders where it may create pods. No API\n"
+            "of this name is served. Not in each namespace: who may do everything in a namespace of his own is not to get a priority by it.",
+            "restow.dev",
+            "placeholders",
+            "create",
+        ),
+        Rule(
+            "For whom a claim is reserved: Kubernetes 1.36 asks for this right in the whole cluster, and for that to the claim's status in its namespace besides.",
+            "resource.k8s.io",
+            "resourceclaims/binding",
+            "patch",
+        ),
+    ),
+}
+"""What they may do besides in the whole cluster."""
 NODES: dict[str, tuple[Rule, ...]] = {
     "descheduler": (
         Rule(

@@ -158,6 +158,7 @@ def _shape(
         host_ports=_host_ports(spec),
         volumes=volumes,
         resource_claims=tuple(sorted(claim.name for claim in spec.resource_claims or ())),
+        claim_templates={claim.name: claim.resource_claim_template_name for claim in spec.resource_claims or () if claim.resource_claim_template_name},
         disks=disks,
         qos=qos.GUARANTEED if guaranteed else "",
         priority=spec.priority or 0,

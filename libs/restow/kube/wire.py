@@ -185,6 +185,13 @@ class Volume(Wire):
     host_path: Present | None = None
 
 
+class PodClaim(Wire):
+    """Of dynamic resource allocation: how the pod calls a claim, and the template that it is made from, if it is made for the pod."""
+
+    name: str
+    resource_claim_template_name: str | None = None
+
+
 class Gate(Wire):
     name: str = ""
 
@@ -215,8 +222,7 @@ class PodSpec(Wire):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     scheduling_gates: list[Gate] | None = None
-    resource_claims: list[Gate] | None = None
-    """Of dynamic resource allocation; only their names are read."""
+    resource_claims: list[PodClaim] | None = None
     host_network: bool | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadRef | None = None

@@ -22,6 +22,8 @@ MERGE_KEYS: dict[tuple[str, str], str] = {
     ("", "topologySpreadConstraints"): "topologyKey",
     ("", "schedulingGates"): "name",
     ("", "resourceClaims"): "name",
+    ("", "resourceClaimStatuses"): "name",
+    ("", "reservedFor"): "uid",
     ("", "ownerReferences"): "uid",
     ("", "conditions"): "type",
     ("container", "ports"): "containerPort",

@@ -31,7 +31,7 @@ class Leftovers:
         """What is listed was decided before: the state is asked when it has folded that."""
         context, log = self._context, logs.get(family="gc")
         try:
-            found = await leftovers.listed(context.client, context.state.namespaces, self._forbidden)
+            found = await leftovers.listed(context.client, context.state.namespaces, self._forbidden, context.state.migration_config.claim_namespaces)
             if not found:
                 return
             await context.commander.to_tail()

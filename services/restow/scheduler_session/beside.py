@@ -67,7 +67,8 @@ class BesideEffects:
         pod, body = state.pods[effect.pod].fact, placeholder_of(state, effect.pod)
         placeholder = _ref(state.pods[body].fact) if body is not None else None
         if pod.landing or placeholder is None:
-            outcome = await self._kube.land(_ref(pod), effect.node, placeholder, state.log, lambda: str(state.placed[pod.pod].node) if pod.pod in state.placed else "")
+            claims = bool(state.shapes[pod.shape].claim_templates)
+            outcome = await self._kube.land(_ref(pod), effect.node, placeholder, state.log, lambda: str(state.placed[pod.pod].node) if pod.pod in state.placed else "", claims)
         elif self._kube.is_landing_free(state.shapes[pod.shape].scheduler):
             # Those that have the gate are not to wait for these.
             return Wait(LOOK)

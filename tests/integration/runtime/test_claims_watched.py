@@ -45,7 +45,7 @@ async def test_the_state_knows_which_devices_there_are_and_who_has_them(broker):
         await watcher.until(lambda state: state.pods and claim_devices(state).by_driver() == {DRIVER: Count(2, 1, 1, 2, 1)})
         state = watcher.process.context.state
         (uid,) = (uid for uid, pod in state.pods.items() if pod.fact.name == "p0")
-        assert why_it_stays(state, uid) == f"Unsupported: it has gpu-0 of {DRIVER} by ResourceClaim, and no scheduler keeps devices for a successor"
+        assert why_it_stays(state, uid) == f"Unsupported: it has gpu-0 of {DRIVER} by ResourceClaim, and claimNamespaces of the policy does not name default"
         await _create(kube, claiming("p1"))
         await watcher.until(lambda state: claim_devices(state).by_driver()[DRIVER].free == 0)
         async with aiohttp.ClientSession() as session, session.delete(f"{kube.url}/api/v1/namespaces/default/pods/p0?gracePeriodSeconds=0") as answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubesim.conformance.harness import MERGE, TABLE, Api, unique
+from kubesim.conformance.harness import MERGE, STRATEGIC, TABLE, Api, unique
 
 GROUP = "/apis/resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
@@ -62,3 +62,23 @@ async def test_claims_and_templates(api: Api, ns: str) -> None:
     assert made["spec"]["spec"] == claim["spec"]
     await api.fails(422, "Invalid", "PATCH", f"{path}/t", {"spec": other}, media=MERGE)
     await api.ok("DELETE", f"{path}/t")
+
+
+async def test_for_whom_a_claim_is_reserved_is_merged_by_uid_and_what_a_pod_calls_its_claims_by_name(api: Api, ns: str) -> None:
+    """KS-176. What a hand-over of a claim writes: one user more, another one gone; another claim under the same name."""
+    path = f"{GROUP}/namespaces/{ns}/resourceclaims"
+    await api.ok("POST", path, a_claim("c"))
+    await api.ok("PATCH", f"{path}/c", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}, media=MERGE)
+    results = [{"request": "gpu", "driver": DRIVER, "pool": "p", "device": "gpu-0"}]
+    users = [{"resource": "pods", "name": name, "uid": f"u-{name}"} for name in "ab"]
+    await api.ok("PATCH", f"{path}/c/status", {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": users[:1]}}, media=MERGE)
+    got = await api.ok("PATCH", f"{path}/c/status", {"status": {"reservedFor": [users[1], {"$patch": "delete", "uid": "u-a"}]}}, media=STRATEGIC)
+    assert got["status"]["reservedFor"] == users[1:]
+    await api.ok("PATCH", f"{path}/c/status", {"status": {"allocation": None, "reservedFor": None}}, media=MERGE)
+    await api.ok("PATCH", f"{path}/c", {"metadata": {"finalizers": None}}, media=MERGE)
+    pods = f"/api/v1/namespaces/{ns}/pods"
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "one", "resourceClaimTemplateName": "none"}, {"name": "two", "resourceClaimTemplateName": "none"}]}
+    await api.ok("POST", pods, {"metadata": {"name": "p"}, "spec": spec})
+    for said in ([{"name": "one", "resourceClaimName": "x"}, {"name": "two", "resourceClaimName": "y"}], [{"name": "one", "resourceClaimName": "z"}]):
+        got = await api.ok("PATCH", f"{pods}/p/status", {"status": {"resourceClaimStatuses": said}}, media=STRATEGIC)
+    assert {one["name"]: one["resourceClaimName"] for one in got["status"]["resourceClaimStatuses"]} == {"one": "z", "two": "y"}

@@ -165,8 +165,8 @@ class Evictable:
         of_shape = self._shapes.get(pod.shape)
         if of_shape is None:
             of_shape = self._of_shape(pod.shape)
-        if of_shape == UNSUPPORTED and state.shapes[pod.shape].resource_claims:
-            return why_it_stays(state, uid)
+        if of_shape in ("", UNSUPPORTED) and state.shapes[pod.shape].resource_claims and (why := why_it_stays(state, uid)):
+            return why
         return of_shape or unmovable(state, uid, as_gang) or self._filtered(uid)
 
     def _filtered(self, uid: PodUid) -> str:
@@ -182,7 +182,7 @@ class Evictable:
             verdict = CRITICAL
         elif why := another_scheduler(self._state, id):
             verdict = why
-        elif shape.is_beyond_us or (not self._by_rules and not is_foreseen(shape)):
+        elif shape.unreadable or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED
         self._shapes[id] = verdict
         return verdict

@@ -164,6 +164,8 @@ def check(config: MigrationConfig) -> None:
         raise ValueError(f"emptied: {config.emptied}; allowed: with Defragmentation and its wholeNodes: true, or none")
     if not all(config.beside) or len(set(config.beside)) < len(config.beside):
         raise ValueError(f"beside: {list(config.beside)}; allowed: names of schedulers, as in spec.schedulerName, each once")
+    if not all(config.claim_namespaces) or len(set(config.claim_namespaces)) < len(config.claim_namespaces):
+        raise ValueError(f"claim_namespaces: {list(config.claim_namespaces)}; allowed: names of namespaces, each once")
     hooks.check(config.hooks)
     pause.check(config)
     open_hours.check(config)

@@ -168,10 +168,10 @@ def stays(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
         return rule.PINNED
     if why := another_scheduler(state, pod.shape):
         return why
-    if shape.resource_claims:
-        return why_it_stays(state, uid)
-    if shape.is_beyond_us:
+    if shape.unreadable:
         return rule.UNSUPPORTED
+    if shape.resource_claims and (why := why_it_stays(state, uid)):
+        return why
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
         return rule.BOUNCED
     return unmovable(state, uid, as_gang)

@@ -222,7 +222,8 @@ class View:
         """The CPUs that the pod gets there in place of the hold, None where rules that depend on what runs do not let it run
         there. Where specs are `equal` only volumes and CPUs count: a pod cannot start without them."""
         volumes = self.extensions.volumes
-        if self.state.shapes[pod.shape].is_beyond_us:
+        shape = self.state.shapes[pod.shape]
+        if shape.unreadable or (shape.resource_claims and self.state.ours(pod)):
             return None
         if pod.claims and volumes is not None and volumes.waits(pod):
             return None

@@ -42,7 +42,7 @@ VETOES = {
 }
 """Where there is no switch nothing turns a plugin off. At `jobValid` lone pods without annotations that are in the same queue are told
 apart by nothing, at `podWaits` plain pods of one shape: what is said of one holds for all, as long as the session lasts. A pod is plain that
-has no claims, and no annotations but those of its group, queue and task, if its PodGroup has none. Three are about victims, and answer otherwise: `preemptable` and `reclaimable` (`Victims`), `protects` (`Protection`)."""
+has no claims of any kind, and no annotations but those of its group, queue and task, if its PodGroup has none. Three are about victims, and answer otherwise: `preemptable` and `reclaimable` (`Victims`), `protects` (`Protection`)."""
 
 SCORES = {
     "nodeOrder": "enableNodeOrder",

@@ -90,7 +90,7 @@ class Gates:
 
     def rules(self, pod: PodObserved) -> Refusal | None:
         """Why no node will do before something else happens. Of plain pods of one shape it is asked once (`framework.VETOES`)."""
-        if pod.claims or (pod.annotations and not self._is_plain(pod)):
+        if pod.claims or self._state.shapes[pod.shape].resource_claims or (pod.annotations and not self._is_plain(pod)):
             return self._rules(pod)
         if pod.shape not in self._plain:
             self._plain[pod.shape] = self._rules(pod)

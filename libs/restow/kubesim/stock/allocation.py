@@ -69,6 +69,8 @@ class Devices:
                 return f'resourceclaim "{name}" not found' if name else "waiting for resourceclaims to be created"
             if is_deleting(claim):
                 return f'resourceclaim "{name}" is being deleted'
+            if "resourceClaimTemplateName" in asked and not any(one.get("controller") and one["uid"] == uid_of(self._pod) for one in claim["metadata"].get("ownerReferences") or ()):
+                return f"ResourceClaim {namespace}/{name} was not created for Pod {'/'.join(key_of(self._pod))} (Pod is not owner)"
             self._claims[name] = claim
         return ""
 

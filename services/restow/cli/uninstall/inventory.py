@@ -13,7 +13,7 @@ import msgspec
 
 from restow.contracts.ids import Millis
 from restow.domain.autoscalers import ENDS
-from restow.domain.beside import GATE, NAMESPACES
+from restow.domain.beside import GATE, HOLD_CLASS, NAMESPACES
 from restow.domain.hooks import MOVED_BY, MOVED_FROM, REQUESTED, UNTIL
 from restow.domain.other_schedulers import LOG
 from restow.kube.annotations import ABORTED, ABORTED_UNTIL, MIGRATION
@@ -82,11 +82,11 @@ def _of(group: str, kind: str, ours: Callable[[Object], bool] = applied) -> Kind
 
 def _is_placeholder(pod: Object) -> bool:
     """Or a canary."""
-    return pod["metadata"]["namespace"] in NAMESPACES and made(pod)
+    return made(pod) and (pod["metadata"]["namespace"] in NAMESPACES or (pod["spec"].get("priorityClassName") or "").startswith(HOLD_CLASS))
 
 
 def _is_class(item: Object) -> bool:
-    return made(item) and item["metadata"]["name"].startswith("restow-hold-")
+    return made(item) and item["metadata"]["name"].startswith(HOLD_CLASS)
 
 
 def _names_log(item: Object) -> bool:
@@ -94,7 +94,7 @@ def _names_log(item: Object) -> bool:
     return LOG in labels(item)
 
 
-_GUARDS = ("restow-guard", "restow-guard-holds", "restow-guard-classes", "restow-guard-priorities", "restow-guard-nodes", "restow-holds-ports")
+_GUARDS = ("restow-guard", "restow-guard-claims", "restow-guard-holds", "restow-guard-classes", "restow-guard-priorities", "restow-guard-nodes", "restow-holds-ports")
 PODS = _core("Pod")
 NODES = _core("Node")
 DEFINITIONS = _of("apiextensions.k8s.io", "CustomResourceDefinition", lambda item: applied(item) or item["spec"]["group"] == GROUP)

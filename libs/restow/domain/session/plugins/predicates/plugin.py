@@ -5,9 +5,11 @@ are those that depend on what runs."""
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
+from restow.domain.held_by_claim import is_moves
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.plugins.predicates import kubelets
 from restow.domain.session.plugins.predicates.args import Args
+from restow.domain.session.plugins.predicates.claimed_devices import ClaimedDevices
 from restow.domain.session.plugins.predicates.cores import OwnCores, asked_for
 from restow.domain.session.plugins.predicates.filters import (
     InterPodAffinity,
@@ -52,6 +54,7 @@ def open(session: Session, args: Args) -> None:
     if asked_for(state):
         cores = extensions.cores = OwnCores(session)
         extensions.filter(cores)
+    extensions.filter(ClaimedDevices(state))
     extensions.filter(NumaZones(state))
     extensions.filter(Nominees(state))
     extensions.filter(kubelets.SharesOfUnsaid(state))
@@ -62,7 +65,7 @@ def open(session: Session, args: Args) -> None:
 
     def waits(pod: PodObserved) -> str:
         reason = volumes.waits(pod) if pod.claims else ""
-        if state.shapes[pod.shape].resource_claims:
+        if state.shapes[pod.shape].resource_claims and not is_moves(state, pod):
             reason = CLAIMS
         return f"0/{len(state.nodes)} nodes are available: {reason}." if reason else ""
 

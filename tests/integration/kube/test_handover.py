@@ -1,0 +1,169 @@
+"""A placeholder's claim is handed over to the successor, on kubesim with its scheduler and its controllers: wherever it stops, it can go on, and whoever gives up leaves nothing."""
+
+import asyncio
+
+import pytest
+
+from restow.kube.client import ApiStatus, ClientConfig, connect
+from restow.kube.effects import Done, Gone, PodRef, Refused
+from restow.kube.handover import Handover
+from restow.kube.retry import Backoff
+from restow.kubesim.resources import (
+    DEVICECLASSES,
+    NODES,
+    PODS,
+    RESOURCECLAIMS,
+    RESOURCECLAIMTEMPLATES,
+    RESOURCESLICES,
+)
+from restow.kubesim.testing import kubesim
+
+DRIVER = "gpu.example.com"
+GATE = "restow.dev/landing"
+
+
+class Cut:
+    """A client that breaks down after so many writes."""
+
+    def __init__(self, client, writes):
+        self._client, self._left = client, writes
+
+    async def get(self, *args):
+        return await self._client.get(*args)
+
+    async def _write(self, call, *args):
+        if self._left <= 0:
+            raise ApiStatus(400, "Cut", "it is away")
+        self._left -= 1
+        return await call(*args)
+
+    async def patch(self, *args):
+        return await self._write(self._client.patch, *args)
+
+    async def delete(self, *args):
+        return await self._write(self._client.delete, *args)
+
+
+class World:
+    """One device: the placeholder `h` has it, `crowd-*` wait for it, and the successor `s` is gated."""
+
+    def __init__(self, server, client):
+        self.store, self.client = server.cluster.store, client
+
+    async def begin(self):
+        amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+        self.store.create(NODES, {"metadata": {"name": "n"}, "status": {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}})
+        self.store.create(DEVICECLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}})
+        asked = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}}
+        self.store.create(RESOURCECLAIMTEMPLATES, {"metadata": {"name": "one"}, "spec": asked}, "default")
+        pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+        self.store.create(RESOURCESLICES, {"metadata": {"name": "n"}, "spec": {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [{"name": "gpu-0"}]}})
+        self.h = await self.pod("h")
+        await self.until(lambda: self.having() == {"h": ["h"]})
+        for i in range(3):
+            await self.pod(f"crowd-{i}")
+        self.s = await self.pod("s", schedulingGates=[{"name": GATE}])
+        await self.until(lambda: self.claim_of("s"))
+        return self
+
+    async def pod(self, name, **spec):
+        body = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}], **spec}
+        await self.client.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
+        return PodRef("default", name, self.store.find(PODS, "default", name)["metadata"]["uid"])
+
+    async def until(self, found):
+        for _ in range(200):
+            if got := found():
+                return got
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"never: {self.having()}, {[one['metadata']['name'] for one in self.store.list(RESOURCECLAIMS, 'default')]}")
+
+    def claim_of(self, pod):
+        there = self.store.find(PODS, "default", pod)
+        return next((one["resourceClaimName"] for one in there["status"].get("resourceClaimStatuses") or ()), "")
+
+    def having(self):
+        """Of claims with a device: whose they are → for whom they are reserved."""
+        found = {}
+        for claim in self.store.list(RESOURCECLAIMS, "default"):
+            if (claim.get("status") or {}).get("allocation"):
+                (owner,) = claim["metadata"]["ownerReferences"]
+                found[owner["name"]] = [one["name"] for one in claim["status"].get("reservedFor") or ()]
+        return found
+
+    def left(self):
+        """Whose claims there are."""
+        return sorted(claim["metadata"]["ownerReferences"][0]["name"] for claim in self.store.list(RESOURCECLAIMS, "default"))
+
+    async def delete(self, name):
+        await self.client.delete(f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+
+    async def lands(self):
+        await self.delete("h")
+        await self.client.patch("/api/v1/namespaces/default/pods/s", {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}, "strategic")
+        await self.until(lambda: self.store.find(PODS, "default", "s")["spec"].get("nodeName") == "n")
+        assert self.having() == {"s": ["s"]}
+        await self.until(lambda: self.left() == ["crowd-0", "crowd-1", "crowd-2", "s"])
+
+
+@pytest.fixture
+async def world():
+    async with kubesim(controllers=True) as server, await connect(ClientConfig(url=server.url, timeout=3.0)) as client:
+        yield await World(server, client).begin()
+
+
+async def hand(world, writes=100, to=None):
+    return await Handover(Cut(world.client, writes), Backoff(attempts=1)).hand(to or world.s, world.h)
+
+
+async def test_the_successor_has_the_claim_of_the_placeholder(world):
+    held, made = world.claim_of("h"), world.claim_of("s")
+    assert await hand(world) == Done()
+    assert world.claim_of("s") == held
+    assert world.store.find(RESOURCECLAIMS, "default", made) is None
+    assert world.having() == {"s": ["s"]}
+    assert await hand(world, writes=0) == Done(), "there is nothing left to do"
+    await world.lands()
+
+
+@pytest.mark.parametrize("writes", range(5))
+async def test_it_goes_on_where_it_has_stopped(world, writes):
+    assert (await hand(world, writes)) == (Done() if writes == 4 else Refused(400, "Cut", "it is away"))
+    assert await hand(world) == Done()
+    await world.lands()
+
+
+@pytest.mark.parametrize("writes", range(5))
+async def test_nothing_is_left_of_one_that_is_given_up(world, writes):
+    """The successor goes, and then the placeholder: the device is free for one of those that wait."""
+    await hand(world, writes)
+    await world.delete("s")
+    await world.delete("h")
+    await world.until(lambda: len(world.having()) == 1 and next(iter(world.having())).startswith("crowd"))
+    await world.until(lambda: world.left() == ["crowd-0", "crowd-1", "crowd-2"])
+
+
+async def test_of_a_placeholder_without_a_device_nothing_is_handed_over(world):
+    bare = await world.pod("bare")
+    await world.until(lambda: world.claim_of("bare"))
+    refused = await Handover(world.client, Backoff(attempts=1)).hand(world.s, bare)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "NoDevice"
+    assert world.having() == {"h": ["h"]}
+
+
+async def test_somebody_elses_claim_is_never_handed_over(world):
+    """Not even where a placeholder's status names it."""
+    other = await world.pod("other")
+    await world.until(lambda: world.claim_of("other"))
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": world.claim_of("h")}]}
+    await world.client.patch("/api/v1/namespaces/default/pods/other/status", {"status": status}, "strategic")
+    refused = await Handover(world.client, Backoff(attempts=1)).hand(world.s, other)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "NotFound"
+    assert world.having() == {"h": ["h"]}
+
+
+async def test_a_successor_that_has_gone_gets_nothing(world):
+    assert await hand(world, to=PodRef("default", "s", "another")) == Gone()
+    assert world.having() == {"h": ["h"]}

@@ -1,0 +1,192 @@
+"""The whole of Restow beside the stock scheduler, and pods with a device by ResourceClaim: it is moved like any other, and its device is nobody else's at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from e2e.stack import Running
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.left import nothing_is_left
+from kubernetes.services import POLICY, SESSION, ended, kill, known, migrate, posted, seen, services
+from kubernetes.test_dynamic_resources import (
+    CLAIMS,
+    DRIVER,
+    GROUP,
+    claiming,
+    gpu,
+    placed,
+    publish,
+    template,
+)
+from kubernetes.world import HOLDS, NS, World, path_of
+from kubesim.conformance.harness import Api
+
+from restow.domain.claim_devices import claim_devices
+from restow.domain.nomination_checks import UNKNOWN, verdict
+
+Obj = dict[str, Any]
+
+
+@pytest.fixture(scope="module", name="lab")
+def with_rights_in_the_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with own(tmp_path_factory, "claim-moves") as one:
+        one.install()
+        one.kubectl("create", "namespace", NS)
+        one.kubectl("apply", "-k", str(DEPLOY / "beside" / "claims"))
+        one.kubectl("apply", "-n", NS, "-f", str(DEPLOY / "beside" / "claims" / "rights.yaml"))
+        yield one
+
+
+@pytest.fixture(scope="module", name="stack")
+def with_the_namespace_named(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
+    with services(lab, f"{POLICY}  claimNamespaces: [{NS}]\n") as running:
+        yield running
+
+
+@pytest.fixture(name="world")
+async def with_a_class(lab: Lab, kubelets: Kubelets, stack: Running) -> AsyncIterator[World]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
+        one = World(lab, kubelets, Api(lab.target, session))
+        await one.open()
+        selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}]
+        await one.api.call("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
+        try:
+            yield one
+            await nothing_is_left(one)
+            await until(one, lambda claims: all(claim["metadata"]["ownerReferences"][0]["uid"] in one.pods for claim in claims), "each claim has its pod")
+            assert [pod["metadata"]["name"] for pod in one.pods.values() if holds(pod)] == []
+        finally:
+            await one.api.call("DELETE", f"{GROUP}/resourceslices")
+            await one.api.call("DELETE", f"{GROUP}/namespaces/{NS}/resourceclaimtemplates")
+            await one.close()
+
+
+def holds(pod: Obj) -> bool:
+    """Whether it is a placeholder in the namespace of people's."""
+    return pod["metadata"]["namespace"] not in HOLDS and "restow.dev/slot" in (pod["metadata"].get("annotations") or {})
+
+
+async def until(world: World, found: Any, what: str, seconds: float = 60) -> None:
+    for _ in range(int(seconds / 0.1)):
+        if found(said := (await world.api.ok("GET", CLAIMS))["items"]):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{what}: {[(one['metadata'], one.get('status')) for one in said]}")
+
+
+async def with_devices(world: World, stack: Running, waiting: int = 20, **more: Any) -> Obj:
+    """The victim has the only device of `a`; `b` has one, too. Many wait for a device of `b`, once they may: it has a taint until its device is held."""
+    await world.node("a", gpus=0)
+    await publish(world, "a", [gpu(0)])
+    await template(world)
+    await world.workload("deployments", "victim", 1, claiming(), 0.2, **more)
+    (victim,) = await world.running("victim", 1)
+    await world.node("b", gpus=0)
+    await publish(world, "b", [gpu(0)])
+    await known(stack, [victim])
+
+    def ready(state: Any) -> bool:
+        devices = claim_devices(state)
+        return len(devices.on("b")) == 1 and bool(devices.reserved_for(victim["metadata"]["uid"])) and verdict(state, "default-scheduler") != UNKNOWN
+
+    await seen(stack, "its device, those of b, and what nominations are worth", ready)
+    return victim
+
+
+async def held(world: World) -> Obj:
+    """The placeholder, once it runs."""
+    return await world.until(lambda: next((pod for pod in world.pods.values() if holds(pod) and pod["status"].get("phase") == "Running"), None), "a placeholder with a claim runs")
+
+
+async def crowd(world: World, waiting: int = 20) -> None:
+    await world.replicaset("crowd", waiting, claiming())
+    await world.unschedulable("crowd", waiting)
+
+
+async def test_a_pod_lands_with_the_claim_that_was_held_for_it_while_others_wait_for_a_device(world: World, stack: Running) -> None:
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    placeholder = await held(world)
+    await crowd(world)
+    assert world.where("crowd") == ["waits"] * 20
+    claim = next(one["resourceClaimName"] for one in placeholder["status"]["resourceClaimStatuses"])
+    await world.budget(1)
+    one = await ended(stack, move)
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["b"])
+    (successor,) = world.of("victim")
+    assert [said["resourceClaimName"] for said in successor["status"]["resourceClaimStatuses"]] == [claim]
+    await placed(world, "crowd", 1)
+    assert sorted(world.where("crowd")) == ["a"] + ["waits"] * 19
+
+    def given(claims: list[Obj]) -> bool:
+        having = [one for one in claims if one.get("status", {}).get("allocation")]
+        return len(having) == 2 and all(len(one["status"]["reservedFor"]) == 1 for one in having)
+
+    await until(world, given, "two devices, of two pods")
+
+
+async def test_it_says_what_it_does_and_the_guard_lets_the_session_do_no_more(world: World, stack: Running, lab: Lab) -> None:
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    placeholder = await held(world)
+    session = Api(lab.account("scheduler-session"), world.api.session)
+    (own_claim,) = (one["resourceClaimName"] for one in victim["status"]["resourceClaimStatuses"])
+    owner = [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x", "controller": True}]
+    for method, path, body in (
+        ("PATCH", f"{CLAIMS}/{own_claim}", {"metadata": {"ownerReferences": owner}}),
+        ("PATCH", f"{CLAIMS}/{own_claim}", {"metadata": {"labels": {"a": "b"}}}),
+        ("PATCH", f"{CLAIMS}/{own_claim}/status", {"status": {"allocation": None, "reservedFor": None}}),
+        ("DELETE", f"{CLAIMS}/{own_claim}", {}),
+    ):
+        answer = await session.call(method, path, body, media="application/merge-patch+json" if method == "PATCH" else "application/json")
+        assert answer.status in (403, 422), (method, path, answer)
+        assert "restow" in str(answer.body), answer
+    spec = {"priorityClassName": placeholder["spec"]["priorityClassName"], "containers": [{"name": "c", "image": "i"}]}
+    others = Api(lab.account("descheduler"), world.api.session)
+    assert (await others.call("POST", f"/api/v1/namespaces/{NS}/pods", {"metadata": {"name": "x"}, "spec": spec})).status == 403
+    await world.api.ok("DELETE", path_of(placeholder), {"gracePeriodSeconds": 0})
+    one = await ended(stack, move)
+    assert (one["step"], one["reason"]) == ("failed", "HoldStolen")
+    await world.stands("victim", ["a"])
+
+
+async def test_a_session_that_is_killed_at_the_hand_over_lands_it_when_it_is_back(world: World, stack: Running) -> None:
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    await held(world)
+    await crowd(world)
+    killed = False
+
+    def told(kind: str, pod: Any) -> None:
+        nonlocal killed
+        if not killed and pod["status"].get("nominatedNodeName") == "b" and pod["spec"].get("schedulingGates"):
+            killed = True
+            kill(stack, SESSION)
+
+    world.told.append(told)
+    await world.budget(1)
+    one = await ended(stack, move, 120)
+    assert killed
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["b"])
+
+
+async def test_where_no_device_is_free_nobody_is_evicted(world: World, stack: Running) -> None:
+    victim = await with_devices(world, stack)
+    await world.cordon("a")
+    await world.pod("taker", claiming())
+    await placed(world, "taker", 1)
+
+    await seen(stack, "that the device is somebody's", lambda state: not claim_devices(state).on("b")[0].free)
+    with pytest.raises(urllib.error.HTTPError, match="had no free device like the one that its claim has"):
+        await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{NS}/{victim['metadata']['name']}", "target": "b"})
