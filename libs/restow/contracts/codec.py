@@ -66,6 +66,11 @@ _known = {str(cls.__struct_config__.tag) for cls in e.EVENTS}
 _known_commands = {str(cls.__struct_config__.tag) for cls in c.COMMANDS}
 
 
+def knows_event(name: str) -> bool:
+    """Whether an event of this name becomes anything else than `Unknown` here."""
+    return name in _known or name in UPCASTERS
+
+
 def encode(decisions: Sequence[Decision]) -> bytes:
     return _encoder.encode(Commit(tuple(decisions)))
 

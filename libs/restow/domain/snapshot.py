@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from restow.contracts.codec import knows_event
 from restow.domain import usable_devices
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.node_table import ChargedAs, vector_of
@@ -13,7 +14,8 @@ from restow.domain.state_attributes import Role, attributes
 
 
 class SnapshotError(ValueError):
-    """Bytes that are not a snapshot of this fold. Says what is expected; fold the log from the start instead."""
+    """Bytes that are not a snapshot of this fold, or one that lacks events which this release knows. Says what is expected; fold the log from the start
+    instead."""
 
 
 _STORED = tuple(attribute for attribute in attributes(ClusterState) if attribute.role is Role.STORED)
@@ -49,6 +51,8 @@ def load(data: bytes) -> ClusterState:
         state = ClusterState()
         for name, _, image in _STORED:
             setattr(state, name, image.load(state, _said(said, name)))
+        if lacks := sorted(filter(knows_event, state.unknown)):
+            raise SnapshotError(f"snapshot of an earlier release, whose fold passed over {', '.join(lacks)}: fold the log from the start")
         _used(state)
         _held(state)
         _pods(state)

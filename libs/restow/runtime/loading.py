@@ -38,13 +38,6 @@ MOST_LOOKED_AT = 8
 """Snapshots that are looked at: there are two, unless somebody copied some."""
 
 
-def not_kept(state: ClusterState) -> str:
-    """Why no snapshot may be made of this state; empty where it lacks nothing."""
-    if state.unknown:
-        return f"events of a later release were passed over ({', '.join(sorted(state.unknown))}): a snapshot would lack them"
-    return too_old(state)
-
-
 class Loading:
     """One start. `archive`: where the log's archive is, None where this service has none. `say` is told what is waited for. `waits`: whether for a
     snapshot that another service is to store; else that there is none is an error."""
@@ -103,11 +96,9 @@ class Loading:
                 try:
                     state = snapshot.load(found.body)
                 except snapshot.SnapshotError as error:
-                    self._logger.warning("a snapshot is passed over: it is no state", seq=found.seq, reason=str(error))
+                    self._logger.warning("a snapshot is passed over", seq=found.seq, reason=str(error))
                 else:
-                    if state.unknown:
-                        self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
-                    elif why := await self._of_another_history(state):
+                    if why := await self._of_another_history(state):
                         self._logger.error("a snapshot is passed over: the log has lost what it holds", seq=found.seq, reason=why)
                         self._note(Mark(state.repairs, state.seq, state.history.digest))
                     else:
@@ -201,7 +192,7 @@ class Loading:
         return state
 
     async def _store(self, state: ClusterState) -> None:
-        if self._snapshots is not None and not not_kept(state) and not state.broken:
+        if self._snapshots is not None and not too_old(state) and not state.broken:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
             self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))

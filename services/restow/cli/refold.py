@@ -28,9 +28,10 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
     """
     from restow.domain.fold import FOLD_VERSION
     from restow.domain.state import ClusterState
+    from restow.domain.too_old import too_old
     from restow.eventlog.jetstream import open_snapshots
     from restow.runtime import logs
-    from restow.runtime.loading import Loading, not_kept
+    from restow.runtime.loading import Loading
 
     where = Where(None, server, cluster, archive)
     folder = where.collectors_archive
@@ -44,7 +45,7 @@ def refold(archive: str | None, server: str | None, cluster: str | None, output:
             return await Loading(log, await open_snapshots(log), folder, say, logs.silent()).refold()
 
     state = asyncio.run(run())
-    if why := not_kept(state):
+    if why := too_old(state):
         raise Failure(f"no snapshot is stored: {why}", UNUSABLE)
     if state.broken:
         raise Failure("no snapshot is stored: the log has lost or changed records that others have read; see `restow log verify`", UNUSABLE)

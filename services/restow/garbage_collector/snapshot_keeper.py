@@ -8,6 +8,7 @@ from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
+from restow.domain.too_old import too_old
 from restow.eventlog.archive import Archive, export, has_segments, mismatch, open_archive, place_of
 from restow.eventlog.archive import covered as archived_to
 from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, Unavailable
@@ -15,7 +16,6 @@ from restow.eventlog.segment import ArchiveError, Place
 from restow.eventlog.snapshots import Snapshot
 from restow.runtime import logs
 from restow.runtime.clock import Timer
-from restow.runtime.loading import not_kept
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
 from restow.runtime.signals import Bell
@@ -177,8 +177,8 @@ class Keeper:
         something was held back, which is given up when the snapshot is made and not before: everybody's commits want that capacity."""
         context = self._context
         seq, state, size = context.state.seq, context.state, context.follower.bytes
-        if why := not_kept(state):
-            raise RuntimeError(f"{why}. Upgrade garbage_collector")
+        if why := too_old(state):
+            raise RuntimeError(why)
         body = await in_copy(lambda: snapshot.dump(state))
         stored = Snapshot(context.log.log_id, seq, FOLD_VERSION, body)
         assert context.snapshots is not None

@@ -5,13 +5,16 @@ import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from domain.build import NOW, configured, given, node, run, when
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.reader import READER
 from restow.domain import config, snapshot
 from restow.domain.effects import DropPrefix
 from restow.domain.gc import decider
+from restow.domain.records import Needs
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.bucket import is_address
@@ -244,15 +247,27 @@ async def test_an_archive_that_was_lost_after_a_full_store_had_freed_capacity_of
 # -- events of a later version ----------------------------------------------------------------------------------------------
 
 
-async def test_a_fold_that_passed_over_events_stores_no_snapshot_and_says_so(tmp_path):
+async def test_a_fold_that_passed_over_events_stores_a_snapshot_that_says_which(tmp_path):
+    """A log that went back by one release is to be truncated like any other."""
     log = memory()
     await grow(log)
     async with collecting(log, tmp_path, snapshot_every=10_000) as one:
         one.state.unknown["session.of_a_later_version"] += 1
         one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=5))
         one.commander.wake()
-        await one.until(one.notes)
-        assert "session.of_a_later_version): a snapshot would lack them. Upgrade garbage_collector" in one.notes()[0]
+        await one.until(lambda: one.state.snapshot_seq)
+        assert not one.notes()
+        stored = await one.snapshots.latest()
+        assert dict(snapshot.load(stored.body).unknown) == {"session.of_a_later_version": 1}
+
+
+async def test_a_release_that_is_too_old_for_the_log_stores_no_snapshot_and_says_why(tmp_path):
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=10_000) as one:
+        one.state.reader = Needs(READER + 1, 3, "9.9.9")
+        with pytest.raises(RuntimeError, match=f"too old for the log: record 3, written by 9.9.9, needs reader {READER + 1}"):
+            await one.keeper._keep()
         assert await one.snapshots.sequences() == []
 
 
