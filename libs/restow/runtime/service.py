@@ -274,6 +274,8 @@ class Process:
             if self._config is not None:
                 own.append(self._config.watch())
             tasks += [asyncio.create_task(task, name=getattr(task, "__qualname__", "task")) for task in own]
+            # Whoever leads without a lease claims first: it is no standby, which would be ready.
+            await asyncio.sleep(0)
             if self._phase == "starting":
                 self._phase = ""
             await self._until_stopped(tasks)

@@ -17,6 +17,7 @@ from restow.kube.fold_view import StateKnown
 from restow.kube.reflector import HISTORY_RESET, Config, Reflector, Replace, Restart
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs
+from restow.runtime.leadership import Phase
 from restow.runtime.service import Context, Parts, Service, Shaping
 from restow.runtime.signals import Bell
 
@@ -99,8 +100,8 @@ class Watches:
         return f"waiting for {', '.join(missing)}" if missing else ""
 
     def synced(self) -> dict[str, bool]:
-        """By collection, whether it was listed to its end and is watched, or nobody serves it; of a standby nothing."""
-        if not self._context.leadership.leading:
+        """By collection, whether it was listed to its end and is watched, or nobody serves it; of a standby nothing. Who is about to lead is none."""
+        if self._context.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
             return {}
         return {c.name: not (c.name in self._gate.missing or self._is_behind(c)) for c in d.COLLECTIONS}
 

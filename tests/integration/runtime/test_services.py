@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from domain.build import node as fact_of_node
@@ -19,7 +20,7 @@ from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
 from restow.runtime import service as runtime
-from restow.runtime.leadership import Deposed
+from restow.runtime.leadership import Deposed, Phase
 from restow.runtime.service import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
@@ -285,6 +286,22 @@ async def test_a_standby_is_ready_and_takes_over_when_the_leader_stops(broker, c
                 await two.leading()
                 assert two.process.context.state.leaders["session"].epoch == 2
                 assert await two.stop() == 0
+
+
+async def test_a_watcher_that_is_to_lead_is_not_ready_before_it_has_listed_anything(broker, cluster):
+    """`restow watch` took it for ready in the moment before it led, and waited for ever for what it had no right to list."""
+    made, seen = cluster_watcher(), []
+
+    def assemble(context):
+        context.leadership.changed.append(lambda: seen.append((context.leadership.phase, context.health.report().ready)))
+        return made.assemble(context)
+
+    async with kubesim() as kube, service(msgspec.structs.replace(made, assemble=assemble), broker, cluster, kube) as one:
+        await one.leading()
+        assert seen == [(Phase.CLAIMING, False), (Phase.LEADING, False)]
+        async with asyncio.timeout(SOON):
+            while (await one.get("/readyz"))[0] != 200:
+                await asyncio.sleep(0.01)
 
 
 async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, cluster):
