@@ -11,9 +11,9 @@ from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceRequest
 from restow.domain.defragmentation.demand_mix import WHOLE_PART, Wanted, mix
 from restow.domain.defragmentation.prices import Prices
-from restow.domain.device_choice import copies
+from restow.domain.device_choice import copies, copies_many
 from restow.domain.fragmentation import is_load
-from restow.domain.fragmentation.fitting import times
+from restow.domain.fragmentation.fitting import MANY
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
@@ -37,6 +37,16 @@ class UsableWorth:
         self._masks = [static_mask(state, one.rules) for one in self._wanted]
         self._open = [mask.tolist() for mask in self._masks]
         self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
+        self._weights = np.array([mask * (one.part * one.size) for one, mask in zip(self._wanted, self._masks, strict=True)], np.int64).reshape(len(self._wanted), len(state.table.names))
+        by_column: dict[int, list[tuple[int, int]]] = {}
+        by_request: dict[DeviceRequest, list[int]] = {}
+        for i, (one, needs) in enumerate(zip(self._wanted, self._needs, strict=True)):
+            for c, a in needs:
+                by_column.setdefault(c, []).append((i, a))
+            if one.v.devices is not None:
+                by_request.setdefault(one.v.devices, []).append(i)
+        self._by_column = [(c, np.array([i for i, _ in some]), np.array([[a] for _, a in some], np.int64)) for c, some in by_column.items()]
+        self._by_request = [(request, np.array(some)) for request, some in by_request.items()]
         self._alike: dict[tuple[bool, ...], list[tuple[DeviceRequest | None, list[tuple[int, list[tuple[int, int]]]]]]] = {}
         """By which demands a row takes: those by what they ask of devices, each with its weight."""
         self._known: dict[tuple, int] = {}
@@ -115,9 +125,15 @@ class UsableWorth:
 
     def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: the same of many; `free` `(rows, resources)`, `shares` `(rows, devices)`, `loads` `(rows,)`."""
-        size = np.zeros(len(rows), np.int64)
-        for one, mask in zip(self._wanted, self._masks, strict=True):
-            size += times(one.v, free, shares, self._gpu) * mask[rows] * (one.part * one.size)
+        # By demand, so that each column is divided once: `(demands, rows)`.
+        fit = np.full((len(self._wanted), len(rows)), MANY, np.int64)
+        for column, which, amounts in self._by_column:
+            fit[which] = np.minimum(fit[which], free[:, column] // amounts)
+        for request, which in self._by_request:
+            fit[which] = np.minimum(fit[which], copies_many(shares, request))
+        np.maximum(fit, 0, out=fit)
+        fit *= self._weights[:, rows]
+        size = fit.sum(axis=0)
         found = self._per_hour[rows] * (size // WHOLE_PART) // self._size[rows] * self._hours // MILLI
         return np.where(loads == 0, self._per_hour[rows] * self._hours // MILLI, found) if self._removable else found
 

@@ -1,31 +1,36 @@
 """Simulated annealing: pods go elsewhere one by one, or change places in twos, at first also where a little is lost by it, at the end only where something is gained.
 
-What a node is worth by objective `value` changes a little with every pod. So there is a slope to follow that sets of pods, each of which has to gain by itself, do not see. All on
-a copy in plain integers (`board`), with a generator of its own: the same state gives the same plan. Only pods take part that no rule about others concerns and that prefer nothing;
+What a node is worth by objective `value` changes a little with every pod. So there is a slope to follow that sets of pods, each of which has to gain by itself, do not see. Where
+pods share a device, all of them together are tried, too: often none gains anything before the last has left. All on a copy in integers (`board`), many tries at once, with a
+generator of its own: the same state gives the same plan. Only pods take part that no rule about others concerns and that prefer nothing;
 whether its end is better is asked of the world, and whether it can be reached when the moves are put in order.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 
 from restow.domain.defragmentation.costs import MOVE
-from restow.domain.defragmentation.optimizing.board import Board, Pod
+from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
 from restow.domain.defragmentation.optimizing.improve import take_if_better, take_up
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 
-TRIES = 12
-"""So many take the time of one step of search."""
-EACH, EACH_MOVE = 1_000, 2_000
+TRIES, CHANGE = 250, 900
+"""As many tries as take the time of one step of search; and as many as take the time of one change."""
+EACH, EACH_MOVE = 20_000, 40_000
 """Tries for each pod that takes part, and for each move that is left, at most: with few of them there is less to be tried."""
-HEAT_MOVE, HEAT_NODE = 3, 800
+HEAT_MOVE, HEAT_NODE = 2, 1_200
 """What may be lost at first: about so many tenths of what a move costs, or one in so many parts of what the dearest node is worth, whichever is more."""
 HOME = 5
 """One try in so many of who is away leads home."""
-_EVEN = 64
-"""Tries that are as hot as each other."""
+FEWEST, MOST = 64, 2_048
+"""Tries that are looked at together, as hot as each other."""
+SETS, MEMBERS = 6, 4
+"""One time in so many tries are of all pods that share a device, where these are so many at most."""
+APART = 8
+"""If more than one change for so many rows comes of them, they become fewer: of changes to the same row only the first is made."""
 _BITS, _PARTS = 12, 16
-_NUMBERS = 4_096
+_WIDE = 20
+"""Bits of a number that choose a pod, and a row."""
+_NUMBERS = 1 << 15
 
 
 def anneal(search: Search, steps: int, fresh: bool) -> None:
@@ -34,8 +39,8 @@ def anneal(search: Search, steps: int, fresh: bool) -> None:
     if fresh:
         take_up(world, {})
     board = Board(search)
-    if steps > 0 and len(board.rows) > 1 and board.pods:
-        tries = min(steps * TRIES, EACH * len(board.pods), EACH_MOVE * search.limits.moves)
+    if steps > 0 and len(board.rows) > 1 and board.uids:
+        tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
         first = max(MOVE * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)
         Tries(board, search.limits.moves).cool(first, tries)
         world.steps += tries // TRIES
@@ -44,15 +49,13 @@ def anneal(search: Search, steps: int, fresh: bool) -> None:
         take_if_better(search, plan)
 
 
-def numbers() -> Iterator[int]:
-    """Below 2 to the 31st, and look like chance: of numbers that follow each other, their bits well mixed (SplitMix64)."""
-    at = np.arange(1, _NUMBERS + 1, dtype=np.uint64)
-    while True:
-        mixed = at * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        yield from (mixed >> np.uint64(33)).tolist()
-        at += np.uint64(_NUMBERS)
+def numbers(first: int) -> np.ndarray:
+    """`(_NUMBERS,) uint64`: they look like chance: of numbers that follow each other from this one on, their bits well mixed (SplitMix64)."""
+    at = np.arange(first + 1, first + _NUMBERS + 1, dtype=np.uint64)
+    mixed = at * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _logarithm(n: int) -> int:
@@ -62,77 +65,171 @@ def _logarithm(n: int) -> int:
     return ((halves << _BITS) - within) << _PARTS >> _BITS
 
 
-LOSSES = [_logarithm(n + 1) for n in range(1 << _BITS)]
+LOSSES = np.array([_logarithm(n + 1) for n in range(1 << _BITS)], np.int64)
 """How many times its heat a try may lose, each with the same chance, in 2 to the `_PARTS`ths."""
+
+
+def _losses(heat: int, drawn: np.ndarray) -> np.ndarray:
+    """`(tries,) int64`: what each may lose; in int64 however dear nodes are."""
+    return (heat >> _PARTS // 2) * LOSSES[drawn] >> _PARTS // 2
+
+
+Change = tuple[tuple[int, ...], tuple[int, ...], int]
+"""The pods, the rows that they come to, and how many more are away then."""
 
 
 class Tries:
     """On a board, with at most `limit` pods away."""
 
     def __init__(self, board: Board, limit: int) -> None:
-        self._board, self._limit, self._number = board, limit, numbers().__next__
+        self._board, self._limit = board, limit
+        self._numbers, self._at, self._first, self._turn = numbers(0), 0, 0, 0
+        self._apart = max(len(board.rows) // APART, 1)
 
     def cool(self, first: int, tries: int) -> None:
         """So many tries, of heat `first` down to nothing."""
-        for at in range(0, tries, _EVEN):
-            self.even(min(_EVEN, tries - at), first * (tries - at) // tries)
+        left, together = tries, FEWEST
+        while left > 0:
+            made, changes = self.even(min(together, left), first * left // tries)
+            left -= made + CHANGE * changes
+            together = max(together // 2, FEWEST) if changes > self._apart else min(2 * together, MOST)
 
-    def even(self, tries: int, heat: int) -> None:
-        """As hot as each other: the heat is what half of them may lose."""
-        board, number = self._board, self._number
-        pods, rows = board.pods, board.rows
-        many, places = len(pods), len(rows)
-        for _ in range(tries):
-            pod, loss = pods[number() % many], heat * LOSSES[number() >> 31 - _BITS] >> _PARTS
-            here, home = pod.row, pod.home
-            left = pod.left
-            if left is None:
-                left = board.leave(pod)
-            # Nobody's coming gains anything.
-            if here == home and left * THOUSANDTHS + loss < pod.cost:
-                continue
-            row = home if here != home and not number() % HOME else rows[number() % places]
-            if row == here or not (row == home or pod.mask[row]):
-                continue
-            come = board.come(pod, row)
-            if come is None:
-                self._exchange(pod, row, loss)
-            else:
-                self._judge([(pod, row)], come + left, loss)
-
-    def _exchange(self, pod: Pod, row: int, loss: int) -> None:
-        """The pod comes to the row, and one from there to its place."""
-        board = self._board
-        if not (there := board.on[row]):
-            return
-        other, here = there[self._number() % len(there)], pod.row
-        if not (other.mask[here] or here == other.home):
-            return
-        moves = [(pod, row), (other, here)]
-        if self._net(moves, board.leave(pod) + board.leave(other)) < -loss:
-            return
-        come = board.replace(other, pod)
-        if come is None or self._net(moves, board.leave(pod) + come) < -loss:
-            return
-        back = board.replace(pod, other)
-        if back is not None:
-            self._judge(moves, come + back, loss)
-
-    def _judge(self, moves: list[tuple[Pod, int]], gained: int, loss: int) -> None:
-        """Made if no more is lost than that, and no more are away than may be."""
-        if self._net(moves, gained) < -loss:
-            return
-        board = self._board
-        away = sum([(row != pod.home) - (pod.row != pod.home) for pod, row in moves])
-        if away <= 0 or board.away + away <= self._limit:
+    def even(self, tries: int, heat: int) -> tuple[int, int]:
+        """As hot as each other: all that are accepted, but those of rows that an earlier one has changed. How many tries, and how many changes. The heat is what half of
+        them may lose."""
+        if self._at == len(self._numbers):
+            self._first += _NUMBERS
+            self._numbers, self._at = numbers(self._first), 0
+        drawn = self._numbers[self._at : self._at + tries]
+        self._at += len(drawn)
+        self._turn = (self._turn + 1) % SETS
+        moves: list[tuple[int, int]] = []
+        board, changed, changes, away = self._board, set[int](), 0, self._board.away
+        for pods, to, farther in self._alone(drawn, heat) if self._turn else self._sets(drawn, heat):
+            rows = {*to, int(board.row[pods[0]])}
+            if changed.isdisjoint(rows) and (farther <= 0 or away + farther <= self._limit):
+                changed |= rows
+                away += farther
+                changes += 1
+                moves += zip(pods, to, strict=True)
+        if moves:
             board.move(moves)
+        return len(drawn), changes
 
-    @staticmethod
-    def _net(moves: list[tuple[Pod, int]], gained: int) -> int:
-        more = gained * THOUSANDTHS
-        for pod, row in moves:
-            if pod.row != pod.home:
-                more += pod.cost
-            if row != pod.home:
-                more -= pod.cost
-        return more
+    def _alone(self, drawn: np.ndarray, heat: int) -> list[Change]:
+        """Of pods alone and of pairs that change places: those that lose no more than they may."""
+        board = self._board
+        low = (drawn & np.uint64((1 << 2 * _BITS) - 1)).astype(np.int64)
+        loss, chosen = _losses(heat, low >> _BITS), low & (1 << _BITS) - 1
+        high = (drawn >> np.uint64(2 * _BITS)).astype(np.int64)
+        pods, places = (high >> _WIDE) * len(board.uids) >> _WIDE, (high & (1 << _WIDE) - 1) * len(board.rows) >> _WIDE
+        here, home = board.row[pods], board.home[pods]
+        left, gained = here != home, board.leave[pods]
+        to = np.where(left & (chosen % HOME == 0), home, board.rows[places])
+        # Nobody's coming gains anything.
+        able = (to != here) & (left | (gained * THOUSANDTHS + loss >= board.cost[pods])) & (board.masks[board.may[pods], to] | (to == home))
+        some = np.flatnonzero(able)
+        if not len(some):
+            return []
+        pods, here, home, to, loss, chosen, gained = pods[some], here[some], home[some], to[some], loss[some], chosen[some], gained[some]
+        come = np.where(to == home, board.own[pods], board.come[board.kind[pods], to])
+        farther = (to != home).astype(np.int64) - (here != home)
+        fits = come > NEVER
+        good = fits & ((gained + come) * THOUSANDTHS - farther * board.cost[pods] >= -loss)
+        others = np.full(len(pods), -1, np.int64)
+        at = np.flatnonzero(~fits & (board.many[to] > 0))
+        if len(at):
+            left_to, there = to[at], here[at]
+            who = board.on[left_to, chosen[at] * board.many[left_to] >> _BITS]
+            theirs = (there != board.home[who]).astype(np.int64) - (left_to != board.home[who])
+            spent = farther[at] * board.cost[pods[at]] + theirs * board.cost[who]
+            near = self._exchange(pods[at], who, gained[at], spent - loss[at])
+            good[at[near]], others[at[near]] = True, who[near]
+            farther[at[near]] += theirs[near]
+        found = np.flatnonzero(good)
+        each = zip(*(of[found].tolist() for of in (pods, here, to, others, farther)), strict=True)
+        return [((pod,), (row,), more) if other < 0 else ((pod, other), (row, there), more) for pod, there, row, other, more in each]
+
+    def _exchange(self, pods: np.ndarray, others: np.ndarray, gained: np.ndarray, least: np.ndarray) -> np.ndarray:
+        """Which of these pods can come each to the other's place and gain so much by that (`THOUSANDTHS`). `gained`: by the leaving of `pods`."""
+        board = self._board
+        here, home = board.row[pods], board.home[others]
+        some = np.flatnonzero(((gained + board.leave[others]) * THOUSANDTHS >= least) & (board.masks[board.may[others], here] | (here == home)))
+        if len(some):
+            there = board.replace(others[some], pods[some])
+            near = (there > NEVER) & ((gained[some] + there) * THOUSANDTHS >= least[some])
+            some, there = some[near], there[near]
+        if len(some):
+            back = board.replace(pods[some], others[some])
+            some = some[(back > NEVER) & ((back + there) * THOUSANDTHS >= least[some])]
+        return some
+
+    def _sets(self, drawn: np.ndarray, heat: int) -> list[Change]:
+        """The same of all pods together that share a device: each goes where most is gained by it, the largest first."""
+        board, nobody = self._board, len(self._board.uids)
+        loss = _losses(heat, (drawn >> np.uint64(_BITS)).astype(np.int64) & (1 << _BITS) - 1)
+        sets = self.together((drawn >> np.uint64(2 * _BITS + _WIDE)).astype(np.int64) * nobody >> _WIDE)
+        several = np.flatnonzero(sets[:, 1] < nobody)
+        sets, loss = sets[several], loss[several]
+        back, padded = np.append(board.row != board.home, False), np.append(board.cost, 0)
+        gained = board.without(sets) * THOUSANDTHS + (padded * back)[sets].sum(axis=1)
+        farther, rows = -back[sets].sum(axis=1), np.full(sets.shape, -1, np.int64)
+        home, earlier = np.append(board.home, -1), list[Contents]()
+        for at in range(sets.shape[1]):
+            # Nobody's coming gains anything.
+            left = gained >= -loss
+            sets, gained, loss, farther, rows = sets[left], gained[left], loss[left], farther[left], rows[left]
+            earlier = [Contents(*(of[left] for of in one)) for one in earlier]
+            pods = sets[:, at]
+            row, net, contents = self._target(pods, rows[:, :at], earlier)
+            rows[:, at] = row
+            gained += net
+            farther += (pods < nobody) & (row != home[pods])
+            earlier.append(contents)
+        left = gained >= -loss
+        found = zip(*(of[left].tolist() for of in (sets, rows, farther)), strict=True)
+        return [(tuple([i for i in some if i < nobody]), tuple([row for row in to if row >= 0]), more) for some, to, more in found]
+
+    def _target(self, pods: np.ndarray, taken: np.ndarray, earlier: list[Contents]) -> tuple[np.ndarray, np.ndarray, Contents]:
+        """Of pods in the air (`len(uids)`: nobody, who goes nowhere, -1): the row on which each gains most beyond its cost; how much that is (`THOUSANDTHS`; less than any loss
+        where it has no place); and what the row has then. `taken` `(pods, others)`: where others of its set go, with what these rows have then."""
+        board, each, nobody = self._board, np.arange(len(pods)), len(self._board.uids)
+        someone = pods < nobody
+        who = np.where(someone, pods, 0)
+        gained, home, kinds = board.targets(who), board.home[who], board.kind[who]
+        places = np.column_stack((np.broadcast_to(board.rows, (len(pods), len(board.rows))), home, taken))
+        beside, after = [], []
+        for at, there in enumerate(earlier):
+            rows = taken[:, at]
+            gained[places[:, : gained.shape[1]] == rows[:, None]] = NEVER
+            possible, contents = board.beside(rows, there, kinds, np.where(rows == home, who, nobody))
+            possible &= (rows >= 0) & (taken[:, at + 1 :] != rows[:, None]).all(axis=1) & ((rows == home) | board.masks[board.may[who], rows])
+            beside.append(np.where(possible, board.weighed(rows, contents) - board.weighed(rows, there), NEVER))
+            after.append(contents)
+        net = np.column_stack((gained, *beside)) * THOUSANDTHS
+        net -= np.where(places == home[:, None], 0, board.cost[who, None])
+        best = np.argmax(net, axis=1)
+        row = np.where(someone, places[each, best], -1)
+        # So that there is no sum beyond int64.
+        most = np.where(someone, np.maximum(net[each, best], NEVER * THOUSANDTHS // MEMBERS), 0)
+        _, contents = board.beside(row, board.contents(row), kinds, np.where(row == home, who, nobody))
+        for at, one in enumerate(after):
+            joined = best == len(board.rows) + 1 + at
+            contents = Contents(*(np.where(joined if new.ndim == 1 else joined[:, None], new, old) for new, old in zip(one, contents, strict=True)))
+        return row, most, contents
+
+    def together(self, pods: np.ndarray) -> np.ndarray:
+        """`(pods, MEMBERS)`: each of these with all that share a device with it (the first that it has), the largest first; alone where these are more. `len(uids)` is nobody."""
+        board, nobody = self._board, len(self._board.uids)
+        if not board.used.shape[1]:
+            return np.column_stack((pods, np.full((len(pods), MEMBERS - 1), nobody)))
+        rows, each = board.row[pods], np.arange(len(pods))
+        near = np.where(np.arange(board.on.shape[1]) < board.many[rows][:, None], board.on[rows], nobody)
+        device = np.argmax(board.used[pods] > 0, axis=1)
+        sharing = (near != pods[:, None]) & (board.used[near, device[:, None]] > 0) & (board.used[pods, device] > 0)[:, None]
+        first = np.argsort(~sharing, axis=1, kind="stable")[:, : MEMBERS - 1]
+        sets = np.full((len(pods), MEMBERS), nobody)
+        sets[:, 0] = pods
+        sets[:, 1 : 1 + first.shape[1]] = np.where(sharing[each[:, None], first] & (sharing.sum(axis=1) < MEMBERS)[:, None], near[each[:, None], first], nobody)
+        small = np.append(-board.size[board.kind], 1)
+        return np.take_along_axis(sets, np.argsort(small[sets], axis=1, kind="stable"), axis=1)

@@ -1,23 +1,36 @@
-"""A copy of a world for simulated annealing, in plain integers: who takes part, what rows have, and what changes there are worth.
+"""A copy of a world for simulated annealing, in arrays of integers: who takes part, what rows have, and what every single change would gain.
 
-What a row gains by somebody's coming or going is kept until something on it changes. Few of many tries are accepted, so most of them are answered by what is known.
+Few of many tries are accepted. So what each request would take from each row by its coming, and each pod would leave by its going, is kept in a matrix; after a change it is
+worked out anew for the rows that changed, all of it at once, and is taken as it was where a row has had the same pods before. Whatever may be asked is then an index.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.defragmentation.optimizing.search import Search
+from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
-from restow.domain.device_choice import fullest
 from restow.domain.fragmentation import alike
 from restow.domain.node_table import Vector
 from restow.domain.predicates import static_mask
 
 _MIX, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
-KEPT = 64
-"""Contents of a row of which it is kept what was worked out: pods often come and go again."""
+KEPT, KEPT_CELLS = 64, 1 << 22
+"""Contents of a row of which it is kept what was worked out, and numbers that are kept of all rows: pods often come and go again."""
+NEVER = -(1 << 42)
+"""In place of what a row gains, where there is no place. Times `THOUSANDTHS` it still is an int64."""
+UNKNOWN = -(1 << 43)
+_DEAREST = 1 << 58
+"""No move is taken to cost more: sums of two are to be int64, too."""
+_TOGETHER = 32
+"""Rows of which it is worked out together what they gain, at the beginning."""
+_NONE_LEFT = 1 << 40
+"""More than any share of a device."""
 
 
 def takes_part(world: World, uid: PodUid) -> bool:
@@ -30,162 +43,271 @@ def takes_part(world: World, uid: PodUid) -> bool:
     return len(home.devices) == count and all(d.milli == milli and d.index < len(world.free(home.row)[1]) for d in home.devices)
 
 
-class Pod:
-    """`row` and `devices` are where it is now. `kind`: what it asks for; `own`: the same for its home alone, where it has its old devices.
-    `left`: what its row would gain without it; None where that is not known. `sign`: a number for it with these devices."""
+class Contents(NamedTuple):
+    """What rows have free, `(rows, resources)` and `(rows, devices) int64`, and the pods that keep each from being free, `(rows,)`."""
 
-    __slots__ = ("cost", "devices", "home", "home_devices", "items", "kind", "left", "mask", "milli", "number", "own", "request", "row", "sign", "uid")
-
-    def __init__(self, world: World, uid: PodUid, cost: int, mask: list[bool]) -> None:
-        v, home, spot = world.vector(uid), world.home(uid), world.spot(uid)
-        self.uid, self.items, self.request, self.cost, self.mask = uid, v.items, v.devices, cost, mask
-        self.milli = v.devices.milli if v.devices is not None else 0
-        self.home, self.home_devices = home.row, [d.index for d in home.devices]
-        self.number = self.kind = self.own = 0
-        self.left: int | None = None
-        self.put(spot.row, [d.index for d in spot.devices])
-
-    def put(self, row: int, devices: list[int]) -> None:
-        self.row, self.devices = row, devices
-        mixed = (self.number + 1) * _MIX & _MASK
-        self.sign = (mixed ^ mixed >> 29 ^ sum([1 << d for d in devices])) * _MIX & _MASK
-
-
-Known = tuple[dict[int, int], dict[int, int | None]]
-"""Of a row with the same pods: what it gains by the leaving of one, and by coming (`Board.come`, `Board.replace`)."""
+    free: np.ndarray
+    shares: np.ndarray
+    loads: np.ndarray
 
 
 class Board:
-    """`rows` may be landed on, `pods` take part; the others stay where they are. `on`: who is on each row. `away`: how many are not at home."""
+    """Pods are numbered in the order of `uids`, what they ask for by `kind`. `rows` may be landed on; pods that take no part stay where they are.
+
+    By pod, `(pods,) int64`: `row`, `home`, `cost`, `kind`; `leave`, what its row gains without it; `own`, what its home gains by its return (for those who are away).
+    `may` `(pods,)` says which row of `masks` `(masks, rows) bool` tells where it may go. `come` `(kinds, rows)`: what a row gains by the coming of such a pod, which is never
+    more than 0; `NEVER` where it has no place. `on` `(rows, most)`: who is on each row, the first `many`. `away`: how many are not at home."""
 
     def __init__(self, search: Search) -> None:
         world = self._world = search.world
-        self._worth_of, self._column, self._floor = world.value.worth, world.column, world.floor.tolist()
-        by_name = sorted(range(len(world.worth)), key=lambda row: int(world.state.table.rank[row]))
-        self.rows = [row for row in by_name if world.open[row]]
-        self.pods: list[Pod] = []
-        masks: dict[object, list[bool]] = {}
-        kinds: dict[Vector, int] = {}
-        for row in by_name:
-            for uid in world.pods(row) if world.counted[row] else ():
-                if world.movable(uid) and takes_part(world, uid):
-                    like = alike(world.state, world.state.pods[uid].fact.shape)
-                    if like not in masks:
-                        masks[like] = (static_mask(world.state, like) & world.open).tolist()
-                    self.pods.append(Pod(world, uid, search.limits.least * world.cost(uid), masks[like]))
-        self.pods.sort(key=lambda pod: pod.uid)
-        for pod in self.pods:
-            pod.kind = kinds.setdefault(world.vector(pod.uid), len(kinds))
-        for number, pod in enumerate(self.pods):
-            pod.number, pod.own = number, len(kinds) + number
-            pod.put(pod.row, pod.devices)
-        self._width = len(kinds) + len(self.pods)
+        assert isinstance(world.value, Usable), "what a row is worth changes with every pod by objective value alone"
+        self._of, self._column, self._floor = world.value.of, world.column, world.floor.astype(np.int64)
+        by_name = np.argsort(world.state.table.rank[: len(world.worth)], kind="stable")
+        self.rows = by_name[world.open[by_name]]
+        self._take_in(search, [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid) and takes_part(world, uid)])
         every = range(len(world.worth))
-        self._free, self._shares = [list(world.free(row)[0]) for row in every], [list(world.free(row)[1]) for row in every]
-        self._loads, self._worth = world.loads.tolist(), list(world.worth)
-        self.on: list[list[Pod]] = [[] for _ in every]
-        for pod in self.pods:
-            self.on[pod.row].append(pod)
-        self._signs = [sum(pod.sign for pod in there) for there in self.on]
-        self._kept: list[dict[int, Known]] = [{sign: ({}, {})} for sign in self._signs]
-        self._left = [self._kept[row][sign][0] for row, sign in enumerate(self._signs)]
-        self._come = [self._kept[row][sign][1] for row, sign in enumerate(self._signs)]
-        mine = {pod.uid for pod in self.pods}
-        self._others = {uid: spot for uid, spot in world.away.items() if uid not in mine}
+        self.free = np.array([world.free(row)[0] for row in every], np.int64)
+        self.shares = np.array([world.free(row)[1] for row in every], np.int64)
+        self.loads, self.worth = world.loads.astype(np.int64), np.array(world.worth, np.int64)
         self.away = len(world.away)
+        mine = set(self.uids)
+        self._others = {uid: spot for uid, spot in world.away.items() if uid not in mine}
+        self._seat()
+        cells = len(self._count) * (1 + len(self.uids) // max(len(every), 1))
+        self._keeps = max(1, min(KEPT, KEPT_CELLS // (cells * max(len(every), 1))))
+        self._kept: list[dict[int, tuple]] = [{} for _ in every]
+        kinds = len(self._count) - 1
+        self.come = np.full((kinds, len(every)), NEVER, np.int64)
+        self.leave, self.own = np.zeros(len(self.uids), np.int64), np.full(len(self.uids), NEVER, np.int64)
+        self.swap = np.full((len(self.uids), kinds), UNKNOWN, np.int64)
+        """`(pods, kinds)`: what a pod's row gains with such a one in its place."""
+        asked = sorted({*self.rows.tolist(), *self.home.tolist(), *self.row.tolist()})
+        for begin in range(0, len(asked), _TOGETHER):
+            self._work_out(asked[begin : begin + _TOGETHER])
+
+    def _take_in(self, search: Search, uids: list[PodUid]) -> None:
+        """Who takes part, and what they ask for; nobody and nothing come last, so that there is an index for them."""
+        world = self._world
+        self.uids = sorted(uids)
+        columns, width = world.state.table.free.shape[1], world.state.table.device_free.shape[1]
+        kinds: dict[Vector, int] = {}
+        masks: dict[object, int] = {}
+        some = [np.zeros(len(world.worth), bool)]
+        many = len(self.uids)
+        self.row, self.home, self.cost, self.kind, self.may = (np.zeros(many, np.int64) for _ in range(5))
+        self.used, self.home_used = np.zeros((many + 1, width), np.int64), np.zeros((many + 1, width), np.int64)
+        for i, uid in enumerate(self.uids):
+            v, home, spot = world.vector(uid), world.home(uid), world.spot(uid)
+            like = alike(world.state, world.state.pods[uid].fact.shape)
+            if like not in masks:
+                masks[like] = len(some)
+                some.append(static_mask(world.state, like) & world.open)
+            self.may[i], self.kind[i] = masks[like], kinds.setdefault(v, len(kinds))
+            self.row[i], self.home[i], self.cost[i] = spot.row, home.row, min(search.limits.least * world.cost(uid), _DEAREST)
+            for used, there in ((self.used, spot), (self.home_used, home)):
+                for d in there.devices:
+                    used[i, d.index] = d.milli
+        self.masks = np.array(some)
+        self._need = np.zeros((len(kinds) + 1, columns), np.int64)
+        self._count, self.milli = np.zeros(len(kinds) + 1, np.int64), np.zeros(len(kinds) + 1, np.int64)
+        for v, k in kinds.items():
+            for c, amount in v.items:
+                self._need[k, c] += amount
+            if v.devices is not None:
+                self._count[k], self.milli[k] = v.devices.count, v.devices.milli
+        largest = np.array(world.largest)
+        self.size = (self._need[:-1] * 10_000 // largest).max(axis=1, initial=0)
+        """`(kinds,)`: how hard a place is to find, parts of the largest node."""
+        self._asks = np.append(self.kind, len(kinds))
+
+    def _seat(self) -> None:
+        """Who is on each row."""
+        rows = len(self.worth)
+        there: list[list[int]] = [[] for _ in range(rows)]
+        for i, row in enumerate(self.row.tolist()):
+            there[row].append(i)
+        self.many = np.array([len(some) for some in there], np.int64)
+        self.on = np.zeros((rows, max(int(self.many.max(initial=0)) * 2, 1)), np.int64)
+        self._seats = np.zeros(len(self.uids), np.int64)
+        for row, some in enumerate(there):
+            self.on[row, : len(some)] = some
+            self._seats[some] = range(len(some))
+        self._from: list[list[int]] = [[] for _ in range(rows)]
+        for i, row in enumerate(self.home.tolist()):
+            self._from[row].append(i)
+        self._signs = [0] * len(self.uids)
+        for i in range(len(self.uids)):
+            self._sign(i)
+        self._sign_of = [sum([self._signs[i] for i in some]) for some in there]
 
     def ends(self) -> dict[PodUid, Spot]:
         """Where everybody is who is away."""
-        away = [pod for pod in self.pods if pod.row != pod.home]
-        return self._others | {pod.uid: Spot(pod.row, tuple(DeviceShare(d, pod.milli) for d in sorted(pod.devices))) for pod in away}
+        found = dict(self._others)
+        for i in np.flatnonzero(self.row != self.home).tolist():
+            found[self.uids[i]] = Spot(int(self.row[i]), tuple(DeviceShare(d, int(self.used[i, d])) for d in np.flatnonzero(self.used[i]).tolist()))
+        return found
 
     # -- what a row would gain -----------------------------------------------------------------------------------------
 
-    def come(self, pod: Pod, row: int) -> int | None:
-        """By this pod of another row; None where there is no place for it."""
-        known, key = self._come[row], pod.own if row == pod.home else pod.kind
-        if key not in known:
-            known[key] = self._after(row, (), pod)
-        return known[key]
+    def gains(self, rows: np.ndarray, gone: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """`(changes,) int64`: what rows gain by the leaving of pods, `(changes, most)` (`len(uids)`: nobody's), and the coming of others (`len(kinds)`: nobody's); `NEVER` where these have no
+        place. Whoever is in `own` (`len(uids)`: nobody) comes home, where it has its old devices; elsewhere one has the fullest that suffice, ties by index."""
+        there = Contents(self.free[rows] + self._need[self._asks[gone]].sum(axis=1), self.shares[rows] + self.used[gone].sum(axis=1), self.loads[rows] - (gone < len(self.uids)).sum(axis=1))
+        possible, after = self.beside(rows, there, kinds, own)
+        return np.where(possible, self.weighed(rows, after) - self.worth[rows], NEVER)
 
-    def leave(self, pod: Pod) -> int:
-        """By the leaving of this one, who is there."""
-        if pod.left is None:
-            pod.left = self._left[pod.row][pod.number] = self._after(pod.row, (pod,), None) or 0
-        return pod.left
+    def contents(self, rows: np.ndarray) -> Contents:
+        return Contents(self.free[rows], self.shares[rows], self.loads[rows])
 
-    def replace(self, pod: Pod, other: Pod) -> int | None:
-        """The row that `pod` is on, with the other in its place; None where there is none."""
-        row = pod.row
-        known, key = self._come[row], (pod.number + 1) * self._width + (other.own if row == other.home else other.kind)
-        if key not in known:
-            known[key] = self._after(row, (pod,), other)
-        return known[key]
+    def weighed(self, rows: np.ndarray, there: Contents) -> np.ndarray:
+        """`(changes,) int64`: what rows are worth with these contents."""
+        return self._of.many(rows, there.free, there.shares, there.loads)
 
-    def _after(self, row: int, gone: Sequence[Pod], pod: Pod | None) -> int | None:
-        for one in gone:
-            self._take(one, row, one.devices, -1)
-        found, worth = None, self._worth[row]
-        devices = self._place(pod, row) if pod is not None else []
-        if devices is not None:
-            if pod is not None:
-                self._take(pod, row, devices, 1)
-            found = self._worth_of(row, self._free[row], self._shares[row], self._loads[row]) - worth
-            if pod is not None:
-                self._take(pod, row, devices, -1)
-        for one in gone:
-            self._take(one, row, one.devices, 1)
+    def beside(self, rows: np.ndarray, there: Contents, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, Contents]:
+        """`(changes,) bool`: for whom (as `gains`) there is a place beside what is there; and the contents with them."""
+        possible, taken = self._places(rows, there.free, there.shares, kinds, own)
+        return possible, Contents(there.free - self._need[kinds], there.shares - taken, there.loads + (kinds < len(self._count) - 1))
+
+    def _places(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`(changes,) bool`: for whom there is a place; `(changes, devices) int64`: what it takes of devices there."""
+        need, milli, count = self._need[kinds], self.milli[kinds], self._count[kinds]
+        at_home = own < len(self.uids)
+        left = free - need
+        if self._column >= 0:
+            left[:, self._column] -= np.where(at_home, 0, self._floor[rows])
+        possible = ((left >= 0) | (need == 0)).all(axis=1)
+        able = (shares >= milli[:, None]) & (milli > 0)[:, None]
+        order = np.argsort(np.where(able, shares, _NONE_LEFT), axis=1, kind="stable")
+        chosen = np.zeros(able.shape, bool)
+        np.put_along_axis(chosen, order, np.arange(able.shape[1]) < count[:, None], axis=1)
+        chosen &= able
+        possible &= at_home | (chosen.sum(axis=1) >= count)
+        taken = chosen * milli[:, None]
+        if at_home.any():
+            old = self.home_used[own]
+            taken = np.where(at_home[:, None], old, taken)
+            possible &= ~at_home | ((shares >= old) | (old == 0)).all(axis=1)
+        return possible, taken
+
+    def replace(self, pods: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """`(changes,) int64`: what the row of each of these pods gains with the other in its place; `NEVER` where that has none there."""
+        rows, kinds = self.row[pods], self.kind[others]
+        found = self.swap[pods, kinds]
+        homeward = rows == self.home[others]
+        asked = np.flatnonzero((found == UNKNOWN) | homeward)
+        if len(asked):
+            own = np.where(homeward[asked], others[asked], len(self.uids))
+            found[asked] = self.gains(rows[asked], pods[asked, None], kinds[asked], own)
+            kept = asked[~homeward[asked]]
+            self.swap[pods[kept], kinds[kept]] = found[kept]
         return found
 
-    def _place(self, pod: Pod, row: int) -> list[int] | None:
-        """It has its devices at home, elsewhere the fullest; None where it has no place."""
-        free, floor = self._free[row], self._floor[row] if row != pod.home else 0
-        for c, amount in pod.items:
-            if free[c] - (floor if c == self._column else 0) < amount:
-                return None
-        if pod.request is None:
-            return []
-        shares = self._shares[row]
-        if row != pod.home:
-            return fullest(shares, pod.request)
-        return pod.home_devices if all(shares[d] >= pod.milli for d in pod.home_devices) else None
+    def without(self, sets: np.ndarray) -> np.ndarray:
+        """`(sets,) int64`: what a row gains by the leaving of all of these; `sets` is `(sets, most)` pods of one row each, where `len(uids)` is nobody."""
+        nothing, nobody = len(self._count) - 1, len(self.uids)
+        return self.gains(self.row[sets[:, 0]], sets, np.full(len(sets), nothing), np.full(len(sets), nobody))
 
-    def _take(self, pod: Pod, row: int, devices: list[int], sign: int) -> None:
-        free = self._free[row]
-        for c, amount in pod.items:
-            free[c] -= sign * amount
-        if devices:
-            shares, milli = self._shares[row], sign * pod.milli
-            for d in devices:
-                shares[d] -= milli
-        self._loads[row] += sign
+    def targets(self, pods: np.ndarray) -> np.ndarray:
+        """`(pods, rows) int64`: what each of `rows` (in their order), and the home at last, gains by the coming of each of these; `NEVER` where it has no place there, or
+        is there."""
+        found = np.where(self.masks[self.may[pods]][:, self.rows], self.come[self.kind[pods]][:, self.rows], NEVER)
+        found[(self.rows == self.row[pods, None]) | (self.rows == self.home[pods, None])] = NEVER
+        return np.column_stack((found, np.where(self.row[pods] == self.home[pods], NEVER, self.own[pods])))
+
+    def _work_out(self, rows: Sequence[int]) -> None:
+        """What these rows gain by every change, where they have what they have now."""
+        nobody, kinds = len(self.uids), len(self._count) - 1
+        parts = []
+        for row in rows:
+            there = self.on[row, : self.many[row]].copy()
+            gone = np.array([i for i in self._from[row] if self.row[i] != row], np.int64)
+            parts.append((row, there, gone))
+        sizes = [kinds + len(there) + len(gone) for _, there, gone in parts]
+        at, none = np.repeat(np.array(rows, np.int64), sizes), np.arange(kinds)
+        out = np.concatenate([np.concatenate((np.full(kinds, nobody), there, np.full(len(gone), nobody))) for _, there, gone in parts])
+        into = np.concatenate([np.concatenate((none, np.full(len(there), kinds), self.kind[gone])) for _, there, gone in parts])
+        own = np.concatenate([np.concatenate((np.full(kinds + len(there), nobody), gone)) for _, there, gone in parts])
+        found, begin = self.gains(at, out[:, None], into, own), 0
+        for row, there, gone in parts:
+            middle = begin + kinds + len(there)
+            self.come[:, row] = found[begin : begin + kinds]
+            self.leave[there] = found[begin + kinds : middle]
+            self.own[gone] = found[middle : middle + len(gone)]
+            self.swap[there] = UNKNOWN
+            begin = middle + len(gone)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def move(self, moves: Sequence[tuple[Pod, int]]) -> None:
-        """All of them leave, and then come to these rows, where there is a place for each."""
-        rows: dict[int, None] = {}
-        for pod, row in moves:
-            rows[pod.row] = rows[row] = None
-            self.on[pod.row].remove(pod)
-            self._signs[pod.row] -= pod.sign
-            self._take(pod, pod.row, pod.devices, -1)
-            self.away += (row != pod.home) - (pod.row != pod.home)
-        for pod, row in moves:
-            devices = self._place(pod, row)
-            assert devices is not None, "a row that a pod comes to has a place for it"
-            self._take(pod, row, devices, 1)
-            self.on[row].append(pod)
-            pod.put(row, devices)
-            self._signs[row] += pod.sign
-        for row in rows:
-            kept, sign = self._kept[row], self._signs[row]
-            if sign not in kept:
-                if len(kept) >= KEPT:
-                    kept.clear()
-                kept[sign] = {}, {}
-            left, self._come[row] = kept[sign]
-            self._left[row] = left
-            for pod in self.on[row]:
-                pod.left = left.get(pod.number)
-            self._worth[row] = self._worth_of(row, self._free[row], self._shares[row], self._loads[row])
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """All of these pods leave, and then come to these rows, one after the other, where there is a place for each."""
+        pods, to = np.array([i for i, _ in moves]), np.array([row for _, row in moves])
+        rows, homes = self.row[pods], self.home[pods]
+        changed = np.unique(np.concatenate((rows, to)))
+        for row in changed.tolist():
+            self._keep(row)
+        np.add.at(self.free, rows, self._need[self.kind[pods]])
+        np.add.at(self.shares, rows, self.used[pods])
+        np.add.at(self.loads, rows, -1)
+        self.away += int((to != homes).sum()) - int((rows != homes).sum())
+        left = list(range(len(moves)))
+        while left:
+            # The first to come to each row, then the second.
+            now = sorted({moves[i][1]: i for i in reversed(left)}.values())
+            self._come(pods[now], to[now])
+            left = sorted(set(left) - set(now))
+        self.row[pods] = to
+        for i, row in zip(pods.tolist(), rows.tolist(), strict=True):
+            self._unseat(i, row)
+            self._sign_of[row] -= self._signs[i]
+        for i, row in moves:
+            self._sit(i, row)
+            self._sign(i)
+            self._sign_of[row] += self._signs[i]
+        self.worth[changed] = self._of.many(changed, self.free[changed], self.shares[changed], self.loads[changed])
+        if new := [row for row in changed.tolist() if not self._known(row)]:
+            self._work_out(new)
+
+    def _come(self, pods: np.ndarray, to: np.ndarray) -> None:
+        """Each to another row."""
+        there, kinds = self.contents(to), self.kind[pods]
+        possible, taken = self._places(to, there.free, there.shares, kinds, np.where(to == self.home[pods], pods, len(self.uids)))
+        assert possible.all(), "a row that a pod comes to has a place for it"
+        self.free[to] -= self._need[kinds]
+        self.shares[to] -= taken
+        self.loads[to] += 1
+        self.used[pods] = taken
+
+    def _sign(self, i: int) -> None:
+        """A number for this pod with the devices that it has."""
+        mixed = (i + 1) * _MIX & _MASK
+        devices = sum([1 << d for d in np.flatnonzero(self.used[i]).tolist()])
+        self._signs[i] = (mixed ^ mixed >> 29 ^ devices) * _MIX & _MASK
+
+    def _unseat(self, i: int, row: int) -> None:
+        last, seat = int(self.many[row]) - 1, self._seats[i]
+        other = self.on[row, last]
+        self.on[row, seat], self._seats[other] = other, seat
+        self.many[row] = last
+
+    def _sit(self, i: int, row: int) -> None:
+        seat = int(self.many[row])
+        if seat == self.on.shape[1]:
+            self.on = np.concatenate((self.on, np.zeros_like(self.on)), axis=1)
+        self.on[row, seat], self._seats[i] = i, seat
+        self.many[row] = seat + 1
+
+    def _keep(self, row: int) -> None:
+        kept = self._kept[row]
+        if len(kept) >= self._keeps and self._sign_of[row] not in kept:
+            kept.clear()
+        there = self.on[row, : self.many[row]].copy()
+        gone = [i for i in self._from[row] if self.row[i] != row]
+        kept[self._sign_of[row]] = self.come[:, row].copy(), there, self.leave[there], self.swap[there], gone, self.own[gone]
+
+    def _known(self, row: int) -> bool:
+        """What is known of the row with the pods that it has now is there again."""
+        if (kept := self._kept[row].get(self._sign_of[row])) is None:
+            return False
+        self.come[:, row], there, leave, swap, gone, own = kept
+        self.leave[there], self.swap[there], self.own[gone] = leave, swap, own
+        return True
