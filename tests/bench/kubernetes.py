@@ -1,4 +1,5 @@
-"""Restow and the stock kube-scheduler in turn on one kube-apiserver: the same nodes, the same pods, one user who creates and watches them.
+"""Restow and the stock kube-scheduler in turn on one kube-apiserver: the same nodes, the same pods, one user who creates and watches them. And a client that
+binds what it sees, for what the two writes alone take (`binder`).
 
 Each runs in its own turns only; what the other has bound is deleted before. `KUBEBUILDER_ASSETS` names the folder with etcd, kube-apiserver and
 kube-scheduler (`make bench-kubernetes` builds it). No controllers and no kubelets run: a pod is at its end once it is bound.
@@ -21,6 +22,7 @@ from restow.cli.embedded import configs
 from restow.cli.embedded.stack import Stack
 from restow.kubesim.nodes import NodeShape, build_node
 
+from . import binder
 from .api import GIB, NAMESPACE, PODS, Api, together
 from .burst import burst
 from .latency import RATE, arrivals
@@ -48,6 +50,9 @@ class Turn(msgspec.Struct):
     spent: dict[str, float]
 
 
+Processes = Callable[[], dict[str, int]]
+
+
 class Bench:
     def __init__(self, lab: Lab, api: Api, size: Size) -> None:
         self.lab, self.api = lab, api
@@ -64,7 +69,7 @@ class Bench:
         await self.api.create("/api/v1/nodes", msgspec.json.encode(node))
         await self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", b'{"spec": {"taints": null}}')
 
-    async def turn(self, scheduler: str, processes: Callable[[], dict[str, int]]) -> Turn:
+    async def turn(self, scheduler: str, processes: Processes) -> Turn:
         await burst(self.api, "warm", scheduler, max(10, self.pods // 50))
         before = _seconds(processes())
         rate, waits = await burst(self.api, "burst", scheduler, self.pods)
@@ -72,6 +77,26 @@ class Bench:
         single = await arrivals(self.api, "single", scheduler, self.few)
         await self._emptied()
         return Turn(rate, waits, single, {name: spent[name] - before[name] for name in spent})
+
+    async def floor(self, lab: Lab) -> list[float]:
+        """Of pods that come one after another, and that `binder` binds: ms from sent to seen bound."""
+        known = {"URL": lab.target.url, "AUTHORIZATION": lab.target.headers["Authorization"], "NODES": str(self.nodes)}
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", binder.__name__, cwd=Path(__file__).parents[2], stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {f"RESTOW_BENCH_{name}": value for name, value in known.items()},
+        )  # fmt: skip
+        try:
+            assert child.stdout is not None
+            if await child.stdout.readline() != b"ready\n":
+                raise RuntimeError("the client that only binds has ended")
+            await arrivals(self.api, "first", binder.NAME, max(5, self.few // 20))
+            single = await arrivals(self.api, "single", binder.NAME, self.few)
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+        await self._emptied()
+        return single
 
     async def _emptied(self) -> None:
         """Bound pods of which no kubelet knows go at once with a grace period of none."""
@@ -94,7 +119,7 @@ async def measure(size: Size) -> list[Row]:
     if found is None:
         raise RuntimeError(why)
     with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(found, Path(folder))
+        lab = Lab(found, Path(folder), durable=True)
         try:
             lab.start(controllers=False, scheduler=False)
             connector = aiohttp.TCPConnector(limit=64, ssl=lab.target.ssl)
@@ -103,17 +128,17 @@ async def measure(size: Size) -> list[Row]:
                 await bench.prepare()
                 theirs: list[Turn] = []
                 ours: list[Turn] = []
+                floors: list[list[float]] = []
                 for i in range(bench.turns):
+                    progress(f"only binding, turn {i + 1} of {bench.turns}")
+                    floors.append(await bench.floor(lab))
                     for who, turns, name in ((_stock, theirs, "default-scheduler"), (_restow, ours, "restow")):
                         progress(f"{name}, turn {i + 1} of {bench.turns}")
                         async with who(lab, bench) as processes:
                             turns.append(await bench.turn(name, processes))
         finally:
             lab.close()
-    return _rows(bench, ours, theirs, size)
-
-
-Processes = Callable[[], dict[str, int]]
+    return _rows(bench, ours, theirs, floors, size)
 
 
 @asynccontextmanager
@@ -142,7 +167,7 @@ SHARED = ("kube-apiserver", "etcd")
 """What both of them use."""
 
 
-def _rows(bench: Bench, ours: list[Turn], theirs: list[Turn], size: Size) -> list[Row]:
+def _rows(bench: Bench, ours: list[Turn], theirs: list[Turn], floors: list[list[float]], size: Size) -> list[Row]:
     full, rows = size is Size.FULL, []
 
     def row(what: str, unit: str, of: Callable[[Turn], float], goal: Callable[[float], float] | None = None) -> None:
@@ -158,6 +183,8 @@ def _rows(bench: Bench, ours: list[Turn], theirs: list[Turn], size: Size) -> lis
         rows.append(Row(f"    of it {name}", median(turn.spent.get(name, 0.0) for turn in ours), "s"))
     row(f"{RATE} pods/s: sent → seen bound, p50", "ms", lambda turn: percentile(turn.single, 50), lambda other: P50)
     row("  p99", "ms", lambda turn: percentile(turn.single, 99), lambda other: P99)
+    for percent in (50, 99):
+        rows.append(Row(f"    of it without a scheduler, p{percent}", median(percentile(floor, percent) for floor in floors), "ms"))
     return rows
 
 

@@ -27,7 +27,7 @@ async def test_runs(name):
     module = importlib.import_module(f"{__package__}.{name}")
     rows = await module.measure(Size.SMOKE)
     assert rows
-    assert all(row.ours > 0 for row in rows)
+    assert all(row.ours > 0 or row.what.startswith("    of it") for row in rows), "of so few pods a process may take less than a tick"
     text = render([Result(name, module.TITLE, module.BASELINE, rows)], Machine("cpu", 2, "1 GiB", "os", "3", "2"), "x", "now")
     assert max(map(len, text.splitlines())) <= WIDTH
     assert [row.what for row in rows if row.what not in text] == [], "cut"

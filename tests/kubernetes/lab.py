@@ -77,7 +77,8 @@ def minor(assets: Path) -> int:
 @dataclass
 class Lab:
     """A running control plane. `target` is its first API server. `features`: gates of all parts. `apis`: what else the API servers serve. `audit`: names
-    a file where they say who has changed which pods, nodes, Landings, Reservations, and classes; and of the user `audited` whatever it asks for."""
+    a file where they say who has changed which pods, nodes, Landings, Reservations, and classes; and of the user `audited` whatever it asks for. `durable`: etcd answers when it is on
+    the disk, as in every cluster; tests are faster without."""
 
     assets: Path
     work: Path
@@ -85,6 +86,7 @@ class Lab:
     apis: str = ""
     audit: str = ""
     audited: str = ""
+    durable: bool = False
     target: Target = field(init=False)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _etcd: str = ""
@@ -100,7 +102,7 @@ class Lab:
         self._etcd = f"http://127.0.0.1:{port}"
         self._spawn(
             "etcd", "etcd", "--data-dir", str(self.work / "etcd"), "--listen-client-urls", self._etcd, "--advertise-client-urls", self._etcd,
-            "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--unsafe-no-fsync",
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}", *([] if self.durable else ["--unsafe-no-fsync"]),
         )  # fmt: skip
         self.target = self.another_server("api")
         write_kubeconfig(self.target, self.work / "kubeconfig")
