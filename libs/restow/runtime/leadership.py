@@ -3,9 +3,11 @@
 standby → claiming (the lease is ours; `Lead` is the next commit) → leading (our epoch is folded) → deposed.
 """
 
+import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 
+from restow import machine
 from restow.contracts.ids import Family
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
@@ -41,6 +43,26 @@ class Leadership:
     @property
     def leading(self) -> bool:
         return self.phase is Phase.LEADING
+
+    def comes(self, *, alone: bool) -> bool:
+        """Whether this process is about to lead. `alone`: there is no lease that another one could have."""
+        return self.phase is Phase.CLAIMING or (alone and self.phase is Phase.STANDBY)
+
+    async def within(self, seconds: float, *, alone: bool) -> bool:
+        """Whether this process leads; one that is about to is waited for."""
+        while self.comes(alone=alone):
+            changed = asyncio.Event()
+            self.changed.append(changed.set)
+            began = machine.steady()
+            try:
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            except TimeoutError:
+                break
+            finally:
+                self.changed.remove(changed.set)
+            seconds -= machine.steady() - began
+        return self.leading
 
     def claim(self) -> None:
         """The lease is ours."""

@@ -33,6 +33,8 @@ from restow.runtime.service import TO_REPAIR, Context
 
 DRY_RUNS = 8
 """That wait for their turn: each may take all of a CPU for seconds, and anybody may ask where there is no token."""
+STARTS = 10.0
+"""Seconds that a request waits for a process that is about to lead."""
 PLANS, MOST_PLANS = 20, 1_000
 MIGRATIONS, MOST_MIGRATIONS = 500, 10_000
 _BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "rejected, with the reason", "not the leader, or stopping"
@@ -233,7 +235,8 @@ class _Api:
 
     async def _submit(self, command: c.Command, cause: str) -> Outcome:
         context = self._context
-        if not context.leadership.leading:
+        # Who has just been started again leads in a moment: until then the log names the process before.
+        if not await context.leadership.within(STARTS, alone=context.settings.lease == "off"):
             leader = context.state.leaders[context.service.family]
             raise Refused(f"not the leader; {leader.holder or 'nobody'} is", 503)
         if broken := context.follower.broken:

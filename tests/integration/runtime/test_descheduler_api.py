@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 from domain.build import given, pod, pod_group, shape
 
 from restow.cluster_watcher.service import service as cluster_watcher
-from restow.descheduler import http_requests
+from restow.descheduler import api, http_requests
 from restow.descheduler.service import service as descheduler
 from restow.domain.deciders import DECIDERS
 from restow.eventlog.testing import running_server, unique_cluster
@@ -21,6 +22,7 @@ from restow.kubesim.testing import kubesim
 from restow.replay.source import ListSource
 from restow.replay.verify import verify
 from restow.reservation_cache.service import service as reservation_cache
+from restow.runtime.leadership import Leadership
 from restow.scheduler_session.service import service as scheduler_session
 
 from .test_services import service
@@ -495,17 +497,37 @@ async def test_whoever_does_not_lead_says_who_does_and_plans_dry(broker, tmp_pat
     async with world(broker, tmp_path) as made:
         context = made.server.process.context
 
-        class Standby:
-            leading = False
-
-        context.leadership, leadership = Standby(), context.leadership
+        context.leadership, leadership = Leadership("migration", "another"), context.leadership
+        context.settings, settings = msgspec.structs.replace(context.settings, lease="on"), context.settings
         try:
             status, answer = await made.ask("POST", "/defragment", {})
             assert (status, answer["error"].startswith("not the leader; descheduler/")) == (503, True)
             assert (await made.ask("POST", "/plans/cancel", {}))[0] == 503
             assert (await made.ask("POST", "/defragment?dryRun=true", {}))[0] == 200
         finally:
-            context.leadership = leadership
+            context.leadership, context.settings = leadership, settings
+
+
+async def test_whoever_is_about_to_lead_is_waited_for(broker, tmp_path, monkeypatch):
+    """`restow pause`, right after a repair of the log: it was told that the process before leads, which was no more."""
+    async with world(broker, tmp_path) as made:
+        context = made.server.process.context
+        leading, context.leadership = context.leadership, Leadership("migration", "another")
+        try:
+            asked = asyncio.create_task(made.ask("POST", "/pause", {"by": "ann"}))
+            await asyncio.sleep(0.2)
+            context.leadership.claim()
+            await asyncio.sleep(0.2)
+            assert not asked.done()
+            context.leadership.won(7)
+            assert (await asyncio.wait_for(asked, SOON))[0] == 200
+            context.leadership = Leadership("migration", "another")
+            monkeypatch.setattr(api, "STARTS", 0.1)
+            status, answer = await made.ask("POST", "/pause", {"by": "ann"})
+            assert (status, answer["error"].startswith("not the leader; ")) == (503, True)
+            assert not context.leadership.changed
+        finally:
+            context.leadership = leading
 
 
 async def test_nothing_is_asked_for_that_would_be_done_after_a_repair_whenever_that_is(broker, tmp_path):
