@@ -146,9 +146,13 @@ async def test_more_copies_than_brokers_are_refused_with_what_to_do(nats_server,
     for servers, ready in (([nats_server.url], 5.0), (urls(brokers), 10.0)):
         with pytest.raises(Unavailable, match=r"too few brokers for 5 copies of 'restow-.*: start 5 as a cluster .*set RESTOW_NATS_REPLICAS to 1"):
             await opened(servers, cluster, replicas=5, wait=ready)
-    said = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "replicas", "3", "--server", nats_server.url, "--cluster", (await opened(nats_server.url, cluster)).cluster])
-    assert said.exit_code != 0
-    assert re.search("too few brokers for 3 copies", " ".join(said.output.split()))
+    for servers, count in (([nats_server.url], 3), (urls(brokers), 5)):
+        log = await opened(servers, cluster)
+        said = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "replicas", str(count), "--server", ",".join(servers), "--cluster", cluster])
+        assert said.exit_code != 0
+        assert re.search(f"too few brokers for {count} copies", " ".join(said.output.split()))
+        info = await log.broker.api(f"STREAM.INFO.restow-{cluster}")
+        assert info["config"]["num_replicas"] == 1, "services would refuse to start"
 
 
 async def test_a_log_with_fewer_copies_than_were_wanted_is_no_log_of_ours(nats_server, opened, cluster):

@@ -22,6 +22,9 @@ async def set_replicas(log: JetStreamLog, count: int, told: Callable[[str], None
         info = await _info(log, stream)
         if info is None:
             continue
+        if count > 1 and not (info.get("cluster") or {}).get("name"):
+            # nats-server 2.12 would note the number, and services refuse to start on a log of another one than they are told.
+            raise Unavailable(too_few(stream, count, "the broker is no member of a cluster"))
         if info["config"].get("num_replicas", 1) != count:
             await _update(log, stream, info["config"] | {"num_replicas": count}, count)
         async with asyncio.timeout(patience):
