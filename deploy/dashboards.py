@@ -71,7 +71,7 @@ CLUSTER_BOARD = Dashboard(
         )),
         ("Cluster", (
             Panel("Nodes and pods", "As the log knows them.", "none", ((top("restow_state_nodes", SESSION), "nodes"), (top("restow_state_pods", SESSION), "pods"))),
-            Panel("Waiting pods", "Restow's pods without a node: most of them wait for capacity.", "none", ((top("restow_state_queue", SESSION), "wait"), (top("restow_undecided", SESSION), "nobody has decided"))),
+            Panel("Waiting pods", "Restow's pods without a node: most of them wait for capacity.", "none", ((top("restow_state_queue", SESSION), "wait"), (top("restow_undecided"), "nobody has decided"))),
             Panel("Reservations", "By phase.", "none", ((f"sum by (phase) ({s('restow_reservations')}) > 0 or sum({s('restow_reservations')})", "{{phase}}"),)),
         )),
         ("Facts from the API", (
@@ -90,7 +90,7 @@ SCHEDULING = Dashboard(
         ("Decisions", (
             Panel("Reaction", "From the first fact that the session had not looked at until what it decided is durable. Objective: 99 % within 0.5 s.", "s", quantiles("restow_reaction_seconds", SESSION)),
             Panel("Deciding", "Time to decide one commit.", "s", quantiles("restow_decide_seconds", SESSION)),
-            Panel("Longest wait for a decision", "Of pods that nothing known keeps from running. Objective: below 10 s for 99.5 % of the time.", "s", ((top("restow_undecided_oldest_seconds", SESSION), "oldest"),)),
+            Panel("Longest wait for a decision", "Of pods that nothing known keeps from running. Objective: below 10 s for 99.5 % of the time.", "s", ((top("restow_undecided_oldest_seconds"), "oldest"),)),
             Panel("Events decided", "By service, a second.", "ops", ((rate("restow_events_decided_total", by="family"), "{{family}}"),)),
             Panel("Commands rejected", "Commands that made no sense, a second.", "ops", ((rate("restow_commands_rejected_total", by="family"), "{{family}}"),)),
             Panel("Pods bound", "A second.", "ops", ((rate("restow_effects_total", 'kind="Bind"', 'outcome="done"'), "bound"),)),

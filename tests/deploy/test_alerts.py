@@ -61,7 +61,10 @@ CASES = {
     "RestowWatcherNotSynced": ({"restow_watch_synced:kind=pods": "0x20"}, {"restow_watch_synced:kind=pods": "0 1x20"}),
     "RestowWatcherBehind": ({"restow_watch_oldest_seconds:family=cluster": "31x20"}, {"restow_watch_oldest_seconds:family=cluster": "2x20"}),
     "RestowObjectsUndecodable": ({"restow_objects_undecodable_total:kind=Pod": "0 0 0 1x5"}, {"restow_objects_undecodable_total:kind=Pod": "0x8"}),
-    "RestowPodsUndecided": ({"restow_undecided_oldest_seconds:family=session": "70+60x20"}, {"restow_undecided_oldest_seconds:family=session": "0 0 90 0x20"}),
+    "RestowPodsUndecided": (
+        {"restow_undecided_oldest_seconds:family=session": "0 _x20", "restow_undecided_oldest_seconds:family=migration": "70+60x20"},
+        {"restow_undecided_oldest_seconds:family=session": "0 0 90 0x20"},
+    ),
     "RestowEffectsStuck": ({"restow_effect_oldest_seconds:family=session,kind=Bind": "301+60x20"}, {"restow_effect_oldest_seconds:family=migration,kind=Evict": "301+60x20"}),
     "RestowEffectsFail": (
         {"restow_effects_total:kind=Bind,outcome=retried": "0+60x40", "restow_effects_total:kind=Bind,outcome=done": "0+10x40"},

@@ -53,10 +53,11 @@ def test_every_metric_is_described():
     from restow.descheduler.metrics import DeschedulerMetrics
     from restow.descheduler.sampler import Sampler
     from restow.domain.state import ClusterState
+    from restow.domain.undecided import Undecided
     from restow.garbage_collector.metrics import CollectorMetrics
     from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
-    from restow.scheduler_session.metrics import SessionMetrics
+    from restow.runtime.undecided_gauges import undecided_gauges
     from restow.scheduler_session.nomination_checks import NominationChecks
 
     metrics = Metrics(FAMILIES[0])
@@ -68,7 +69,7 @@ def test_every_metric_is_described():
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=state, health=SimpleNamespace(notes=[]), clock=clock)
     collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive_of=lambda cluster: "/"), log=SimpleNamespace(cluster="c"))
     expose(metrics, Observer(), dict, ClusterState)
-    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *SessionMetrics(session).read(), *CollectorMetrics(collector, bool).read())
+    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *undecided_gauges(Undecided(state), 0), *CollectorMetrics(collector, bool).read())
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused", "restow_effect_oldest_seconds"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

@@ -13,6 +13,7 @@ from restow.kube.prometheus import MetricsError, Sample, asking, vector
 from restow.runtime import command_queue, logs
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
+from restow.runtime.undecided_gauges import undecided_gauges
 
 LOOK = 5.0
 """Seconds between two looks, at most."""
@@ -29,6 +30,7 @@ class Watch:
         self._wrong: str | None = None
         """Why the last round came to no answer; empty where it did, None before the first."""
         context.metrics.labelled(self._answers)
+        context.metrics.labelled(lambda: undecided_gauges(self._undecided, context.clock.now()))
 
     def _answers(self) -> list[Labelled]:
         # Of queries that the policy has no more nobody is to hear.

@@ -38,6 +38,19 @@ async def test_the_leader_pauses_once_a_pod_has_waited_for_so_long_since_it_was_
     assert "pod default/waits for 1m0s" in command.reason
 
 
+def test_pods_that_wait_while_no_session_is_there_are_seen_by_the_descheduler():
+    """Else the objective has no errors just then: its metric was the session's alone."""
+    clock, metrics, state = ManualClock(), Metrics("migration"), then(world(), pod("waits", "s"))
+    Watch(SimpleNamespace(state=state, metrics=metrics, clock=clock))
+
+    def oldest():
+        return metrics.registry.get_sample_value("restow_undecided_oldest_seconds", {"family": "migration"})
+
+    assert oldest() == 0.0
+    clock.advance(70_000)
+    assert oldest() == 70.0
+
+
 async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
     said = {"bad(": None, "fine": b'{"status":"success","data":{"resultType":"vector","result":[]}}', "fires": b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'}
 
