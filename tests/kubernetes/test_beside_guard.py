@@ -14,6 +14,8 @@ from kubernetes.lab import DEPLOY, Lab
 from kubernetes.world import NS, World, path_of, pod_spec
 from kubesim.conformance.harness import JSON_PATCH, STRATEGIC, Api, Target, plain
 
+from restow.kube.annotations import DEVICES, RESERVATION_ALLOCATED, RESOURCE_STATUS
+
 WHO = ("scheduler-session", "descheduler")
 META = {
     "a label": {"metadata": {"labels": {"evil": "1"}}},
@@ -118,6 +120,37 @@ async def test_what_is_ours_we_may_change(world: World, accounts: dict[str, Targ
     subresource, change = OURS[what]
     async with aiohttp.ClientSession() as session:
         await Api(accounts["scheduler-session"], session).ok("PATCH", path_of(pod, subresource), change, media=STRATEGIC)
+
+
+BINDINGS = {
+    "somebody's annotation": {"annotations": {"example.com/note": "theirs"}},
+    "a profile of its containers": {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}},
+    "a label": {"labels": {"topology.kubernetes.io/zone": "evil"}},
+}
+
+
+def binding(name: str, meta: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": NS} | meta, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}}
+
+
+async def test_a_binding_says_where_a_pod_runs_and_nothing_else_of_it(world: World, accounts: dict[str, Target], pod: Any) -> None:
+    """The API server writes the annotations and labels of a Binding into the pod."""
+    await world.pod("unbound", pod_spec(schedulerName="nobody"))
+    async with aiohttp.ClientSession() as session:
+        service = Api(accounts["scheduler-session"], session)
+        paths = f"/api/v1/namespaces/{NS}/pods/unbound/binding", f"/api/v1/namespaces/{NS}/bindings"
+        async with asyncio.timeout(30):
+            while (await service.call("POST", paths[0] + "?dryRun=All", binding("unbound", BINDINGS["a label"]))).status == 201:
+                await asyncio.sleep(0.1)
+        for what, meta in BINDINGS.items():
+            answer = await service.call("POST", paths[0], binding("unbound", meta))
+            assert answer.status in (403, 422), f"{what} was not refused: {answer.status} {await world.api.ok('GET', f'/api/v1/namespaces/{NS}/pods/unbound')}"
+            assert "restow-guard-bindings" in answer.body["message"], answer.body["message"]
+        await service.fails(403, "Forbidden", "POST", paths[1], binding("unbound", {}))
+        given = dict.fromkeys((DEVICES, RESOURCE_STATUS, RESERVATION_ALLOCATED), "{}")
+        await service.ok("POST", paths[0], binding("unbound", {"annotations": given}))
+    there = await world.api.ok("GET", f"/api/v1/namespaces/{NS}/pods/unbound")
+    assert (there["spec"]["nodeName"], there["metadata"]["annotations"].keys() >= given.keys()) == ("n", True)
 
 
 async def test_an_administrator_is_not_guarded(world: World, pod: Any) -> None:

@@ -58,9 +58,11 @@ def test_one_verb_that_is_taken_away_is_named(cluster):
 def test_a_policy_and_a_binding_that_are_gone_are_missed(cluster):
     cluster.kubectl("delete", "mutatingadmissionpolicybinding", "restow-landing")
     cluster.kubectl("delete", "validatingadmissionpolicy", "restow-guard")
+    cluster.kubectl("delete", "validatingadmissionpolicybinding", "restow-guard-bindings")
     said = found(cluster)
     assert ("beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)") in said
-    assert ("beside", "warning", "the policy restow-guard is missing, which keeps a stolen account from other people's pods") in said
+    assert ("rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods") in said
+    assert ("rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds") in said
 
 
 def reachable() -> str:

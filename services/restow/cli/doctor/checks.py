@@ -83,16 +83,20 @@ class Installation(NamedTuple):
 
 GUARDED = {
     "restow-guard": "which keeps a stolen account from other people's pods",
+    "restow-guard-bindings": "which keeps a stolen account from writing annotations and labels into pods that it binds",
+}
+"""What each of the ValidatingAdmissionPolicies is for."""
+GUARDED_BESIDE = {
     "restow-guard-holds": "which keeps a stolen account from making pods that preempt others, or go past the scheduler",
     "restow-guard-classes": "which keeps a stolen account from making priority classes for anybody",
     "restow-guard-priorities": "which keeps everybody's other pods from the priority classes of placeholders, a way around quotas",
 }
-"""What each of the ValidatingAdmissionPolicies is for."""
+"""The same of those that are there beside another scheduler only."""
 
 
 class Gate(NamedTuple):
     """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
-    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `unguarded`: of `GUARDED` those that are missing. `waiting`: pods (namespace/name), the oldest first,
+    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
     that have had the gate for more than LONG_GATED."""
 
     served: bool
@@ -100,7 +104,6 @@ class Gate(NamedTuple):
     webhook: bool
     certified: bool = True
     answers: int = 0
-    unguarded: Sequence[str] = ()
     namespace: bool = True
     waiting: Sequence[str] = ()
 
@@ -118,7 +121,7 @@ class Stack(NamedTuple):
 
 class Seen(NamedTuple):
     """`skew`: seconds that this machine's clock is ahead of the API's; None where that does not say. `definitions`: name → versions that are served, empty
-    where it is not established. `gate` is None without `deploy/beside`."""
+    where it is not established. `gate` is None without `deploy/beside`. `unguarded`: policies that nobody has made, or bound."""
 
     version: str
     skew: float | None
@@ -126,12 +129,13 @@ class Seen(NamedTuple):
     installations: Sequence[Installation]
     gate: Gate | None = None
     stack: Stack | None = None
+    unguarded: Sequence[str] = ()
 
 
 def examine(seen: Seen) -> list[Finding]:
     here = [*_stack(seen.stack), *(_left_out(seen.stack) if seen.stack.named and not seen.installations else ())] if seen.stack is not None else ()
     installed = _all(seen) if seen.stack is None or seen.installations else ()
-    return [*_server(seen), *_definitions(seen), *here, *installed, *_gate(seen.gate)]
+    return [*_server(seen), *_definitions(seen), *here, *installed, *_unguarded(seen.unguarded), *_gate(seen.gate)]
 
 
 def _server(seen: Seen) -> Iterator[Finding]:
@@ -279,13 +283,24 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
             yield Finding("rights", "bad", f"{whose}: {service} may not {verbs} {resource}{where}", do)
 
 
+def _unguarded(policies: Sequence[str]) -> Iterator[Finding]:
+    for name in policies:
+        what = f"the policy {name} is missing, or nothing binds it, {(GUARDED | GUARDED_BESIDE)[name]}"
+        if name in GUARDED:
+            yield Finding("rights", "warning", what, "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
+        else:
+            yield Finding("beside", "warning", what, BESIDE_AGAIN)
+
+
 # -- beside another scheduler --------------------------------------------------------------------------------------------
+
+BESIDE_AGAIN = "kubectl apply -k deploy/beside"
 
 
 def _gate(gate: Gate | None) -> Iterator[Finding]:
     if gate is None:
         return
-    again = "kubectl apply -k deploy/beside"
+    again = BESIDE_AGAIN
     if gate.policy:
         yield Finding("beside", "ok", "successors are gated by the policy restow-landing")
     elif not gate.webhook:
@@ -297,8 +312,6 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
         yield Finding("beside", "bad", "no pod answers for the webhook restow-landing", "kubectl -n restow-system describe pod -l app.kubernetes.io/name=restow-webhook")
     else:
         yield Finding("beside", "ok", f"successors are gated by the webhook restow-landing ({gate.answers} ready)")
-    for name in gate.unguarded:
-        yield Finding("beside", "warning", f"the policy {name} is missing, {GUARDED[name]}", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml" if name == "restow-guard" else again)
     if not gate.namespace:
         yield Finding("beside", "bad", "the namespace restow-holds is missing, in which placeholders stand", again)
     if gate.waiting:

@@ -11,6 +11,7 @@ import msgspec
 
 from restow.cli.doctor.checks import (
     GUARDED,
+    GUARDED_BESIDE,
     LONG_GATED,
     SERVICES,
     Denied,
@@ -33,7 +34,6 @@ NAME = "app.kubernetes.io/name"
 AT_ONCE = 8
 """Questions that wait for an answer."""
 HOLDS = NAMESPACES[0]
-GUARDS = set(GUARDED)
 """ValidatingAdmissionPolicies where pods of other schedulers are moved."""
 T = TypeVar("T")
 Object = Mapping[str, Any]
@@ -59,7 +59,8 @@ class Looker:
             for namespace in sorted(of_services)
         ]
         skew = (self._now - said).total_seconds() if said is not None else None
-        return Seen(version, skew, definitions, found, gate)
+        unguarded = await self._unguarded({**(GUARDED if found else {}), **(GUARDED_BESIDE if gate is not None else {})})
+        return Seen(version, skew, definitions, found, gate, unguarded=unguarded)
 
     async def _server(self) -> tuple[str, datetime | None]:
         said = msgspec.json.decode(await self._client.get("/version")).get("gitVersion", "")
@@ -168,10 +169,17 @@ class Looker:
         certified = all(hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ())
         pods = await self._listed("/api/v1/pods", f"{NAME}=restow-webhook") if hooks else []
         answers = sum(is_true(pod, "Ready") for pod in pods)
-        guards = await self._optional(f"{group}/v1/validatingadmissionpolicies")
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
         waiting = long_gated(await self._listed("/api/v1/pods", fields="spec.nodeName="), clock)
-        return Gate(served, policy, bool(hooks), certified, answers, [] if guards is None else sorted(GUARDS - names(guards)), namespace, waiting)
+        return Gate(served, policy, bool(hooks), certified, answers, namespace, waiting)
+
+    async def _unguarded(self, wanted: Iterable[str]) -> list[str]:
+        """Of these policies those that are not there or that nothing binds; none where the API server knows no such policies."""
+        group = "/apis/admissionregistration.k8s.io/v1"
+        policies = await self._optional(f"{group}/validatingadmissionpolicies")
+        bindings = await self._optional(f"{group}/validatingadmissionpolicybindings") or []
+        there = names(policies) & {binding["spec"]["policyName"] for binding in bindings}
+        return [] if policies is None else [name for name in wanted if name not in there]
 
     # -- within ----------------------------------------------------------------------------------------------------------
 
