@@ -177,9 +177,11 @@ class Looker:
         """Of these policies those that are not there or that nothing binds; none where the API server knows no such policies."""
         group = "/apis/admissionregistration.k8s.io/v1"
         policies = await self._optional(f"{group}/validatingadmissionpolicies")
+        if policies is None:
+            return []
         bindings = await self._optional(f"{group}/validatingadmissionpolicybindings") or []
         there = names(policies) & {binding["spec"]["policyName"] for binding in bindings}
-        return [] if policies is None else [name for name in wanted if name not in there]
+        return [name for name in wanted if name not in there]
 
     # -- within ----------------------------------------------------------------------------------------------------------
 
