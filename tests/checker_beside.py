@@ -12,10 +12,10 @@ GUARD = "guard"
 THERE = ("held", "waiting", "used")
 
 
-def said_slot(namespace, annotations):
-    """The (Reservation, slot) for which a pod says that it stands; None for every other pod, guards among them."""
+def said_slot(namespace, annotations, more=()):
+    """The (Reservation, slot) for which a pod says that it stands; None for every other pod, guards among them. `more`: where placeholders with claims are."""
     reservation, slash, slot = ((annotations or {}).get(SLOT) or "").partition("/")
-    return (reservation, slot) if slash and reservation != GUARD and namespace in NAMESPACES else None
+    return (reservation, slot) if slash and reservation != GUARD and (namespace in NAMESPACES or namespace in more) else None
 
 
 class BesideRules:
@@ -29,10 +29,13 @@ class BesideRules:
         """Slot → the sequence at which it became known last that one of its placeholders had gone."""
         self.named, self.named_at = (), 0
         """Other schedulers that the policy names, and the sequence of the last change."""
+        self.claim_namespaces = ()
+        """Where pods are moved with their claims: their placeholders are there, too."""
 
     def migration_configured(self, event):
         """What is held for a scheduler that is named from now on waits for placeholders."""
-        named = tuple(json.loads(event["text"]).get("beside") or ())
+        said = json.loads(event["text"])
+        named, self.claim_namespaces = tuple(said.get("beside") or ()), tuple(said.get("claimNamespaces") or ())
         if named == self.named:
             return
         self.named, self.named_at = named, self.seq
@@ -51,7 +54,11 @@ class BesideRules:
 
     def is_our_own(self, uid):
         """Whether it is a placeholder, a guard or a canary: Restow makes them and ends them, and nobody moves them."""
-        return self.pods.get(uid, {}).get("namespace") in NAMESPACES
+        pod = self.pods.get(uid, {})
+        return pod.get("namespace") in NAMESPACES or self.slot_of(pod) is not None
+
+    def slot_of(self, pod):
+        return said_slot(pod.get("namespace"), pod.get("annotations"), self.claim_namespaces)
 
     def is_theirs(self, shape):
         return self.shapes.get(shape, {}).get("scheduler") not in self.ours
@@ -61,13 +68,13 @@ class BesideRules:
         for key in [key for key, pods in self.bodies.items() if uid in pods] if pod is None else ():
             del self.bodies[key][uid]
             self.fell[key] = self.seq
-        if pod is not None and (key := said_slot(pod.get("namespace"), pod.get("annotations"))) is not None:
+        if pod is not None and (key := self.slot_of(pod)) is not None:
             self.bodies[key][uid] = None
 
     def is_body(self, uid, node):
         """Whether what the pod has on this node is charged as its slot's, or as that of the pod which the slot was handed over to."""
         pod = self.pods[uid]
-        key = said_slot(pod.get("namespace"), pod.get("annotations"))
+        key = self.slot_of(pod)
         hold = self.holds.get(key) if key is not None else None
         return hold is not None and hold.node == node and not hold.lost and hold.state in THERE
 

@@ -13,7 +13,7 @@ from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import DEPLOY, Lab, own
 from kubernetes.left import nothing_is_left
-from kubernetes.services import POLICY, SESSION, ended, kill, known, migrate, posted, seen, services
+from kubernetes.services import POLICY, SESSION, ended, kill, known, migrate, plan, posted, seen, services
 from kubernetes.test_dynamic_resources import (
     CLAIMS,
     DRIVER,
@@ -27,10 +27,23 @@ from kubernetes.test_dynamic_resources import (
 from kubernetes.world import HOLDS, NS, World, path_of
 from kubesim.conformance.harness import Api
 
-from restow.domain.claim_devices import claim_devices
+from restow.domain.claim_devices import Count, claim_devices
 from restow.domain.nomination_checks import UNKNOWN, verdict
 
 Obj = dict[str, Any]
+PLANS = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: whole
+  pluginConfig:
+  - name: Defragmentation
+    args: {planner: claims}
+  plugins:
+    balance: {enabled: [Defragmentation]}
+restow:
+"""
+LIMITS = POLICY.rpartition("\nrestow:\n")[2]
 
 
 @pytest.fixture(scope="module", name="lab")
@@ -45,7 +58,7 @@ def with_rights_in_the_namespace(tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module", name="stack")
 def with_the_namespace_named(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
-    with services(lab, f"{POLICY}  claimNamespaces: [{NS}]\n") as running:
+    with services(lab, f"{PLANS}{LIMITS}  claimNamespaces: [{NS}]\n") as running:
         yield running
 
 
@@ -190,3 +203,36 @@ async def test_where_no_device_is_free_nobody_is_evicted(world: World, stack: Ru
     await seen(stack, "that the device is somebody's", lambda state: not claim_devices(state).on("b")[0].free)
     with pytest.raises(urllib.error.HTTPError, match="had no free device like the one that its claim has"):
         await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{NS}/{victim['metadata']['name']}", "target": "b"})
+
+
+def cut(gpu: str = "gpu-0") -> list[Obj]:
+    """A GPU that can be had whole, in halves, or in quarters."""
+
+    def part(name: str, first: int, many: int) -> Obj:
+        counters = {f"slice-{i}": {"value": "1"} for i in range(first, first + many)}
+        return {"name": name, "attributes": {"type": {"string": "gpu"}, "size": {"int": many}}, "consumesCounters": [{"counterSet": gpu, "counters": counters}]}
+
+    return [part("whole", 0, 4), *(part(f"half-{i}", 2 * i, 2) for i in range(2)), *(part(f"quarter-{i}", i, 1) for i in range(4))]
+
+
+async def test_a_plan_frees_whole_gpus_of_their_slices(world: World, stack: Running) -> None:
+    """A half is on a, a quarter on b, and one on c: in the end all are on one node, as it was foreseen."""
+    for name, size in (("half", 2), ("quarter", 1)):
+        await template(world, name, selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].size == {size}"}}])
+    pods = []
+    for on, kind in (("a", "half"), ("b", "quarter"), ("c", "quarter")):
+        await world.node(on, gpus=0)
+        await publish(world, on, cut(), part=0, parts=2)
+        await publish(world, on, [], part=1, parts=2, sharedCounters=[{"name": "gpu-0", "counters": {f"slice-{i}": {"value": "1"} for i in range(4)}}])
+        await world.workload("deployments", f"on-{on}", 1, claiming(kind), 0.2)
+        pods += await world.running(f"on-{on}", 1)
+        await world.cordon(on)
+    for on in "abc":
+        await world.cordon(on, on=False)
+    await known(stack, pods)
+    await seen(stack, "three GPUs, all of them cut", lambda state: claim_devices(state).by_driver() == {DRIVER: Count(21, 3, claim_devices(state).by_driver()[DRIVER].free, 3, 0)} and all(claim_devices(state).reserved_for(pod["metadata"]["uid"]) for pod in pods))
+    for move in await plan(stack, 2):
+        one = await ended(stack, move, 120)
+        assert one["step"] == "landed", one
+    assert [world.where(f"on-{on}") for on in "abc"] == [["b"]] * 3
+    await seen(stack, "two of them are whole again", lambda state: claim_devices(state).by_driver()[DRIVER].free_wholes == 2)

@@ -160,6 +160,11 @@ class ClaimDevices:
         taken = {device for device, _ in self._taken.get(name, {})}
         return _left(current, [device for one in current for device in one.devices if device.name in taken])
 
+    def order(self, name: PoolName) -> dict[str, int]:
+        """Of each device of a pool when kube-scheduler comes to it (1.36: `pools_incubating.go`, slices by their names), by name."""
+        current = _newest([self._slices[one] for one in self._published.get(name, ())])
+        return {device: i for i, device in enumerate(device.name for one in current for device in one.devices)}
+
     def on(self, node: NodeName) -> list[ClaimDevice]:
         """Devices that this node alone has, by driver, pool and name."""
         return [device for pool in sorted(self._local.get(node, ())) for device in self.pool(pool) if device.node == node]

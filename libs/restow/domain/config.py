@@ -126,7 +126,7 @@ class DefragmentationArgs(Config, rename=None):
     """Seed 000's arguments. Thresholds are percent per resource. `coolDownTime` is in seconds. `labelSelector` chooses the
     pods that may move.
 
-    `planner`: greedy (seed 000's rules and order) or optimizing. The latter minimises, by `objective`, what is not a whole free
+    `planner`: greedy (seed 000's rules and order), claims (frees whole devices by claim, by `minimumGain`) or optimizing. The last one minimises, by `objective`, what is not a whole free
     device (`devices`), a whole free node (`nodes`), or capacity for the amounts of `capacity` (`capacity`), per pod moved: a set of moves must
     gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
     restarts, gang, budget; `work` that is lost), 1000 is one move, and one unit of `prices`: a GPU-hour. By `value` what is free is worth what the demands
@@ -145,7 +145,7 @@ class DefragmentationArgs(Config, rename=None):
     evictableNamespaces: Namespaces | None = None
     coolDownTime: int = 0
     labelSelector: Selector | None = None
-    planner: Literal["greedy", "optimizing"] = "greedy"
+    planner: Literal["greedy", "optimizing", "claims"] = "greedy"
     objective: Literal["devices", "nodes", "capacity", "value"] = "devices"
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
     minimumGain: int = 100

@@ -118,20 +118,31 @@ def wanted_in(state: ClusterState, key: SlotKey) -> Wanted | None:
 
 class Free:
     """The devices of a node that nobody has, and what is left of the counters that their parts share, while some of them are given away in thought: each time the first that
-    does, in the order of their names."""
+    does, as kube-scheduler gives them (1.36): by driver and pool, then as they are published."""
 
     def __init__(self, state: ClusterState, node: NodeName) -> None:
         known = claim_devices(state)
-        self._devices = [device for device in known.on(node) if device.free]
-        self._left = {pool: known.counters_left(pool) for pool in {(one.driver, one.pool) for one in self._devices}}
+        devices = [device for device in known.on(node) if device.free]
+        pools = {(one.driver, one.pool) for one in devices}
+        order = {pool: known.order(pool) for pool in pools}
+        self._devices = sorted(devices, key=lambda one: (one.driver, one.pool, order[one.driver, one.pool][one.name]))
+        self._left = {pool: known.counters_left(pool) for pool in pools}
+
+    def first(self, one: Wanted) -> ClaimDevice | None:
+        """What it would get now."""
+        return next((device for device in self._devices if one.does(device) and self._is_left(device)), None)
 
     def take(self, one: Wanted) -> ClaimDevice | None:
-        for i, device in enumerate(self._devices):
-            uses, left = device.uses, self._left[device.driver, device.pool]
-            if one.does(device) and all(left[counter] >= amount for counter, amount in uses.items()):
-                left.subtract(uses)
-                return self._devices.pop(i)
-        return None
+        """The same, which nobody else gets then."""
+        device = self.first(one)
+        if device is not None:
+            self._left[device.driver, device.pool].subtract(device.uses)
+            self._devices.remove(device)
+        return device
+
+    def _is_left(self, device: ClaimDevice) -> bool:
+        left = self._left[device.driver, device.pool]
+        return all(left[counter] >= amount for counter, amount in device.uses.items())
 
 
 def has_one(state: ClusterState, node: NodeName, one: Wanted, before: Iterable[Wanted]) -> bool:

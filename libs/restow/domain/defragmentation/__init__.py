@@ -6,7 +6,7 @@ from collections import Counter
 from restow.contracts.events import Planned
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation import greedy, optimizing
+from restow.domain.defragmentation import claims, greedy, optimizing
 from restow.domain.defragmentation.args import ArgsError, check
 from restow.domain.defragmentation.plan import PLANNED, PLUGIN, Candidate, Task, candidates, summed_up
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
@@ -16,6 +16,9 @@ from restow.domain.verdicts import Stay
 __all__ = ["MAX_MOVES", "PLANNED", "PLUGIN", "ArgsError", "Candidate", "check", "explain", "explained", "plan", "plan_demand"]
 
 MAX_MOVES = 2_000
+
+
+_PLANNERS = {"greedy": greedy.plan, "optimizing": optimizing.plan, "claims": claims.plan}
 
 
 def plan(
@@ -50,8 +53,9 @@ def _made(task: Task) -> tuple[Planned, list[tuple[PodUid, NodeName, Stay]]]:
             told.append((uid, node, why))
 
     args = task.args
-    found = (optimizing.plan if args.planner == "optimizing" else greedy.plan)(task, stays)
-    return summed_up(task, found, kept, args.planner, whole=args.wholeNodes and args.planner == "optimizing"), told
+    found = _PLANNERS[args.planner](task, stays)
+    reason = claims.promise(task, found) if args.planner == "claims" else ""
+    return summed_up(task, found, kept, args.planner, reason=reason, whole=args.wholeNodes and args.planner == "optimizing"), told
 
 
 def plan_demand(

@@ -86,7 +86,7 @@ def check(args: DefragmentationArgs) -> None:
         raise ArgsError(f"numberOfNodes: {args.numberOfNodes}; allowed: 0 or more")
     if args.coolDownTime < 0:
         raise ArgsError(f"coolDownTime: {args.coolDownTime}; allowed: 0 or more (seconds)")
-    if args.planner == "optimizing":
+    if args.planner in ("optimizing", "claims"):
         _check_protection(args)
         return
     low, defragment, protection = (threshold(args, name) for name in THRESHOLDS)
@@ -120,8 +120,19 @@ def _check_search(args: DefragmentationArgs) -> None:
         raise ArgsError(f"perDevice: true; allowed: only where resourceType is a GPU, not {args.resourceType!r}")
     if args.planner == "optimizing" and args.perDevice:
         raise ArgsError("perDevice: true; allowed: only with planner greedy")
+    if args.planner == "claims":
+        _check_claims(args)
     if args.planner == "greedy" and args.wholeNodes:
         raise ArgsError("wholeNodes: true; allowed: only with planner optimizing")
+
+
+def _check_claims(args: DefragmentationArgs) -> None:
+    """It knows one thing to gain."""
+    if args.objective != "devices":
+        raise ArgsError(f"objective: {args.objective}; allowed with planner claims: devices")
+    for name in ("costs", "wholeNodes", "perDevice", "demand"):
+        if getattr(args, name):
+            raise ArgsError(f"{name}: {getattr(args, name)}; allowed: not with planner claims")
 
 
 def _check_value(args: DefragmentationArgs) -> None:
