@@ -109,6 +109,8 @@ class Feed:
         self._subscription: Hearing | None = None
         self._wake = asyncio.Event()
         self._heard = 0.0
+        self._guard: asyncio.TimerHandle | None = None
+        """Wakes the reader that has heard nothing."""
         self._delivered = 0
         self._fatal: Exception | None = None
         self._closed = False
@@ -229,6 +231,9 @@ class Feed:
         self._credit = self._pulls = 0
         if self._pulling is not None:
             self._pulling.cancel()
+        if self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
         try:
             if subscription is not None:
                 await subscription.unsubscribe()
@@ -249,18 +254,20 @@ class Feed:
             if self._problem:
                 raise _Broken(self._problem)
             self._wake.clear()
-            quiet = self._heard + SILENCE - loop.time()
-            if quiet <= 0:
+            if loop.time() >= self._heard + SILENCE:
                 raise _Broken(f"not even a heartbeat for {SILENCE:g} s")
-            try:
-                async with asyncio.timeout(quiet):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            if self._guard is None:
+                self._guard = loop.call_at(self._heard + SILENCE, self._look_again)
+            await self._wake.wait()
         self._check_open()
         messages, self._buffer, self._buffered = self._buffer, [], 0
         await self._pull()
         return await self._checked(messages, expected)
+
+    def _look_again(self) -> None:
+        """Whether anything was heard meanwhile. One timer for many records: each may be the only one for long, and all wait at once."""
+        self._guard = None
+        self._wake.set()
 
     async def _checked(self, messages: list[Msg], expected: int) -> list[Delivery]:
         batch: list[Delivery] = []
