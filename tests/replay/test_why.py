@@ -220,6 +220,21 @@ def test_a_pod_that_stayed_has_the_last_plan_s_verdict():
     assert why(log.source(), "b-1").verdict[-1] == "plan p7 (4) leaves it there: its node b was not a source"
 
 
+def test_a_pod_that_was_placed_and_not_seen_on_its_node_has_the_plan_s_verdict_too():
+    """The plan counts it: `kept` had it as Bare, and why said nothing."""
+    log = fragmented()
+    log.facts(node("d"), pod("placed"))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-placed", "d"))
+    command = c.Defragment(time_at(5), "api", "p7")
+    (decision,) = decide(state_at(log.source()), migration_decider, command)
+    log.decide("migration", command, decision)
+    log.facts(replace(pod("placed"), node="d", phase="Running", ready=True), pod("late"))
+    assert decision.kept["Bare"] == 2
+    answer = why(log.source(), "placed")
+    assert (answer.stays.verdict, answer.stays.seq) == ("Bare", 6)
+    assert why(log.source(), "late").stays is None
+
+
 def test_a_cause_in_the_log_is_followed():
     log = waiting()
     log.decide("session", c.Schedule(time_at(6)), e.PodPlaced("uid-big-2", "a"), cause="3/0")

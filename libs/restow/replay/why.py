@@ -137,15 +137,18 @@ def _last_plan(source: Source) -> tuple[int, int, c.Defragment | c.Deschedule] |
 def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragment | c.Deschedule) -> Stays | None:
     """What the plan of commit `seq` thought of a running pod, decided again in full; None where it was not there yet."""
     live, args = state.live_of(pod), state.migration_config.defragmentation
-    if live is None or live.node is None:
+    if live is None:
         return None
     if isinstance(command, c.Deschedule):
-        return _by_policy(state, pod, seq, command)
+        return _by_policy(state, pod, seq, command) if live.node is not None else None
     if args is None:
         return None
+    # A plan counts who is placed, too, before the node is told.
     for candidate in explain_alone(state, command.time):
         if candidate.pod == pod:
             return Stays(seq, command.plan, candidate.verdict, candidate.message, candidate.removed)
+    if live.node is None:
+        return None
     return Stays(seq, command.plan, "NotOnSource", f"its node {live.node} was not a source")
 
 
