@@ -1,5 +1,7 @@
 """Who could be pushed, for all rows at once, is who could be pushed when each is asked; and what is scarce has a price."""
 
+import random
+
 import msgspec
 import numpy as np
 import pytest
@@ -69,6 +71,62 @@ def test_who_could_be_pushed_is_found_for_all_rows_at_once(objective):
                 asked += len(got)
                 world.undo(0)
     assert asked, "somebody could be pushed"
+
+
+@pytest.mark.parametrize("objective", ["devices", "nodes", "capacity"])
+def test_who_could_be_pushed_is_the_same_after_many_changes_as_when_asked_for_the_first_time(objective):
+    """What is kept from the last time is looked at anew where somebody has come or gone, also where that was taken back."""
+    args = msgspec.structs.replace(ARGS, objective=objective, capacity=CAPACITY if objective == "capacity" else {})
+    asked = 0
+    for seed in range(12):
+        task, chance = Task(cluster(seed, objective), args, NOW, "p", 9), random.Random(seed)
+        with opened(task, args.objective, Rows(task)) as world:
+            uids = [uid for uid in sorted(task.state.charges) if world.movable(uid)]
+            pushing = Pushing(world)
+            for _ in range(60):
+                uid, mark = chance.choice(uids), world.mark()
+                home = world.lift(uid).row
+                got = pushing.candidates(uid, frozenset({home}), 99)
+                assert got == Pushing(world).candidates(uid, frozenset({home}), 99)
+                asked += len(got)
+                spot = world.placement.find(uid, (home,))
+                if spot is not None:
+                    world.land(uid, spot)
+                if spot is None or not chance.randrange(3):
+                    world.undo(mark)
+    assert asked, "somebody could be pushed"
+
+
+def _few_moves() -> Task:
+    """Two moves are allowed; a slot is 4 cores. `large` has two of them and goes nowhere but to `b`, if `x` makes way there: one slot for two moves. `p` and `q` keep one slot each, and
+    each needs one move."""
+    facts = [shape("s1", cpu=1_000), shape("s4", cpu=4_000), shape("s5", cpu=5_000), shape("s8", cpu=8_000), node("a", cpu=8_000), pod_fact("large", "s8", "a", owner=replica_of("rs"))]
+    facts += [node("b", cpu=8_000), pod_fact("x", "s1", "b", owner=replica_of("rs"))]
+    for name in "pq":
+        facts += [node(f"n{name}", cpu=8_000), pod_fact(f"keeps-{name}", "s4", f"n{name}"), pod_fact(name, "s1", f"n{name}", owner=replica_of("rs"))]
+    facts += [node("rest", cpu=8_000), pod_fact("keeps-rest", "s5", "rest")]
+    return Task(given(*facts), msgspec.structs.replace(ARGS, objective="capacity", capacity={"cpu": "4"}), NOW, "p", 2)
+
+
+def test_where_moves_are_few_those_are_made_that_gain_most_each():
+    task = _few_moves()
+    with opened(task, "capacity", Rows(task)) as world:
+        search, before = Search(world, Limits(2, 100, 10_000, False)), world.total
+        search.run(np.flatnonzero(Rows(task).sources))
+        assert sorted(world.away) == ["p", "q"]
+        assert world.total == before + 2
+        assert search.net() == world.total * 1_000_000 - 100 * world.spent, "what moves were to gain besides is forgotten"
+
+
+def test_where_one_move_is_left_nobody_is_pushed():
+    """Two would go: the steps are for those who can still go."""
+    task = _few_moves()
+    with opened(task, "capacity", Rows(task)) as world:
+        search = Search(world, Limits(1, 100, 10_000, False))
+        world.lift("large")
+        assert not search.place("large", frozenset(), 2, search.net() - 2_000_000)
+        assert search.full
+        assert search._pushing is None, "nobody was asked"
 
 
 def test_nobody_is_pushed_who_is_in_the_air():

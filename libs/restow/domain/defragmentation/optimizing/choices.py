@@ -194,11 +194,14 @@ def _distinct(world: World, pods: Sequence[PodUid], most: int) -> list[PodUid]:
 
 def _thinned(world: World, row: int, there: Sequence[PodUid], enough: Enough) -> Pods:
     """All of them but whom can be spared, those who are hardest to move first."""
-    left = list(there)
+    left = dict.fromkeys(there)
+    free, shares = free_without(world, row, there)
     for uid in sorted(there, key=lambda uid: easiest(world, (uid,)), reverse=True):
-        some = [other for other in left if other != uid]
-        if enough(*free_without(world, row, some)):
-            left = some
+        less, fewer = free[:], shares[:]
+        _add(world, uid, less, fewer, -1)
+        if enough(less, fewer):
+            free, shares = less, fewer
+            del left[uid]
     return tuple(left)
 
 
@@ -207,9 +210,14 @@ def free_without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[i
     free, shares = world.free(row)
     free, shares = free[:], shares[:]
     for uid in pods:
-        for c, a in world.vector(uid).items:
-            free[c] += a
-        for d in world.spot(uid).devices:
-            if d.index < len(shares):
-                shares[d.index] += d.milli
+        _add(world, uid, free, shares, 1)
     return free, shares
+
+
+def _add(world: World, uid: PodUid, free: list[int], shares: list[int], sign: int) -> None:
+    """What a pod has, to what is free."""
+    for c, a in world.vector(uid).items:
+        free[c] += a * sign
+    for d in world.spot(uid).devices:
+        if d.index < len(shares):
+            shares[d.index] += d.milli * sign

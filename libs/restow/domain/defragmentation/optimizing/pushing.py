@@ -1,7 +1,7 @@
 """Who could be pushed off a row so that somebody else has capacity there: of each class of pods the best one, found for all rows at once.
 
-The pods that may move are kept as arrays, which are brought up to date from what the world has lifted and landed. Made when it is first
-asked for: many plans need nobody pushed.
+The pods that may move are kept as arrays, which are brought up to date from what the world has lifted and landed. What the leaving of each would do for a class of pods
+is kept, too, and looked at anew only on rows that have changed. Made when it is first asked for: many plans need nobody pushed.
 """
 
 import numpy as np
@@ -10,8 +10,19 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.choices import size
 from restow.domain.defragmentation.optimizing.world import World
 
-ASKED = 2_000
-"""Pods that are looked at in one step of search."""
+LOOKED, ASKED = 16_000, 2_000
+"""Pods that are looked at in one step of search, and pods that are ranked in one."""
+MOST_KEPT = 4_000_000
+"""Ranks that are kept, of all classes together (32 MB)."""
+
+
+class _Ranks:
+    """Of one class of pods: what `Placement.ranks_without` said when the world had changed so often (`seen`)."""
+
+    __slots__ = ("ranks", "seen")
+
+    def __init__(self, pods: int) -> None:
+        self.ranks, self.seen = np.full(pods, -1, np.int64), -1
 
 
 class Pushing:
@@ -34,6 +45,7 @@ class Pushing:
         for i, uid in enumerate(self.uids):
             self._put(i, uid)
         self._seen = len(world.touched)
+        self._kept: dict[int, _Ranks] = {}
 
     def _put(self, i: int, uid: PodUid) -> None:
         if uid in self.world.in_the_air:
@@ -56,16 +68,33 @@ class Pushing:
         the least unused; the smallest class first."""
         self._update()
         world = self.world
-        world.steps += 1 + len(self.uids) // ASKED
-        among = (self.row >= 0) & (self.size <= size(world, uid))
-        for row in banned:
-            among &= self.row != row
-        numbers = np.flatnonzero(among)
-        ranks = world.placement.ranks_without(uid, self.row[numbers], self.asks[numbers], self.device[numbers], self.milli[numbers])
-        numbers, ranks = numbers[ranks >= 0], ranks[ranks >= 0]
+        among = self._ranks(uid)
+        numbers = np.flatnonzero((among >= 0) & (self.row >= 0) & (self.size <= size(world, uid)) & (self.row[:, None] != list(banned)).all(axis=1))
+        ranks = among[numbers]
         if not len(numbers):
             return []
         order = np.lexsort((-ranks, self.kind[numbers]))
         first = order[np.flatnonzero(np.diff(self.kind[numbers][order], prepend=-1))]
         first = first[np.lexsort((-ranks[first], self.size[numbers][first]))]
         return [self.uids[i] for i in numbers[first][:most].tolist()]
+
+    def _ranks(self, uid: PodUid) -> np.ndarray:
+        """`(pods,) int64`: as `Placement.ranks_without`, of all pods; of those in the air it says nothing."""
+        world, kind, changes = self.world, self.world.placement.kind(uid), self.world.session.nodes.changes
+        kept = self._kept.get(kind)
+        if kept is None:
+            if (len(self._kept) + 1) * len(self.uids) > MOST_KEPT:
+                self._kept.clear()
+            kept = self._kept[kind] = _Ranks(len(self.uids))
+        if kept.seen < 0:
+            numbers = np.flatnonzero(self.row >= 0)
+        else:
+            changed = np.zeros(len(world.state.table.names) + 1, bool)
+            changed[changes[kept.seen :]] = True
+            changed[-1] = False  # where those are who are on no row
+            numbers = np.flatnonzero(changed[self.row])
+        kept.seen = len(changes)
+        world.steps += 1 + len(self.uids) // LOOKED + len(numbers) // ASKED
+        if len(numbers):
+            kept.ranks[numbers] = world.placement.ranks_without(uid, self.row[numbers], self.asks[numbers], self.device[numbers], self.milli[numbers])
+        return kept.ranks

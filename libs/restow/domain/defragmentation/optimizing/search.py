@@ -8,6 +8,7 @@ of bounded depth.
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,8 @@ THOUSANDTHS = 1_000_000
 """A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
 USES = "uses"
 NO_QUOTA = Quota(None, None)
+TOLLS = 5
+"""Times that less is asked of a move, each time half as much, until it is nothing."""
 PARTS = 3
 """A plan is searched for, and then again from where it ends, within the same steps."""
 
@@ -68,6 +71,14 @@ class Chance:
             left[at], left[-1] = left[-1], left[at]
             chosen.append(left.pop())
         return chosen
+
+
+class Leaving(NamedTuple):
+    """What the leaving of some pods gains, in how many moves, and how `easiest` it is."""
+
+    gained: int
+    moves: int
+    easy: tuple[int, int, int, Pods]
 
 
 def largest_first(world: World, pods: Pods) -> list[PodUid]:
@@ -110,6 +121,8 @@ class Search:
         self._homeless: PodUid | None = None
         self.full = False
         self.cut = False
+        self.toll = 0
+        """What each move must gain besides, in millionths: more than nothing while the limit of moves leaves no room for all that is worth it."""
         self.chance: Chance | None = None
         """Now and then somebody lands on the second best row, once there is one: other plans come of that."""
 
@@ -120,7 +133,11 @@ class Search:
 
     def net(self) -> int:
         """Gain and cost in one number: what is to be as large as possible."""
-        return self.world.total * THOUSANDTHS - self.limits.least * self.world.spent
+        return self.world.total * THOUSANDTHS - self.limits.least * self.world.spent - self.toll * len(self.world.away)
+
+    def _going(self, uid: PodUid) -> int:
+        """What it takes from `net` that a pod in the air goes elsewhere."""
+        return self.limits.least * self.world.cost(uid) + self.toll
 
     def run(self, rows: np.ndarray) -> None:
         """Over these rows, until none is worth it. First in places that are free; who finds none there comes again later, as one
@@ -129,9 +146,25 @@ class Search:
         self.scarcity.find([(net, uses) for *_, net, uses in offers if net > 0])
         first: dict[int, tuple] = {}
         for row, pods, net, uses in offers:
-            if net > 0 and (row not in first or self._key(pods, net, uses) < first[row]):
-                first[row] = self._key(pods, net, uses)
-        heap: list[Item] = [(key, 0, row, self._seen(row)) for row, key in first.items()]
+            if net > 0 and (row not in first or self._key(row, pods, net, uses) < first[row]):
+                first[row] = self._key(row, pods, net, uses)
+        items: list[Item] = [(key, 0, row, self._seen(row)) for row, key in first.items()]
+        for toll in self._tolls([(net, uses[-1]) for *_, net, uses in offers if net > 0 and uses[-1]]):
+            self.toll = toll
+            self._over(items)
+            items = [item for row in rows.tolist() if (item := self._offer(row)) is not None]
+        self.toll = 0
+
+    def _tolls(self, offers: list[tuple[int, int]]) -> list[int]:
+        """What moves must gain besides, time after time less: where all `offers` (what each gains, and in how many moves) take more moves than are allowed,
+        who gains little in many moves waits until nobody is left who gains more in fewer."""
+        if sum(moves for _, moves in offers) <= self.limits.moves - len(self.world.away):
+            return [0]
+        most = max(net // moves for net, moves in offers)
+        return [*(most >> halved for halved in range(1, TOLLS + 1)), 0]
+
+    def _over(self, heap: list[Item]) -> None:
+        """Until none of these is worth it, as things are or as they become."""
         heapify(heap)
         while heap and not self.spent:
             _, depth, row, seen = heappop(heap)
@@ -163,29 +196,34 @@ class Search:
 
     def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
         """What the leaving of these gains beyond what it costs, wherever they land, and what it uses."""
-        world, known = self.world, self.world.known(row)
-        if (gained := known.get(pods)) is None:
-            gained = known[pods] = gain(world, row, pods)
-        net = gained * THOUSANDTHS - self.limits.least * sum(world.price(uid) for uid in pods)
+        known, some = self.world.known(row), self._leaving(row, pods)
+        net = some.gained * THOUSANDTHS - self.limits.least * some.easy[0] - self.toll * some.moves
         if net <= 0:
             return net, []
         if (uses := known.get((USES, pods))) is None:
             uses = known[USES, pods] = self.scarcity.uses(row, pods)
         return net, list(uses)
 
-    def _key(self, pods: Pods, net: int, uses: list[int]) -> tuple:
+    def _leaving(self, row: int, pods: Pods) -> Leaving:
+        """Worked out once for what is on the row."""
+        world, known = self.world, self.world.known(row)
+        if (some := known.get(pods)) is None:
+            some = known[pods] = Leaving(gain(world, row, pods), sum([uid not in world.away for uid in pods]), easiest(world, pods))
+        return some
+
+    def _key(self, row: int, pods: Pods, net: int, uses: list[int]) -> tuple:
         """Those first that gain most beyond what is scarce, then the easiest."""
-        return (-self.scarcity.surplus(net, uses), *easiest(self.world, pods))
+        return (-self.scarcity.surplus(net, uses), *self._leaving(row, pods).easy)
 
     def _best(self, row: int, dearer: int = 0, pods: int = 3) -> list[tuple[tuple, Pods]]:
         """Sets of pods that are worth it even if their leaving takes so many moves more: the best first."""
         found = []
         for some in choices(self.world, row, self.limits.whole, 3, pods):
             net, uses = self.weighed(row, some)
-            net -= dearer * MOVE * self.limits.least
+            net -= dearer * (MOVE * self.limits.least + self.toll)
             if net > 0:
                 uses[-1] += dearer
-                found.append((self._key(some, net, uses), some))
+                found.append((self._key(row, some, net, uses), some))
         return sorted(found)
 
     def _offer(self, row: int, depth: int = 0) -> Item | None:
@@ -275,7 +313,7 @@ class Search:
             if world.total >= before or self.net() > least:
                 return True
             world.lift(uid)
-        if depth and self.net() - self.limits.least * world.cost(uid) > least and self._push(uid, avoided, depth, least):
+        if depth and self.net() - self._going(uid) > least and self._push(uid, avoided, depth, least):
             return True
         return self._lose(uid, avoided, depth, least) if depth and spot is not None else False
 
@@ -303,6 +341,9 @@ class Search:
         """Land where another one frees capacity and finds a place of its own. Never with whole nodes: who is pushed leaves some behind."""
         if self.limits.whole:
             return False
+        if len(self.world.away) + len(self.world.in_the_air) >= self.limits.moves:
+            self.full = True
+            return False
         if self._pushing is None:
             self._pushing = Pushing(self.world)
         world, placement, deep = self.world, self.world.placement, DEEPER if depth > 1 else 0
@@ -323,7 +364,7 @@ class Search:
                 if third is None:
                     third = placement.find(uid, banned | {row}) is not None
                 # Who takes the capacity of the one that pushes it waits for that, and that for it: one of them goes by a third place.
-                ring = third and self.net() - self.limits.least * world.cost(uid) > least
+                ring = third and self.net() - self._going(uid) > least
                 near_by = frozenset({row}) if ring else banned | {row}
                 if self.net() > least and self.place(other, near_by, depth - 1, least) and self.net() > least:
                     return True
