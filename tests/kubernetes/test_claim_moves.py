@@ -194,6 +194,55 @@ async def test_a_session_that_is_killed_at_the_hand_over_lands_it_when_it_is_bac
     await world.stands("victim", ["b"])
 
 
+async def test_it_lands_while_scheduler_and_controllers_are_killed_at_the_hand_over(world: World, stack: Running, lab: Lab) -> None:
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    await held(world)
+    await crowd(world)
+    killed = False
+
+    def told(kind: str, pod: Any) -> None:
+        nonlocal killed
+        if not killed and pod["status"].get("nominatedNodeName") == "b" and pod["spec"].get("schedulingGates"):
+            killed = True
+            lab.stop("scheduler", hard=True)
+            lab.stop("controllers", hard=True)
+
+    world.told.append(told)
+    await world.budget(1)
+    await world.until(lambda: killed, "it is nominated")
+    await asyncio.sleep(2)
+    lab.start_scheduler()
+    lab.start_controllers(lab.work / "kubeconfig")
+    one = await ended(stack, move, 180)
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["b"])
+
+
+async def test_ten_moves_at_once_land_while_thirty_wait_for_their_devices(world: World, stack: Running) -> None:
+    await world.node("a", gpus=0)
+    await publish(world, "a", [gpu(number) for number in range(10)])
+    await template(world)
+    await world.workload("deployments", "victim", 10, claiming(), 0.2)
+    victims = await world.running("victim", 10)
+    await world.node("b", gpus=0)
+    await publish(world, "b", [gpu(number) for number in range(10)])
+    await known(stack, victims)
+    await seen(stack, "their devices, and those of b", lambda state: claim_devices(state).by_driver() == {DRIVER: Count(20, 10, 10, 20, 10)})
+    await world.budget(0)
+    moves = [await migrate(stack, victim, "b") for victim in victims]
+    await world.until(lambda: len([pod for pod in world.pods.values() if holds(pod) and pod["status"].get("phase") == "Running"]) == 10, "ten placeholders run")
+    await world.replicaset("crowd", 30, claiming())
+    await world.unschedulable("crowd", 30)
+    await world.budget(10)
+    over = [await ended(stack, move, 180) for move in moves]
+    assert [one for one in over if one["step"] != "landed"] == []
+    await world.stands("victim", ["b"] * 10)
+    await world.until(lambda: sorted(world.where("crowd")) == ["a"] * 10 + ["waits"] * 20, "those who wait get what was left, and no more")
+    await until(world, lambda claims: sorted(len(one.get("status", {}).get("reservedFor") or ()) for one in claims) == [0] * 20 + [1] * 20, "each device is one pod's")
+
+
 async def test_where_no_device_is_free_nobody_is_evicted(world: World, stack: Running) -> None:
     victim = await with_devices(world, stack)
     await world.cordon("a")
