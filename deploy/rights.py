@@ -52,8 +52,8 @@ def host_ports() -> str:
 
 
 def claims() -> str:
-    """`beside/claims/rights.yaml`, to be applied in each namespace."""
-    return HEADER + "---\n".join(_added("Role", CLAIMS, what="claims"))
+    """`beside/claims/rights.yaml`, to be applied in each namespace, by itself: so it has the label by which `restow uninstall` finds it."""
+    return HEADER + "---\n".join(part.replace("metadata:\n", "metadata:\n  labels: {app.kubernetes.io/part-of: restow}\n", 1) for part in _added("Role", CLAIMS, what="claims"))
 
 
 def claim_binding() -> str:

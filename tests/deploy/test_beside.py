@@ -47,6 +47,7 @@ def test_pods_are_made_and_deleted_where_placeholders_are_and_nowhere_else():
 def test_in_a_namespace_of_peoples_the_session_makes_and_deletes_pods_and_the_collector_deletes_them():
     """And nobody else. What may be done with claims, the guard says."""
     assert {m["metadata"].get("namespace") for m in CLAIMS} == {None}
+    assert {m["metadata"]["labels"]["app.kubernetes.io/part-of"] for m in CLAIMS} == {"restow"}
     allowed = {(role["metadata"]["name"], resource): set(rule["verbs"]) for role in of_kind(CLAIMS, "Role") for rule in role["rules"] for resource in rule["resources"]}
     assert allowed == {
         ("restow-scheduler-session-claims", "pods"): {"create", "delete"},

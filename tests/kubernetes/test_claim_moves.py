@@ -158,6 +158,7 @@ async def test_it_says_what_it_does_and_the_guard_lets_the_session_do_no_more(wo
         ("PATCH", f"{CLAIMS}/{own_claim}", {"metadata": {"ownerReferences": owner}}),
         ("PATCH", f"{CLAIMS}/{own_claim}", {"metadata": {"labels": {"a": "b"}}}),
         ("PATCH", f"{CLAIMS}/{own_claim}/status", {"status": {"allocation": None, "reservedFor": None}}),
+        ("PATCH", f"{CLAIMS}/{own_claim}/status", {"status": {"reservedFor": None}}),
         ("DELETE", f"{CLAIMS}/{own_claim}", {}),
     ):
         answer = await session.call(method, path, body, media="application/merge-patch+json" if method == "PATCH" else "application/json")
