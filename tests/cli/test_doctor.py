@@ -187,6 +187,8 @@ def test_every_declared_right_is_asked_for():
     declared = {rule for table in (rights.KUBERNETES, rights.BESIDE_OTHERS, rights.HOLDS) for rules in table.values() for rule in rules}
     assert declared <= asked
     assert {place for _, place, _ in needed("ns", beside=True)} == {"", "ns", "restow-holds"}
+    with_claims = set(needed("ns", beside=True, claims=["shop"])) - set(needed("ns", beside=True))
+    assert with_claims == {*((service, "shop", rule) for service, rules in rights.CLAIMS.items() for rule in rules), *((service, "", rule) for service, rules in rights.CLAIMS_OTHERS.items() for rule in rules)}
 
 
 def run(*words: str, cwd) -> subprocess.CompletedProcess[str]:

@@ -173,6 +173,13 @@ def test_it_stays_where_the_policy_does_not_name_its_namespace():
     assert stays(world(), "p") == ""
 
 
+def test_a_pod_of_our_own_scheduler_stays():
+    """Which gives no devices: nobody would give one to its placeholder, if it had any."""
+    state = world(devices("b"))
+    then(state, shape("ours", cpu=3_000, **SHAPE | {"scheduler": "restow"}), pod("q", "ours", node="b", owner=OWNER), claim("q", "b"))
+    assert stays(state, "q") == f"Unsupported: it has gpu-0 of {DRIVER} by ResourceClaim, and scheduler restow gives no devices"
+
+
 def test_a_pod_of_peoples_is_no_placeholder_whatever_it_says():
     """Its class says who has made it: nobody else's pods may have that (`restow-guard-priorities`)."""
     state = holding(world(devices("b")))

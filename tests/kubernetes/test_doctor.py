@@ -55,6 +55,22 @@ def test_one_verb_that_is_taken_away_is_named(cluster):
     assert ("rights", "ok", f"{SYSTEM}: the services may do all that they need") in found(cluster)
 
 
+def test_where_pods_may_move_with_claims_all_that_needs_is_asked_for(cluster):
+    """Of a namespace where some of it was given; what the whole cluster has of it was forgotten."""
+    claims = DEPLOY / "beside" / "claims"
+    cluster.kubectl("create", "namespace", "shop")
+    try:
+        cluster.kubectl("apply", "-n", "shop", "-f", str(claims / "rights.yaml"))
+        lacking = [what for about, word, what in found(cluster) if (about, word) == ("rights", "bad")]
+        assert len(lacking) == 2, lacking
+        assert all(f"{SYSTEM}: scheduler-session may not" in what for what in lacking)
+        cluster.kubectl("apply", "-k", str(claims))
+        assert ("rights", "ok", f"{SYSTEM}: the services may do all that they need") in found(cluster)
+    finally:
+        cluster.kubectl("delete", "-k", str(claims), "--ignore-not-found")
+        cluster.kubectl("delete", "namespace", "shop")
+
+
 def test_a_policy_and_a_binding_that_are_gone_are_missed(cluster):
     cluster.kubectl("delete", "mutatingadmissionpolicybinding", "restow-landing")
     cluster.kubectl("delete", "validatingadmissionpolicy", "restow-guard")

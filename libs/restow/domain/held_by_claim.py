@@ -57,6 +57,8 @@ def why_it_stays(state: ClusterState, uid: PodUid) -> str:
     if fact.namespace not in state.migration_config.claim_namespaces:
         return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and claimNamespaces of the policy does not name {fact.namespace}"
     shape = state.shapes[fact.shape]
+    if not is_beside(state, fact.shape):
+        return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and scheduler {shape.scheduler} gives no devices"
     if len(shape.resource_claims) > 1 or len(devices) > 1:
         return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and a place is held for one device by one claim only"
     return "" if wanted(state, uid) is not None else f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and what it asks for is more than one device of its node"

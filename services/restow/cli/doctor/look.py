@@ -114,7 +114,23 @@ class Looker:
     # -- rights ----------------------------------------------------------------------------------------------------------
 
     async def _denied(self, namespace: str, beside: bool) -> list[Denied] | None:
-        return await self._lacking(needed(namespace, beside), lambda service, attributes: self._may(namespace, service, attributes))
+        claims = await self._claim_namespaces(namespace) if beside else []
+        return await self._lacking(needed(namespace, beside, claims), lambda service, attributes: self._may(namespace, service, attributes))
+
+    async def _claim_namespaces(self, namespace: str) -> list[str]:
+        """Where somebody has given this installation's services any of the rights to move pods with ResourceClaims: there they are to have all of them."""
+        try:
+            bindings = await self._optional("/apis/rbac.authorization.k8s.io/v1/rolebindings") or []
+        except ApiStatus as error:
+            if error.code != 403:
+                raise
+            return []  # Who may not look at that may look at all the rest.
+        accounts = {f"restow-{service}" for service in rights.CLAIMS}
+        return sorted({
+            one["metadata"]["namespace"] for one in bindings
+            if one["metadata"]["name"].startswith(tuple(f"{account}-claims" for account in accounts))
+            and any(subject.get("namespace") == namespace and subject["name"] in accounts for subject in one.get("subjects") or ())
+        })  # fmt: skip
 
     async def lacks(self, service: str, beside: bool) -> list[Denied] | None:
         """Of an account that is ours, what its service would need more: of one that `restow up` runs, which asks for no Lease."""
@@ -221,14 +237,18 @@ def _attributes(place: str, rule: rights.Rule, resource: str, verb: str) -> dict
     return {key: value for key, value in said.items() if value}
 
 
-def needed(namespace: str, beside: bool) -> list[tuple[str, str, rights.Rule]]:
-    """(service, namespace, rule) of what an installation's services may do; an empty namespace stands for the whole cluster."""
+def needed(namespace: str, beside: bool, claims: Iterable[str] = ()) -> list[tuple[str, str, rights.Rule]]:
+    """(service, namespace, rule) of what an installation's services may do; an empty namespace stands for the whole cluster. `claims`: namespaces whose pods may move with
+    ResourceClaims."""
     families = {writer.replace("_", "-"): family for family, writer in WRITERS.items()}
     found = [(service, "", rule) for service, rules in rights.KUBERNETES.items() for rule in rules]
     found += [(service, namespace, rule) for service, family in families.items() for rule in rights.own_of(family, namespace)]
     if beside:
         found += [(service, "", rule) for service, rules in rights.BESIDE_OTHERS.items() for rule in rules]
         found += [(service, HOLDS, rule) for service, rules in rights.HOLDS.items() for rule in rules]
+    places = list(claims)
+    found += [(service, place, rule) for place in places for service, rules in rights.CLAIMS.items() for rule in rules]
+    found += [(service, "", rule) for service, rules in rights.CLAIMS_OTHERS.items() for rule in rules if places]
     return found
 
 
