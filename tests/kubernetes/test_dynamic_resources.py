@@ -13,8 +13,10 @@ from kubernetes.lab import Lab, own
 from kubernetes.world import APPS, NS, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE, STRATEGIC, Api
 
+from restow.contracts.ids import NodeName
 from restow.domain.claim_devices import TAKEN, Count, claim_devices
 from restow.domain.fold import apply
+from restow.domain.held_by_claim import Free, Wanted
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube.client import ClientConfig, connect
@@ -163,6 +165,35 @@ async def test_parts_of_a_gpu_as_the_scheduler_counts_them(world: World) -> None
     await placed(world, "half", 1)
     await world.unschedulable("whole", 1)
     assert {one.name for one in claim_devices(await seen(world)).on("a") if one.free} < free
+
+
+async def test_which_device_the_scheduler_gives_is_foreseen(world: World) -> None:
+    """The first that does: slices by their names, whichever was made first, and in a slice as it lists them. Quarters of four GPUs in two slices, listed in no order."""
+    await world.node("a", gpus=0)
+
+    def quarters(*which: tuple[int, int]) -> list[Obj]:
+        return [
+            {"name": f"q-{gpu}-{i}", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {f"slice-{i}": {"value": "1"}}}]}
+            for gpu, i in which
+        ]
+
+    await publish(world, "a", quarters((2, 3), (3, 0), (2, 0), (3, 1)), part=2, parts=3)
+    await publish(world, "a", quarters((1, 1), (0, 3), (1, 0), (0, 0)), part=1, parts=3)
+    await publish(world, "a", [], part=0, parts=3, sharedCounters=[{"name": f"gpu-{gpu}", "counters": {f"slice-{i}": {"value": "1"} for i in range(4)}} for gpu in range(4)])
+    await template(world)
+    await world.pod("p0", claiming())
+    await placed(world, "p0", 1)
+    given, foreseen = [], []
+    for number in range(1, 8):
+        state = await seen(world)
+        device = Free(state, NodeName("a")).first(Wanted(DRIVER, (("type", "gpu"),), (), frozenset({"type"})))
+        assert device is not None
+        foreseen.append(device.name)
+        pod = await world.pod(f"p{number}", claiming())
+        await placed(world, f"p{number}", 1)
+        (path,) = claim_devices(state := await seen(world)).reserved_for(pod["metadata"]["uid"])
+        given += [device.name for device in claim_devices(state).claim(path)]
+    assert given == foreseen == ["q-0-3", "q-1-0", "q-0-0", "q-2-3", "q-3-0", "q-2-0", "q-3-1"]
 
 
 # -- what a move of a pod with a claim could promise beside kube-scheduler ---------------------------------------------------------
