@@ -202,7 +202,7 @@ def _changes(board: Board):
         some = board.on[here, : min(board.many[here], 3)]
         padded = np.full((1, 3), len(board.uids))
         padded[0, : len(some)] = some
-        yield "without", [(int(i), None) for i in some], int(board.without(padded)[0])
+        yield "without", [(int(i), None) for i in some], int(board.gains_without(padded)[0])
 
 
 def test_all_who_share_a_device_are_tried_as_one_where_they_are_few():

@@ -69,9 +69,9 @@ LOSSES = np.array([_logarithm(n + 1) for n in range(1 << _BITS)], np.int64)
 """How many times its heat a try may lose, each with the same chance, in 2 to the `_PARTS`ths."""
 
 
-def _losses(heat: int, drawn: np.ndarray) -> np.ndarray:
+def _losses(heat: int, randoms: np.ndarray) -> np.ndarray:
     """`(tries,) int64`: what each may lose; in int64 however dear nodes are."""
-    return (heat >> _PARTS // 2) * LOSSES[drawn] >> _PARTS // 2
+    return (heat >> _PARTS // 2) * LOSSES[randoms] >> _PARTS // 2
 
 
 Change = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -100,12 +100,12 @@ class Tries:
         if self._at == len(self._numbers):
             self._first += _NUMBERS
             self._numbers, self._at = numbers(self._first), 0
-        drawn = self._numbers[self._at : self._at + tries]
-        self._at += len(drawn)
+        randoms = self._numbers[self._at : self._at + tries]
+        self._at += len(randoms)
         self._turn = (self._turn + 1) % SETS
         moves: list[tuple[int, int]] = []
         board, changed, changes, away = self._board, set[int](), 0, self._board.away
-        for pods, to, farther in self._alone(drawn, heat) if self._turn else self._sets(drawn, heat):
+        for pods, to, farther in self._alone(randoms, heat) if self._turn else self._sets(randoms, heat):
             rows = {*to, int(board.row[pods[0]])}
             if changed.isdisjoint(rows) and (farther <= 0 or away + farther <= self._limit):
                 changed |= rows
@@ -114,14 +114,14 @@ class Tries:
                 moves += zip(pods, to, strict=True)
         if moves:
             board.move(moves)
-        return len(drawn), changes
+        return len(randoms), changes
 
-    def _alone(self, drawn: np.ndarray, heat: int) -> list[Change]:
+    def _alone(self, randoms: np.ndarray, heat: int) -> list[Change]:
         """Of pods alone and of pairs that change places: those that lose no more than they may."""
         board = self._board
-        low = (drawn & np.uint64((1 << 2 * _BITS) - 1)).astype(np.int64)
+        low = (randoms & np.uint64((1 << 2 * _BITS) - 1)).astype(np.int64)
         loss, chosen = _losses(heat, low >> _BITS), low & (1 << _BITS) - 1
-        high = (drawn >> np.uint64(2 * _BITS)).astype(np.int64)
+        high = (randoms >> np.uint64(2 * _BITS)).astype(np.int64)
         pods, places = (high >> _WIDE) * len(board.uids) >> _WIDE, (high & (1 << _WIDE) - 1) * len(board.rows) >> _WIDE
         here, home = board.row[pods], board.home[pods]
         left, gained = here != home, board.leave[pods]
@@ -164,15 +164,15 @@ class Tries:
             some = some[(back > NEVER) & ((back + there) * THOUSANDTHS >= least[some])]
         return some
 
-    def _sets(self, drawn: np.ndarray, heat: int) -> list[Change]:
+    def _sets(self, randoms: np.ndarray, heat: int) -> list[Change]:
         """The same of all pods together that share a device: each goes where most is gained by it, the largest first."""
         board, nobody = self._board, len(self._board.uids)
-        loss = _losses(heat, (drawn >> np.uint64(_BITS)).astype(np.int64) & (1 << _BITS) - 1)
-        sets = self.together((drawn >> np.uint64(2 * _BITS + _WIDE)).astype(np.int64) * nobody >> _WIDE)
+        loss = _losses(heat, (randoms >> np.uint64(_BITS)).astype(np.int64) & (1 << _BITS) - 1)
+        sets = self.together((randoms >> np.uint64(2 * _BITS + _WIDE)).astype(np.int64) * nobody >> _WIDE)
         several = np.flatnonzero(sets[:, 1] < nobody)
         sets, loss = sets[several], loss[several]
         back, padded = np.append(board.row != board.home, False), np.append(board.cost, 0)
-        gained = board.without(sets) * THOUSANDTHS + (padded * back)[sets].sum(axis=1)
+        gained = board.gains_without(sets) * THOUSANDTHS + (padded * back)[sets].sum(axis=1)
         farther, rows = -back[sets].sum(axis=1), np.full(sets.shape, -1, np.int64)
         home, earlier = np.append(board.home, -1), list[Contents]()
         for at in range(sets.shape[1]):

@@ -202,7 +202,7 @@ class Board:
             self.swap[pods[kept], kinds[kept]] = found[kept]
         return found
 
-    def without(self, sets: np.ndarray) -> np.ndarray:
+    def gains_without(self, sets: np.ndarray) -> np.ndarray:
         """`(sets,) int64`: what a row gains by the leaving of all of these; `sets` is `(sets, most)` pods of one row each, where `len(uids)` is nobody."""
         nothing, nobody = len(self._count) - 1, len(self.uids)
         return self.gains(self.row[sets[:, 0]], sets, np.full(len(sets), nothing), np.full(len(sets), nobody))
