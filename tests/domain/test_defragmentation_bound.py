@@ -3,6 +3,7 @@
 from itertools import product
 
 import msgspec
+import numpy as np
 import pytest
 from domain.build import GPU, NOW, given, node, pod, replica_of, shape, then
 from domain.optimum import demands, optimum
@@ -16,6 +17,7 @@ from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.bound import ONE, bound, countable, judged, lp
+from restow.domain.defragmentation.bound.relaxed import _product, dot
 from restow.domain.defragmentation.demand_mix import mix
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.prices import Prices
@@ -189,6 +191,7 @@ def _worth(state, name: str, pods, shares: list[int], wanted) -> int:
 @settings(max_examples=40, deadline=None)
 @any_of(NODES, PODS, st.sampled_from(OBJECTIVES), st.sampled_from([0, 1, 2, 2_000]), st.sampled_from([1, 100, 400]), st.sampled_from([{}, {"priority": 500}]))
 @example([(5_000, 1, "y", False), (2_000, 0, "x", False), (2_000, 1, "x", False)], [("c2", 0, False, 0), ("g7", 2, False, 0)], "nodes", 1, 1, {})
+@example([(2_000, 1, "x", False)], [("g7", 0, False, 0)], "value", 1, 400, {})  # a price of 9.9e18
 def test_no_placement_of_all_is_better_than_the_bound(nodes, pods, objective, moves, least, costs):
     state = _world(nodes, pods)
     args = _args(objective, minimumGain=least, costs=costs)
@@ -282,3 +285,11 @@ def test_no_plan_is_made_that_is_better_than_its_bound(objective):
                 assert said.gained <= said.most
                 assert said.gained - said.cost <= said.net
                 assert 0 <= said.gap <= 1000
+
+
+def test_products_are_those_of_numpy():
+    chance = np.random.default_rng(3)
+    for density in (0.0, 0.1, 1.0):
+        matrix, other = chance.integers(0, 9, (7, 11)).astype(float), chance.integers(0, 9, (11, 5)) * (chance.random((11, 5)) < density)
+        assert (_product(matrix, other.astype(float)) == matrix @ other).all()
+        assert (dot(matrix, matrix[0]) == matrix @ matrix[0]).all()

@@ -131,8 +131,8 @@ def _by_lump(
     moves = (gone / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     moves_of_all = ((bins.kind >= 0) / of.parts[bins.kind]).sum(axis=1) if classes else np.zeros(width)
     emptied_bins = all_of - kept
-    found = kept @ inside
-    worth = kept @ (slots * of.slot_worth - cost) - emptied_bins @ cost_of_all
+    found = _product(kept, inside)
+    worth = dot(kept, slots * of.slot_worth - cost) - dot(emptied_bins, cost_of_all)
     worth += np.bincount(nodes.lump, nodes.many * np.where(emptied, nodes.empty, nodes.base), lumps)
     fits = np.zeros((lumps, groups, 0))
     if of.wants is not None:
@@ -140,7 +140,7 @@ def _by_lump(
         one = of.wants.fit / of.wants.parts
         np.add.at(fits, (nodes.lump[nodes.of], nodes.group[nodes.of]), one[units[nodes.bin]] * kept_each[:, None] + one[bins.capacity[nodes.bin]] * (each * held * freed)[:, None])
         np.add.at(fits, (nodes.lump, nodes.group), of.wants.whole[_sums(nodes.of, freed, len(nodes.many))] * (nodes.many * ~emptied)[:, None])
-    left = kept @ moves + emptied_bins @ moves_of_all
+    left = dot(kept, moves) + dot(emptied_bins, moves_of_all)
     # Who is in no bin.
     stays = loose_stays & ~emptied[nodes.loose_of]
     whose, loose = nodes.lump[nodes.loose_of], nodes.loose_often * nodes.many[nodes.loose_of]
@@ -149,10 +149,25 @@ def _by_lump(
     left += np.bincount(whose, loose * ~stays, lumps)
     spare = np.zeros((lumps, groups, of.rest.shape[1]))
     np.add.at(spare, (nodes.lump, nodes.group), nodes.offers * (nodes.many * ~emptied)[:, None])
-    used = inside @ of.rest + slots[:, None] * of.slot_rest[None]
+    used = np.einsum("bk,kr->br", inside, of.rest) + slots[:, None] * of.slot_rest[None]
     np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * kept_each[:, None])
     np.add.at(spare, (whose, nodes.group[nodes.loose_of]), -of.rest[nodes.loose] * (loose * stays)[:, None])
     return Answer(value, worth, found, spare / REST, left, fits, np.zeros((groups, of.rest.shape[1]), np.int64))
+
+
+def dot(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """`matrix @ vector` by this thread alone: numpy's own starts as many as there are cores, and on a busy machine they spin for longer than they work (four times the CPU time)."""
+    return np.einsum("ab,b->a", matrix, vector)
+
+
+def _product(matrix: np.ndarray, sparse: np.ndarray) -> np.ndarray:
+    """`matrix @ sparse`, where most of it is 0."""
+    found = np.zeros((len(matrix), sparse.shape[1]))
+    column, at = np.nonzero(sparse.T)
+    if len(column):
+        starts = np.flatnonzero(np.diff(column, prepend=-1))
+        found[:, column[starts]] = np.add.reduceat(matrix[:, at] * sparse[at, column], starts, axis=1)
+    return found
 
 
 def _charge(rest: np.ndarray, amounts: np.ndarray) -> np.ndarray:

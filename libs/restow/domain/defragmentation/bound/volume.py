@@ -18,6 +18,8 @@ SCALES = ((10, 0), (8, 0), (9, 2))
 FIRST, LAST = 0.1, 1e-4
 """How far a step aims below the best value, as a part of it."""
 PATIENCE, MEMORY = 5, 0.3
+DEAREST = 100
+"""No price is more than so many times `scale`: where the slope is nearly flat a step may be as long as you like, and integers are not."""
 
 
 def first(of: Problem) -> Iterator[Prices]:
@@ -45,9 +47,18 @@ def _splits(of: Problem) -> Iterator[np.ndarray]:
 
 def descended(of: Problem, limit: int, steps: int) -> int:
     """The lowest value found in so many steps."""
-    started = [(relaxed(of, prices, limit), prices) for prices in first(of)]
+    return min(answer.value for answer, _ in descent(of, limit, steps))
+
+
+def descent(of: Problem, limit: int, steps: int) -> Iterator[tuple[Answer, Prices]]:
+    """Whatever is tried, in so many steps (the first ones at least)."""
+    started = []
+    for prices in first(of):
+        answer = relaxed(of, prices, limit)
+        started.append((answer, prices))
+        yield answer, prices
     answer, prices = min(started, key=lambda one: one[0].value)
-    best, at = answer.value, _flat(prices)
+    best, at, split = answer.value, _flat(prices), prices.split
     ways = _ways(of, limit)
     slope, aim, futile = _slope(of, answer, limit), FIRST, 0
     for _ in range(steps - len(started)):
@@ -55,14 +66,15 @@ def descended(of: Problem, limit: int, steps: int) -> int:
         norm = float((ways * down * down).sum())
         if norm <= 0 or aim < LAST:
             break
-        there = np.maximum(at - aim * max(abs(best), of.scale) / norm * ways * down, 0)
-        answer = relaxed(of, _prices(of, there, prices.split), limit)
+        there = np.clip(at - aim * max(abs(best), of.scale) / norm * ways * down, 0, DEAREST * of.scale)
+        prices = _prices(of, there, split)
+        answer = relaxed(of, prices, limit)
+        yield answer, prices
         if answer.value < best:
             best, at, futile = answer.value, there, 0
         elif (futile := futile + 1) >= PATIENCE:
             aim, futile = aim * 2 / 3, 0
         slope = MEMORY * _slope(of, answer, limit) + (1 - MEMORY) * slope
-    return best
 
 
 def _ways(of: Problem, limit: int) -> np.ndarray:
