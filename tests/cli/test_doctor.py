@@ -84,6 +84,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
+        (seen(unguarded=["restow-guard-claims"]), "beside", "warning", "the policy restow-guard-claims is missing, or nothing binds it, which keeps a stolen account from taking other people's devices"),
         (seen(unguarded=["restow-guard-priorities"]), "beside", "warning", "the policy restow-guard-priorities is missing, or nothing binds it, which keeps everybody's other pods from the priority classes of placeholders, a way around quotas"),
         (seen(gate=Gate(True, True, False, namespace=False)), "beside", "bad", "the namespace restow-holds is missing, in which placeholders stand"),
         (seen(gate=Gate(True, True, False, waiting=["ml/a"])), "beside", "warning", "1 pod has had the gate restow.dev/landing for more than 60 s, the oldest is ml/a"),

@@ -536,7 +536,7 @@ def test_in_each_namespace_whose_pods_may_move_with_claims_the_services_have_rig
     made = rendered("--set", "beside.enabled=true,beside.claimNamespaces={shop,ml}")
     places = [m["metadata"]["namespace"] for m in made if m["kind"] in ("Role", "RoleBinding") and m["metadata"]["name"] == "restow-scheduler-session-claims"]
     assert sorted(places) == ["ml", "ml", "shop", "shop"]
-    for name in ("restow-guard-claims", "restow-guard-priorities"):
+    for name in ("restow-guard-claims", "restow-guard-placeholders", "restow-guard-priorities"):
         assert named(made, "ValidatingAdmissionPolicy", name)
     assert not [m for m in rendered("--set", "beside.enabled=true") if "claims" in m["metadata"]["name"]]
 

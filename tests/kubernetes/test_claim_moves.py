@@ -173,6 +173,51 @@ async def test_it_says_what_it_does_and_the_guard_lets_the_session_do_no_more(wo
     await world.stands("victim", ["a"])
 
 
+async def test_in_a_namespace_of_peoples_services_make_and_delete_placeholders_only(world: World, stack: Running, lab: Lab) -> None:
+    """Else a stolen account could read every Secret there, by a pod that mounts them, and end every pod past its budget."""
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    session, collector = (Api(lab.account(name), world.api.session) for name in ("scheduler-session", "garbage-collector"))
+    for service in (session, collector):
+        answer = await service.call("DELETE", path_of(victim) + "?dryRun=All", {})
+        assert answer.status in (403, 422), answer
+        assert "restow-guard-placeholders" in answer.body["message"], answer
+    move = await migrate(stack, victim, "b")
+    placeholder = await held(world)
+    fit = {
+        "priorityClassName": placeholder["spec"]["priorityClassName"], "automountServiceAccountToken": False, "containers": [{"name": "hold", "image": "i"}],
+    }  # fmt: skip
+    await world.api.call("POST", f"/api/v1/namespaces/{NS}/serviceaccounts", {"metadata": {"name": "theirs"}})
+    (container,) = fit["containers"]
+    evil = {
+        "no class of placeholders": {key: fit[key] for key in fit if key != "priorityClassName"},
+        "somebody's account": fit | {"serviceAccountName": "theirs"},
+        "a token": fit | {"automountServiceAccountToken": True},
+        "a Secret": fit | {"volumes": [{"name": "v", "secret": {"secretName": "x"}}]},
+        "a Secret among others": fit | {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "x"}}]}}]},
+        "somebody's volume": fit | {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+        "the node's files": fit | {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
+        "a Secret as a variable": fit | {"containers": [container | {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]}]},
+        "a Secret's variables": fit | {"initContainers": [container | {"name": "first", "envFrom": [{"secretRef": {"name": "x"}}]}]},
+        "privileges": fit | {"containers": [container | {"securityContext": {"privileged": True}}]},
+        "a capability": fit | {"containers": [container | {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+        "the node's network": fit | {"hostNetwork": True},
+        "the node's processes": fit | {"hostPID": True},
+        "somebody's claim": fit | {"resourceClaims": [{"name": "c", "resourceClaimName": victim["status"]["resourceClaimStatuses"][0]["resourceClaimName"]}]},
+    }
+    for what, spec in ({"a placeholder": fit} | evil).items():
+        answer = await session.call("POST", f"/api/v1/namespaces/{NS}/pods?dryRun=All", {"metadata": {"name": "x"}, "spec": spec})
+        if what == "a placeholder":
+            assert answer.status == 201, answer
+        else:
+            assert answer.status in (403, 422), (what, answer)
+            # (The lab's API server lets nobody have privileges, and says so first.)
+            assert "restow-guard-placeholders" in answer.body["message"] or what == "privileges", (what, answer)
+    await world.budget(1)
+    one = await ended(stack, move, 120)
+    assert one["step"] == "landed", one
+
+
 async def test_a_session_that_is_killed_at_the_hand_over_lands_it_when_it_is_back(world: World, stack: Running) -> None:
     victim = await with_devices(world, stack)
     await world.budget(0)

@@ -61,7 +61,10 @@ def test_where_pods_may_move_with_claims_all_that_needs_is_asked_for(cluster):
     cluster.kubectl("create", "namespace", "shop")
     try:
         cluster.kubectl("apply", "-n", "shop", "-f", str(claims / "rights.yaml"))
-        lacking = [what for about, word, what in found(cluster) if (about, word) == ("rights", "bad")]
+        said = found(cluster)
+        lacking = [what for about, word, what in said if (about, word) == ("rights", "bad")]
+        unguarded = [what for about, word, what in said if (about, word) == ("beside", "warning")]
+        assert [what.split()[2] for what in unguarded] == ["restow-guard-claims", "restow-guard-placeholders"]
         assert len(lacking) == 2, lacking
         assert all(f"{SYSTEM}: scheduler-session may not" in what for what in lacking)
         cluster.kubectl("apply", "-k", str(claims))

@@ -92,6 +92,11 @@ GUARDED_BESIDE = {
     "restow-guard-priorities": "which keeps everybody's other pods from the priority classes of placeholders, a way around quotas",
 }
 """The same of those that are there beside another scheduler only."""
+GUARDED_CLAIMS = {
+    "restow-guard-claims": "which keeps a stolen account from taking other people's devices",
+    "restow-guard-placeholders": "which keeps a stolen account from reading Secrets by a pod, and from ending pods past their budgets, in namespaces whose pods may move with claims",
+}
+"""The same of those that are there where pods may move with ResourceClaims."""
 
 
 class Gate(NamedTuple):
@@ -285,11 +290,11 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
 
 def _unguarded(policies: Sequence[str]) -> Iterator[Finding]:
     for name in policies:
-        what = f"the policy {name} is missing, or nothing binds it, {(GUARDED | GUARDED_BESIDE)[name]}"
+        what = f"the policy {name} is missing, or nothing binds it, {(GUARDED | GUARDED_BESIDE | GUARDED_CLAIMS)[name]}"
         if name in GUARDED:
             yield Finding("rights", "warning", what, "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
         else:
-            yield Finding("beside", "warning", what, BESIDE_AGAIN)
+            yield Finding("beside", "warning", what, BESIDE_AGAIN if name in GUARDED_BESIDE else "kubectl apply -k deploy/beside/claims")
 
 
 # -- beside another scheduler --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 from restow.cli.doctor.checks import (
     GUARDED,
     GUARDED_BESIDE,
+    GUARDED_CLAIMS,
     LONG_GATED,
     SERVICES,
     Denied,
@@ -59,7 +60,10 @@ class Looker:
             for namespace in sorted(of_services)
         ]
         skew = (self._now - said).total_seconds() if said is not None else None
-        unguarded = await self._unguarded({**(GUARDED if found else {}), **(GUARDED_BESIDE if gate is not None else {})})
+        wanted = [*(GUARDED if found else ()), *(GUARDED_BESIDE if gate is not None else ())]
+        if gate is not None and any([await self._claim_namespaces(namespace) for namespace in of_services]):
+            wanted += GUARDED_CLAIMS
+        unguarded = await self._unguarded(wanted)
         return Seen(version, skew, definitions, found, gate, unguarded=unguarded)
 
     async def _server(self) -> tuple[str, datetime | None]:
