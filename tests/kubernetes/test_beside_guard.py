@@ -125,7 +125,7 @@ async def test_what_is_ours_we_may_change(world: World, accounts: dict[str, Targ
 BINDINGS = {
     "somebody's annotation": {"annotations": {"example.com/note": "theirs"}},
     "a profile of its containers": {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}},
-    "a label": {"labels": {"topology.kubernetes.io/zone": "evil"}},
+    "a label": {"labels": {"app": "evil"}},
 }
 
 
@@ -148,9 +148,12 @@ async def test_a_binding_says_where_a_pod_runs_and_nothing_else_of_it(world: Wor
             assert "restow-guard-bindings" in answer.body["message"], answer.body["message"]
         await service.fails(403, "Forbidden", "POST", paths[1], binding("unbound", {}))
         given = dict.fromkeys((DEVICES, RESOURCE_STATUS, RESERVATION_ALLOCATED), "{}")
-        await service.ok("POST", paths[0], binding("unbound", {"annotations": given}))
+        # The API server gives a Binding the zone of its node.
+        await world.node("n", zone="z7")
+        await service.ok("POST", paths[0], binding("unbound", {"annotations": given, "labels": {"topology.kubernetes.io/zone": "evil"}}))
     there = await world.api.ok("GET", f"/api/v1/namespaces/{NS}/pods/unbound")
     assert (there["spec"]["nodeName"], there["metadata"]["annotations"].keys() >= given.keys()) == ("n", True)
+    assert there["metadata"]["labels"]["topology.kubernetes.io/zone"] == "z7"
 
 
 async def test_an_administrator_is_not_guarded(world: World, pod: Any) -> None:

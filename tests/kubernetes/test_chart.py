@@ -55,7 +55,8 @@ def test_the_api_servers_schemas_take_every_object(cluster: Lab, way: str) -> No
     text = (DEPLOY / "restow.yaml").read_text() if way == "restow.yaml" else helm(cluster, "template", "restow", str(DEPLOY / "chart"), *values)
     objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] not in OPERATORS]
     there = cluster.kubectl("get", "namespaces", "-o", "name").split()
-    for name in {SYSTEM, *(one["metadata"]["name"] for one in objects if one["kind"] == "Namespace")}:
+    # Its own, and people's: those that the values name.
+    for name in {SYSTEM, *(one["metadata"]["name"] for one in objects if one["kind"] == "Namespace"), *(one["metadata"].get("namespace", SYSTEM) for one in objects)}:
         if f"namespace/{name}" not in there:
             cluster.kubectl("create", "namespace", name)
     (path := cluster.work / f"{way}.yaml").write_text(yaml.safe_dump_all(objects))
@@ -71,7 +72,7 @@ def bare_lab(cluster: Lab) -> Lab:
 @pytest.fixture(scope="module", name="before")
 def empty(cluster: Lab) -> set[str]:
     """What is there without Restow."""
-    for name in ("restow-system", "restow-holds", "restow-holds-ports"):
+    for name in ("restow-system", "restow-holds", "restow-holds-ports", "shop"):
         cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=60s")
     return settled(cluster)
 
