@@ -7,8 +7,10 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, SERVICES, build, named, of_kind, whole
 
+from restow.contracts.values import DeviceShare
 from restow.domain.landing_gate import LEFT_OUT, PART_OF, RESTOW, left_out
 from restow.kube.beside import LANDING
+from restow.kube.effects import _given
 from restow.kube.placeholder import NAMESPACE, WITH_HOST_PORTS, class_name
 
 FOLDERS = ("beside", "beside/host-ports", "beside/claims")
@@ -95,6 +97,13 @@ def test_whoever_may_patch_pods_is_guarded():
     for namespace in ("restow-system", "restow-second"):
         assert patch == {f"restow-{one}" for one in SERVICES if re.search(pattern, f"system:serviceaccount:{namespace}:restow-{one}")}
     assert not re.search(pattern, "system:serviceaccount:default:restow-descheduler-2")
+
+
+def test_what_a_binding_gives_a_pod_the_guard_of_bindings_lets_pass():
+    given = _given([DeviceShare(0, 1000)], [1], ("name", "uid"))
+    (rule,) = named(GUARD, "ValidatingAdmissionPolicy", "restow-guard-bindings")["spec"]["validations"]
+    (names,) = re.findall(r"k in \[([^]]+)\]", rule["expression"])
+    assert set(re.findall(r'"([^"]+)"', names)) == set(given)
 
 
 def test_the_gates_policy_fails_open_and_reads_a_crd():
