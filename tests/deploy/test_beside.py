@@ -102,8 +102,10 @@ def test_whoever_may_patch_pods_is_guarded():
 def test_what_a_binding_gives_a_pod_the_guard_of_bindings_lets_pass():
     given = _given([DeviceShare(0, 1000)], [1], ("name", "uid"))
     (rule,) = named(GUARD, "ValidatingAdmissionPolicy", "restow-guard-bindings")["spec"]["validations"]
-    (names,) = re.findall(r"k in \[([^]]+)\]", rule["expression"])
-    assert set(re.findall(r'"([^"]+)"', names)) == set(given)
+    labels, annotations = (set(re.findall(r'"([^"]+)"', names)) for names in re.findall(r"k in \[([^]]+)\]", rule["expression"]))
+    assert annotations == set(given)
+    # What the API server itself gives a Binding, from 1.35 on.
+    assert labels == {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
 
 
 def test_the_gates_policy_fails_open_and_reads_a_crd():
