@@ -25,6 +25,7 @@ from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.prices import OWN_PRICE
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.device_choice import choose
 
@@ -221,6 +222,25 @@ def test_all_who_share_a_device_are_tried_as_one_where_they_are_few():
         assert dict(zip(board.uids, names, strict=True)) == {
             **{name: ["p", "q", "r"] for name in "pqr"}, "w": ["w"], "alone": ["alone"], **{f"m{i}": [f"m{i}"] for i in range(MEMBERS + 1)},
         }  # fmt: skip
+
+
+def test_where_no_more_may_move_a_move_gives_way_to_one_that_gains_more():
+    """Without heat: only the price of a move sends home who has moved."""
+    state = given(
+        node("a", gpus=1), node("b", gpus=1), node("c", gpus=1, labels={OWN_PRICE: "10"}), shape("small", gpu=(1, 200)), shape("whole", gpu=(1, 1000)),
+        pod("p", "small", "a", owner=OWNER, devices=(DeviceShare(0, 200),)), pod("q", "small", "c", owner=OWNER, devices=(DeviceShare(0, 200),)),
+        pod("stays", "small", "b", devices=(DeviceShare(0, 200),)), *(pod(f"w{n}", "whole") for n in range(20)),
+    )  # fmt: skip
+    task = _task(state, 1)
+    with opened(task, "value", Rows(task)) as world:
+        take_up(world, {"p": Spot(state.table.rows["b"], (DeviceShare(0, 200),))})
+        board = Board(_search(world, task))
+        tries = Tries(board, 1)
+        for _ in range(100):
+            tries.even(2_048, 0)
+        assert list(board.ends()) == ["p"]
+        tries.cool(0, 1_500_000)
+        assert list(board.ends()) == ["q"]
 
 
 def test_nodes_without_devices_are_annealed_too():

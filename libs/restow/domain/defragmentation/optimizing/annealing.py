@@ -15,7 +15,7 @@ from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 
 TRIES, CHANGE = 250, 900
 """As many tries as take the time of one step of search; and as many as take the time of one change."""
-EACH, EACH_MOVE = 20_000, 40_000
+EACH, EACH_MOVE = 20_000, 200_000
 """Tries for each pod that takes part, and for each move that is left, at most: with few of them there is less to be tried."""
 HEAT_MOVE, HEAT_NODE = 2, 1_200
 """What may be lost at first: about so many tenths of what a move costs, or one in so many parts of what the dearest node is worth, whichever is more."""
@@ -25,8 +25,16 @@ FEWEST, MOST = 64, 2_048
 """Tries that are looked at together, as hot as each other."""
 SETS, MEMBERS = 6, 4
 """One time in so many tries are of all pods that share a device, where these are so many at most."""
+CELLS = 200_000
+"""Sets times rows that are looked at together, once it is known which sets may gain: on large clusters the first of them."""
 APART = 8
 """If more than one change for so many rows comes of them, they become fewer: of changes to the same row only the first is made."""
+NEAR = 64
+"""The limit of moves is near once all but one part in so many are made."""
+PRICE = 100_000_000
+"""By so much the price of a move changes each time: about a tenth of what it costs."""
+FREE = 16
+"""The last one in so many tries are without that price: what is left of the limit is used."""
 _BITS, _PARTS = 12, 16
 _WIDE = 20
 """Bits of a number that choose a pod, and a row."""
@@ -79,11 +87,12 @@ Change = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Tries:
-    """On a board, with at most `limit` pods away."""
+    """On a board, with at most `limit` pods away. Where nearly so many are, a move has a price beside its cost, so that those remain that gain most for each."""
 
     def __init__(self, board: Board, limit: int) -> None:
         self._board, self._limit = board, limit
         self._numbers, self._at, self._first, self._turn = numbers(0), 0, 0, 0
+        self._price, self._cost = 0, board.cost
         self._apart = max(len(board.rows) // APART, 1)
 
     def cool(self, first: int, tries: int) -> None:
@@ -92,7 +101,15 @@ class Tries:
         while left > 0:
             made, changes = self.even(min(together, left), first * left // tries)
             left -= made + CHANGE * changes
+            self._rate(free=left * FREE < tries)
             together = max(together // 2, FEWEST) if changes > self._apart else min(2 * together, MOST)
+
+    def _rate(self, free: bool) -> None:
+        """A little more where the limit is near, a little less where it is not; nothing once moves are `free`."""
+        near = self._board.away * NEAR >= self._limit * (NEAR - 1)
+        price = 0 if free else max(self._price + (PRICE if near else -PRICE), 0)
+        if price != self._price:
+            self._price, self._cost = price, self._board.cost + price
 
     def even(self, tries: int, heat: int) -> tuple[int, int]:
         """As hot as each other: all that are accepted, but those of rows that an earlier one has changed. How many tries, and how many changes. The heat is what half of
@@ -127,7 +144,7 @@ class Tries:
         left, gained = here != home, board.leave[pods]
         to = np.where(left & (chosen % HOME == 0), home, board.rows[places])
         # Nobody's coming gains anything.
-        able = (to != here) & (left | (gained * THOUSANDTHS + loss >= board.cost[pods])) & (board.masks[board.may[pods], to] | (to == home))
+        able = (to != here) & (left | (gained * THOUSANDTHS + loss >= self._cost[pods])) & (board.masks[board.may[pods], to] | (to == home))
         some = np.flatnonzero(able)
         if not len(some):
             return []
@@ -135,14 +152,14 @@ class Tries:
         come = np.where(to == home, board.own[pods], board.come[board.kind[pods], to])
         farther = (to != home).astype(np.int64) - (here != home)
         fits = come > NEVER
-        good = fits & ((gained + come) * THOUSANDTHS - farther * board.cost[pods] >= -loss)
+        good = fits & ((gained + come) * THOUSANDTHS - farther * self._cost[pods] >= -loss)
         others = np.full(len(pods), -1, np.int64)
         at = np.flatnonzero(~fits & (board.many[to] > 0))
         if len(at):
             left_to, there = to[at], here[at]
             who = board.on[left_to, chosen[at] * board.many[left_to] >> _BITS]
             theirs = (there != board.home[who]).astype(np.int64) - (left_to != board.home[who])
-            spent = farther[at] * board.cost[pods[at]] + theirs * board.cost[who]
+            spent = farther[at] * self._cost[pods[at]] + theirs * self._cost[who]
             near = self._exchange(pods[at], who, gained[at], spent - loss[at])
             good[at[near]], others[at[near]] = True, who[near]
             farther[at[near]] += theirs[near]
@@ -171,8 +188,13 @@ class Tries:
         sets = self.together((randoms >> np.uint64(2 * _BITS + _WIDE)).astype(np.int64) * nobody >> _WIDE)
         several = np.flatnonzero(sets[:, 1] < nobody)
         sets, loss = sets[several], loss[several]
-        back, padded = np.append(board.row != board.home, False), np.append(board.cost, 0)
+        back, padded = np.append(board.row != board.home, False), np.append(self._cost, 0)
         gained = board.gains_without(sets) * THOUSANDTHS + (padded * back)[sets].sum(axis=1)
+        # At the best place that there is for each, whoever may go there. Most sets end here.
+        most = np.maximum(board.come[:, board.rows].max(axis=1)[board.kind] * THOUSANDTHS - self._cost, np.where(back[:-1], board.own, NEVER) * THOUSANDTHS)
+        left = gained + np.append(np.maximum(most, NEVER * THOUSANDTHS // MEMBERS), 0)[sets].sum(axis=1) >= -loss
+        left = np.flatnonzero(left)[: max(CELLS // len(board.rows), 1)]
+        sets, gained, loss = sets[left], gained[left], loss[left]
         farther, rows = -back[sets].sum(axis=1), np.full(sets.shape, -1, np.int64)
         home, earlier = np.append(board.home, -1), list[Contents]()
         for at in range(sets.shape[1]):
@@ -207,7 +229,7 @@ class Tries:
             beside.append(np.where(possible, board.weighed(rows, contents) - board.weighed(rows, there), NEVER))
             after.append(contents)
         net = np.column_stack((gained, *beside)) * THOUSANDTHS
-        net -= np.where(places == home[:, None], 0, board.cost[who, None])
+        net -= np.where(places == home[:, None], 0, self._cost[who, None])
         best = np.argmax(net, axis=1)
         row = np.where(someone, places[each, best], -1)
         # So that there is no sum beyond int64.

@@ -34,6 +34,8 @@ OFTEN = 4
 """Times that moves are put in order, while some find none."""
 FEW, FOLLOWING = 1_000, 2
 """On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
+ANNEALED = 10_000
+"""On so many nodes a plan by value is annealed: what a board keeps grows with the nodes, and with the pods."""
 FEWEST, TRYING = 100, 20_000
 """On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
 NEARLY = 100
@@ -156,7 +158,7 @@ class _Maker:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
         self._few = nodes <= FEW
         self._fresh = nodes <= FEWEST
-        self._anneals = self._few and args.objective == "value" and not args.wholeNodes and not task.scope.quota.bounds
+        self._anneals = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
