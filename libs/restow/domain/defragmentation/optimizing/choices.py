@@ -42,41 +42,43 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
     so many `pods` are looked at one by one."""
     if not world.counted[row] or not (world.sources[row] or world.pods(row)):
         return []
-    known, by_device = world.known(row), world.value.objective == "devices" and not whole
-    # By devices all sets are found at once, however many are asked for.
-    key = ("choices", whole, 0, 0) if by_device else ("choices", whole, most, pods)
+    known = world.known(row)
+    # All that are found are kept, however many are asked for; by devices they are the same for any number of `pods`.
+    key = ("choices", whole, 0 if world.value.objective == "devices" and not whole else pods)
     if (found := known.get(key)) is None:
-        found = known[key] = _choices(world, row, whole, most, pods)
-    return found[:most] if by_device else found
+        found = known[key] = _choices(world, row, whole, pods)
+    sets, small = found
+    if not small:
+        return sets[:most]
+    return sets[:most] if small in sets[:most] else [*sets[: most - 1], small]
 
 
-def _choices(world: World, row: int, whole: bool, most: int, pods: int) -> list[Pods]:
+def _choices(world: World, row: int, whole: bool, pods: int) -> tuple[list[Pods], Pods]:
+    """The sets, and by `capacity` the one of the smallest pods: few pods are large ones, and where these find no place, many small ones may. So it is the last of those that are
+    asked for, and of one the only one."""
     there = world.pods(row)
     if whole or world.value.objective == "nodes":
         loads = loads_on(world, row)
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
-        return [tuple(loads)] if able and (not whole or gain(world, row, loads) > 0) else []
+        return [tuple(loads)] if able and (not whole or gain(world, row, loads) > 0) else [], ()
     if world.value.objective == "devices":
-        return sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
+        return sorted(_by_device(world, row, there), key=lambda some: easiest(world, some)), ()
     if isinstance(world.value, Usable):
-        return _by_gain(world, row, world.value, pods)[:most]
+        return _by_gain(world, row, world.value, pods), ()
     value, worth = world.value, world.worth[row]
 
     def enough(free: list[int], shares: list[int]) -> bool:
         return value.worth(row, free, shares, 1) > worth
 
-    def helps(uid: PodUid) -> bool:
-        return value.reads(world.vector(uid))
-
-    return _with_small(world, row, _lightest(world, row, enough, helps, most, pods), enough, helps, most)
-
-
-def _with_small(world: World, row: int, found: list[Pods], enough: Enough, helps: Callable[[PodUid], bool], most: int) -> list[Pods]:
-    """Few pods are large ones: where these find no place, many small ones may. So the set of the smallest pods is the last of them, and of one the only one."""
-    if not found:
-        return found
-    small = _thinned(world, row, _easiest_first(world, row, helps), enough)
-    return found if small in found else [*found[: most - 1], small]
+    known = world.known(row)
+    if (easy := known.get("easy")) is None:
+        easy = _easiest_first(world, row, lambda uid: value.reads(world.vector(uid)))
+        easy = known["easy"] = easy if easy and enough(*free_without(world, row, easy)) else []
+    if not easy:
+        return [], ()
+    if (small := known.get("small")) is None:
+        small = known["small"] = _thinned(world, row, easy, enough)
+    return _among(world, row, easy, enough, pods) or [small], small
 
 
 def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
@@ -149,6 +151,11 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
     everybody = _easiest_first(world, row, helps)
     if not everybody or not enough(*free_without(world, row, everybody)):
         return []
+    return (_among(world, row, everybody, enough, pods) or [_thinned(world, row, everybody, enough)])[:most]
+
+
+def _among(world: World, row: int, everybody: list[PodUid], enough: Enough, pods: int) -> list[Pods]:
+    """Of these, the easiest first; none where it takes more than so many."""
     there = _distinct(world, everybody, pods)
     found: list[Pods] = []
     tried, classes = 0, set()
@@ -164,10 +171,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
                 found.append(some)
                 classes.add(equivalence_class)
     world.steps += tried // TRIES
-    if not found:
-        found = [_thinned(world, row, everybody, enough)]
-    found.sort(key=lambda some: easiest(world, some))
-    return found[:most]
+    return sorted(found, key=lambda some: easiest(world, some))
 
 
 def _easiest_first(world: World, row: int, helps: Callable[[PodUid], bool]) -> list[PodUid]:
