@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from domain.build import NOW, configured, given, node, pod, replica_of, shape, then
 from domain.test_claim_moves import DRIVER, SHAPE, STOCK
@@ -145,6 +146,38 @@ def test_it_is_bounded_by_the_moves_of_a_plan():
     state = world(*(has(name, on, "gpu-0-quarter-0") for name, on in zip("pqr", "abc", strict=True)))
     assert len(planned(state)) == 2
     assert len(planned(state, max_moves=1)) == 1
+
+
+def test_while_moves_are_under_way_nobody_leaves_where_they_go_nor_goes_where_they_leave():
+    """Each plan's promise counts on what the other one would change."""
+    for seed in range(60):
+        chance = random.Random(seed)
+        places = {(chance.choice("abcdef"), chance.randrange(2), chance.randrange(4)) for _ in range(10)}
+        state = world(*(has(f"p{i}", on, f"gpu-{gpu}-quarter-{at}") for i, (on, gpu, at) in enumerate(sorted(places))), nodes="abcdef", gpus=2)
+        first = defragmentation.plan(state, ARGS, NOW, "x", max_moves=1 + seed % 3)
+        then(state, first)
+        second = defragmentation.plan(state, ARGS, NOW, "y")
+        assert {one.source for one in second.moves}.isdisjoint(one.target for one in first.moves), seed
+        assert {one.target for one in second.moves}.isdisjoint(one.source for one in first.moves), seed
+
+
+def test_what_is_promised_is_said_of_its_driver_alone():
+    nics = e.ResourceSliceObserved("a-nics", "nic.example.com", "a-nics", node="a", devices=(PublishedDevice("nic-0"), PublishedDevice("nic-1")))
+    state = world([nics], has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-0-half-1"), nodes="ab")
+    assert "(of 2 in all, 0 are)" in defragmentation.plan(state, ARGS, NOW, "x").reason
+
+
+def test_a_whole_that_somebody_else_still_has_a_part_of_is_not_promised():
+    """A device of two GPUs together: p has it, and q the rest of the second one."""
+    pair = PublishedDevice("pair", {"size": "2"}, consumes=(CounterSet("gpu-0", {"slice-0": 1}), CounterSet("gpu-1", {"slice-0": 1})))
+    state = world(has("p", "a", "gpu-0-half-0"), has("q", "a", "gpu-1-quarter-2", owner=None), has("r", "b", "gpu-0-half-0"), nodes="ab", gpus=2)
+    slice_ = state.resource_slices["a"]
+    then(state, msgspec.structs.replace(slice_, devices=(*slice_.devices, pair)))
+    got = (AllocatedDevice("gpu", DRIVER, "a", "pair"),)
+    then(state, msgspec.structs.replace(state.resource_claims["default/p-gpu"], allocated=got))
+    plan = defragmentation.plan(state, ARGS, NOW, "x")
+    assert [one.pod for one in plan.moves] == ["p"]
+    assert plan.reason.startswith("1 more whole device "), plan.reason
 
 
 @pytest.mark.parametrize("seed", range(40))

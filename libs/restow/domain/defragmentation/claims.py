@@ -44,7 +44,8 @@ class _Compaction:
         self._moves: list[Move] = []
         self._ends: dict[PodUid, Spot] = {}
         self._why: dict[PodUid, Stay] = {}
-        self._left: set[NodeName] = set()
+        self._left = {NodeName(record.move.source) for record in task.state.migrations.values()}
+        """What becomes free there is another choice: of this plan's moves, and of those that are under way."""
         self._joined: dict[NodeName, list[tuple[MigrationId, Wanted]]] = {}
         """Who goes there, in their order, and what they ask for."""
         self._free: dict[NodeName, Free] = {}
@@ -55,7 +56,7 @@ class _Compaction:
     def run(self) -> Found:
         used = self._used()
         for (node, whole), pods in sorted(used.items(), key=lambda one: (len(one[1]), one[0])):
-            if node in self._joined or any(uid in self._ends for uid in pods):
+            if node in self._joined or self._expects(node) or any(uid in self._ends for uid in pods):
                 continue
             if isinstance(said := self._free_up(node, whole, pods), Stay):
                 for uid in pods:
@@ -146,9 +147,12 @@ class _Compaction:
             if node not in self._busy:
                 self._busy[node] = {whole for device in self._known.on(node) if device.claims for whole in wholes_of(device)}
                 self._free[node] = Free(self._state, node)
-            closed = bool(self._state.promised.get(node)) or any(True for _ in owed_on(self._state, node))
-            self._first[node, one] = None if closed else self._free[node].first(one)
+            self._first[node, one] = None if self._expects(node) else self._free[node].first(one)
         return self._first[node, one]
+
+    def _expects(self, node: NodeName) -> bool:
+        """Moves that are under way bring somebody there."""
+        return bool(self._state.promised.get(node)) or any(True for _ in owed_on(self._state, node))
 
     def _forget(self, node: NodeName) -> None:
         for key in [key for key in self._first if key[0] == node]:
@@ -168,11 +172,20 @@ class _Compaction:
 
 def promise(task: Task, found: Found) -> str:
     """What the plan promises, as a sentence; empty where there is none."""
-    known = claim_devices(task.state)
-    leaving = {(move.source, whole) for move in found.moves for claim in known.reserved_for(move.pod) for device in known.claim(claim) for whole in wholes_of(device)}
+    known, gone = claim_devices(task.state), {move.pod for move in found.moves}
+    touched = {(move.source, whole) for move in found.moves for claim in known.reserved_for(move.pod) for device in known.claim(claim) for whole in wholes_of(device)}
+    kept = {
+        (node, whole)
+        for node in {node for node, _ in touched}
+        for device in known.on(node)
+        if any(not {*task.state.resource_claims[claim].reserved} <= gone for claim in device.claims)
+        for whole in wholes_of(device)
+    }
+    leaving = touched - kept
     if not leaving:
         return ""
-    count = sum((one for one in known.by_driver().values()), start=Count())
+    by_driver = known.by_driver()
+    count = sum((by_driver[driver] for driver in {whole[0] for _, whole in leaving}), start=Count())
     drivers = ", ".join(sorted({whole[0] for _, whole in leaving}))
     return (
         f"{len(leaving)} more whole {'device' if len(leaving) == 1 else 'devices'} by claim of {drivers} {'becomes' if len(leaving) == 1 else 'become'} free (of {count.wholes} in all, {count.free_wholes} are), "
