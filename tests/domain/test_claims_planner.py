@@ -161,6 +161,17 @@ def test_while_moves_are_under_way_nobody_leaves_where_they_go_nor_goes_where_th
         assert {one.target for one in second.moves}.isdisjoint(one.source for one in first.moves), seed
 
 
+@pytest.mark.parametrize(("how", "moved"), [("== 2", True), ("== 2 && device.driver == 'gpu.example.com'", True), (">= 2", False), ("== 2 || true", False)])
+def test_where_a_device_comes_first_that_may_do_as_well_nothing_is_foreseen(how, moved):
+    """CEL is not evaluated. The whole GPU that is free on b has another size: of `>= 2` it may be what the scheduler gives."""
+    state = world(has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-0-half-0", owner=None), nodes="ab", gpus=2)
+    published = state.resource_slices["b"]
+    then(state, msgspec.structs.replace(published, devices=tuple(sorted(published.devices, key=lambda one: "whole" not in one.name))))
+    asked = (ClaimRequest("gpu", (SubRequest("", "gpu", (f"device.attributes['{DRIVER}'].size {how}",)),)),)
+    then(state, msgspec.structs.replace(state.resource_claims["default/p-gpu"], requests=asked))
+    assert planned(state) == ([("p", "a", "b")] if moved else [])
+
+
 def test_what_is_promised_is_said_of_its_driver_alone():
     nics = e.ResourceSliceObserved("a-nics", "nic.example.com", "a-nics", node="a", devices=(PublishedDevice("nic-0"), PublishedDevice("nic-1")))
     state = world([nics], has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-0-half-1"), nodes="ab")

@@ -26,6 +26,9 @@ T = TypeVar("T")
 MOST = 3
 """Devices that are named."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LITERAL = r"""("[^"\\]*"|'[^'\\]*'|-?[0-9]+|true|false)"""
+_EQUAL = re.compile(rf"device\.(driver|(attributes|capacity)\[{_LITERAL}\]\.\w+) == {_LITERAL}")
+"""What no device passes that has another value there."""
 
 
 class Wanted(NamedTuple):
@@ -36,6 +39,8 @@ class Wanted(NamedTuple):
     capacity: tuple[tuple[str, int], ...]
     names: frozenset[str]
     """What the selectors name: also what this device does not have."""
+    equal: bool = True
+    """The selectors ask for values that are equal, and for nothing else: of a device that differs it is known that it does not pass."""
 
     def does(self, device: ClaimDevice) -> bool:
         published = device.published
@@ -80,7 +85,8 @@ def wanted(state: ClusterState, uid: PodUid) -> Wanted | None:
     if of is None or published is None or not device.node or published.shared or published.waits:
         return None
     names = frozenset(word for text in (*of.selectors, *asked.selectors) for word in _WORD.findall(text))
-    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names)
+    equal = all(_EQUAL.fullmatch(one.strip()) for text in (*of.selectors, *asked.selectors) for one in text.split("&&"))
+    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names, equal)
 
 
 def _asked(claim: ResourceClaimObserved) -> SubRequest | None:
@@ -133,6 +139,16 @@ class Free:
     def first(self, one: Wanted) -> ClaimDevice | None:
         """What it would get now."""
         return next((device for device in self._devices if one.does(device) and self._is_left(device)), None)
+
+    def foreseen(self, one: Wanted) -> ClaimDevice | None:
+        """The same; None also where a device comes before it of which nobody knows whether it would do."""
+        for device in self._devices:
+            if device.driver == one.driver and self._is_left(device):
+                if one.does(device):
+                    return device
+                if not one.equal:
+                    return None
+        return None
 
     def take(self, one: Wanted) -> ClaimDevice | None:
         """The same, which nobody else gets then."""

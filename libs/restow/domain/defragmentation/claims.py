@@ -147,7 +147,7 @@ class _Compaction:
             if node not in self._busy:
                 self._busy[node] = {whole for device in self._known.on(node) if device.claims for whole in wholes_of(device)}
                 self._free[node] = Free(self._state, node)
-            self._first[node, one] = None if self._expects(node) else self._free[node].first(one)
+            self._first[node, one] = None if self._expects(node) else self._free[node].foreseen(one)
         return self._first[node, one]
 
     def _expects(self, node: NodeName) -> bool:
