@@ -165,20 +165,34 @@ def test_the_greedy_planner_empties_nodes_on_request(demo):
     assert report["after"]["free_nodes"] > report["before"]["free_nodes"]
 
 
+def eighth(folder):
+    """Every eighth node and pod of the trace: the whole takes minutes on a busy machine (`make demo TRACE=`)."""
+    for name in ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"):
+        head, *rows = (OPENB / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text(head + "".join(rows[::8]))
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
 def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
-    """Every eighth node and pod of it: the whole takes minutes on a busy machine (`make demo TRACE=`)."""
-    for name in ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"):
-        head, *rows = (OPENB / name).read_text().splitlines(keepends=True)
-        (tmp_path / name).write_text(head + "".join(rows[::8]))
-    report = kept(demo("--trace", str(tmp_path), "--compare"))
+    report = kept(demo("--trace", str(eighth(tmp_path)), "--compare"))
     assert (report["nodes"], report["arrived"]) == (152, 1019)
     assert report["landed"] * 100 <= 3 * (report["running"] + report["waiting"])
     before, after, greedy = (report[when]["free_devices"] for when in ("before", "after", "greedy"))
-    assert after * 100 >= before * 120, "about a quarter more whole free GPUs"
+    assert after > before
     assert after - before >= 2 * (greedy - before), "than the greedy planner with as many moves"
-    assert report["worth_after"] > report["worth_before"]
+    assert report["whole_after"] >= 3 * 8, "room for jobs of eight"
+    assert report["started"].get("8", 0) >= 2, "who waited for it"
+    assert report["worth_after"] * 2 >= report["worth_before"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
+def test_by_devices_a_quarter_more_gpus_of_the_trace_become_free(demo, tmp_path):
+    report = kept(demo("--trace", str(eighth(tmp_path)), "--objective", "devices"))
+    assert report["landed"] * 100 <= 3 * (report["running"] + report["waiting"])
+    assert report["after"]["free_devices"] * 100 >= report["before"]["free_devices"] * 125
 
 
 @pytest.mark.slow

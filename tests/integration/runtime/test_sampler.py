@@ -20,6 +20,7 @@ from restow.domain.descheduling.policy import load, written
 from restow.domain.migration import search
 from restow.runtime.bearer import Gate
 from restow.runtime.command_queue import Outcome
+from restow.runtime.leadership import Leadership
 from restow.runtime.offload import CopyFailed
 
 MEASURED = {
@@ -54,7 +55,10 @@ def context():
     said = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"} | MEASURED
     state = given(configured("migration", config.MigrationConfig(policy=written(load(said)))), node("a"))
     metrics = SimpleNamespace(labelled=lambda _: None)
-    return SimpleNamespace(state=state, clock=Clock(), client=None, metrics=metrics, gate=Gate(TOKEN), leadership=SimpleNamespace(leading=True))
+    leadership = Leadership("migration", "one")
+    leadership.claim()
+    leadership.won(1)
+    return SimpleNamespace(state=state, clock=Clock(), client=None, metrics=metrics, gate=Gate(TOKEN), leadership=leadership, settings=SimpleNamespace(lease="off"))
 
 
 async def test_metrics_that_do_not_come_are_waited_for_once_however_many_ask(context, monkeypatch):
