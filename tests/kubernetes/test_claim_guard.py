@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 from domain.build import shape
-from kubernetes.kubelets import Kubelets
-from kubernetes.lab import DEPLOY, Lab, own
-from kubernetes.test_dynamic_resources import CLAIMS, DRIVER, claiming, template
+from kubernetes.lab import Lab, own
+from kubernetes.test_dynamic_resources import CLAIMS, DRIVER, claiming, let_claims_move, template
 from kubernetes.world import NS, World, path_of, pod_spec
-from kubesim.conformance.harness import STRATEGIC, Api, plain
+from kubesim.conformance.harness import MERGE, STRATEGIC, Api, plain
 
 from restow.kube.placeholder import Hold, placeholder
 
 Obj = dict[str, Any]
 PODS = f"/api/v1/namespaces/{NS}/pods"
 CLASS = "restow-hold-0"
-MERGE = "application/merge-patch+json"
 CLAIMING = {"scheduler": "default-scheduler", "resource_claims": ("gpu",), "claim_templates": {"gpu": "one"}}
 
 
 @pytest.fixture(scope="module", name="lab")
 def with_rights_in_the_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with own(tmp_path_factory, "claim-guard") as one:
-        one.install()
-        one.kubectl("create", "namespace", NS)
-        one.kubectl("apply", "-k", str(DEPLOY / "beside" / "claims"))
-        one.kubectl("apply", "-n", NS, "-f", str(DEPLOY / "beside" / "claims" / "rights.yaml"))
+        let_claims_move(one)
         plain(one.target, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": CLASS}, "value": 0, "preemptionPolicy": "Never"})
         yield one
-
-
-@pytest.fixture(name="world")
-async def opened(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
-        one = World(lab, kubelets, Api(lab.target, session))
-        await one.open()
-        try:
-            yield one
-        finally:
-            await one.close()
 
 
 @pytest.fixture(name="session")

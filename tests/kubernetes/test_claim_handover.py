@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
 from kubernetes.test_dynamic_resources import (
     CLAIMS,
-    DRIVER,
-    GROUP,
+    OF_DRIVER,
+    a_world,
     claim_of,
     claiming,
     gated,
@@ -27,8 +26,8 @@ from kubernetes.test_dynamic_resources import (
     template,
     ungate,
 )
-from kubernetes.world import NS, World, path_of
-from kubesim.conformance.harness import MERGE, STRATEGIC, Api
+from kubernetes.world import World, path_of
+from kubesim.conformance.harness import MERGE, STRATEGIC
 
 Obj = dict[str, Any]
 
@@ -41,17 +40,8 @@ def with_scheduler_and_controllers(tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(name="world")
 async def with_a_class(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
-        one = World(lab, kubelets, Api(lab.target, session))
-        await one.open()
-        selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
-        await one.api.call("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
-        try:
-            yield one
-        finally:
-            await one.api.call("DELETE", f"{GROUP}/resourceslices")
-            await one.api.call("DELETE", f"{GROUP}/namespaces/{NS}/resourceclaimtemplates")
-            await one.close()
+    async with a_world(lab, kubelets, OF_DRIVER) as one:
+        yield one
 
 
 class Handover:

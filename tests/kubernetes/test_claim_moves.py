@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import urllib.error
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
-from kubernetes.lab import DEPLOY, Lab, own
+from kubernetes.lab import Lab, own
 from kubernetes.left import nothing_is_left
 from kubernetes.services import POLICY, SESSION, ended, kill, known, migrate, plan, posted, seen, services
 from kubernetes.test_dynamic_resources import (
     CLAIMS,
     DRIVER,
-    GROUP,
+    OF_TYPE,
+    a_world,
     claiming,
     gpu,
+    let_claims_move,
     placed,
     publish,
     template,
@@ -49,10 +50,7 @@ LIMITS = POLICY.rpartition("\nrestow:\n")[2]
 @pytest.fixture(scope="module", name="lab")
 def with_rights_in_the_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with own(tmp_path_factory, "claim-moves") as one:
-        one.install()
-        one.kubectl("create", "namespace", NS)
-        one.kubectl("apply", "-k", str(DEPLOY / "beside" / "claims"))
-        one.kubectl("apply", "-n", NS, "-f", str(DEPLOY / "beside" / "claims" / "rights.yaml"))
+        let_claims_move(one)
         yield one
 
 
@@ -64,20 +62,11 @@ def with_the_namespace_named(lab: Lab, kubelets: Kubelets) -> Iterator[Running]:
 
 @pytest.fixture(name="world")
 async def with_a_class(lab: Lab, kubelets: Kubelets, stack: Running) -> AsyncIterator[World]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
-        one = World(lab, kubelets, Api(lab.target, session))
-        await one.open()
-        selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}]
-        await one.api.call("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
-        try:
-            yield one
-            await nothing_is_left(one)
-            await until(one, lambda claims: all(claim["metadata"]["ownerReferences"][0]["uid"] in one.pods for claim in claims), "each claim has its pod")
-            assert [pod["metadata"]["name"] for pod in one.pods.values() if holds(pod)] == []
-        finally:
-            await one.api.call("DELETE", f"{GROUP}/resourceslices")
-            await one.api.call("DELETE", f"{GROUP}/namespaces/{NS}/resourceclaimtemplates")
-            await one.close()
+    async with a_world(lab, kubelets, OF_TYPE) as one:
+        yield one
+        await nothing_is_left(one)
+        await until(one, lambda claims: all(claim["metadata"]["ownerReferences"][0]["uid"] in one.pods for claim in claims), "each claim has its pod")
+        assert [pod["metadata"]["name"] for pod in one.pods.values() if holds(pod)] == []
 
 
 def holds(pod: Obj) -> bool:
@@ -91,6 +80,19 @@ async def until(world: World, found: Any, what: str, seconds: float = 60) -> Non
             return
         await asyncio.sleep(0.1)
     raise AssertionError(f"{what}: {[(one['metadata'], one.get('status')) for one in said]}")
+
+
+def at_the_hand_over(world: World, act: Callable[[], None]) -> asyncio.Event:
+    """Done once a successor that still has its gate is nominated for `b`; set then."""
+    done = asyncio.Event()
+
+    def told(kind: str, pod: Any) -> None:
+        if not done.is_set() and pod["status"].get("nominatedNodeName") == "b" and pod["spec"].get("schedulingGates"):
+            done.set()
+            act()
+
+    world.told.append(told)
+    return done
 
 
 async def with_devices(world: World, stack: Running, waiting: int = 20, **more: Any) -> Obj:
@@ -224,18 +226,10 @@ async def test_a_session_that_is_killed_at_the_hand_over_lands_it_when_it_is_bac
     move = await migrate(stack, victim, "b")
     await held(world)
     await crowd(world)
-    killed = False
-
-    def told(kind: str, pod: Any) -> None:
-        nonlocal killed
-        if not killed and pod["status"].get("nominatedNodeName") == "b" and pod["spec"].get("schedulingGates"):
-            killed = True
-            kill(stack, SESSION)
-
-    world.told.append(told)
+    killed = at_the_hand_over(world, lambda: kill(stack, SESSION))
     await world.budget(1)
     one = await ended(stack, move, 120)
-    assert killed
+    assert killed.is_set()
     assert one["step"] == "landed", one
     await world.stands("victim", ["b"])
 
@@ -246,18 +240,14 @@ async def test_it_lands_while_scheduler_and_controllers_are_killed_at_the_hand_o
     move = await migrate(stack, victim, "b")
     await held(world)
     await crowd(world)
-    killed = False
 
-    def told(kind: str, pod: Any) -> None:
-        nonlocal killed
-        if not killed and pod["status"].get("nominatedNodeName") == "b" and pod["spec"].get("schedulingGates"):
-            killed = True
-            lab.stop("scheduler", hard=True)
-            lab.stop("controllers", hard=True)
+    def stop() -> None:
+        lab.stop("scheduler", hard=True)
+        lab.stop("controllers", hard=True)
 
-    world.told.append(told)
+    killed = at_the_hand_over(world, stop)
     await world.budget(1)
-    await world.until(lambda: killed, "it is nominated")
+    await world.until(killed.is_set, "it is nominated")
     await asyncio.sleep(2)
     lab.start_scheduler()
     lab.start_controllers(lab.work / "kubeconfig")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 from kubernetes.kubelets import Kubelets
-from kubernetes.lab import Lab, own
+from kubernetes.lab import DEPLOY, Lab, own
 from kubernetes.world import APPS, NS, World, path_of, pod_spec
 from kubesim.conformance.harness import MERGE, STRATEGIC, Api
 
@@ -29,6 +30,8 @@ Obj = dict[str, Any]
 DRIVER = "gpu.example.com"
 GROUP = "/apis/resource.k8s.io/v1"
 KINDS = (d.RESOURCE_SLICES, d.RESOURCE_CLAIMS, d.DEVICE_CLASSES)
+OF_DRIVER = f"device.driver == '{DRIVER}'"
+OF_TYPE = f"{OF_DRIVER} && device.attributes['{DRIVER}'].type == 'gpu'"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 
@@ -41,10 +44,17 @@ def with_all_versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
 
 @pytest.fixture(name="world")
 async def with_a_class(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
+    async with a_world(lab, kubelets, OF_TYPE) as one:
+        yield one
+
+
+@asynccontextmanager
+async def a_world(lab: Lab, kubelets: Kubelets, expression: str) -> AsyncIterator[World]:
+    """With the class `gpu` of devices that the expression selects; afterwards without devices and templates."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_read=90)) as session:
         one = World(lab, kubelets, Api(lab.target, session))
         await one.open()
-        selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}]
+        selectors = [{"cel": {"expression": expression}}]
         await one.api.call("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
         try:
             yield one
@@ -52,6 +62,14 @@ async def with_a_class(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
             await one.api.call("DELETE", f"{GROUP}/resourceslices")
             await one.api.call("DELETE", f"{GROUP}/namespaces/{NS}/resourceclaimtemplates")
             await one.close()
+
+
+def let_claims_move(lab: Lab) -> None:
+    """Restow is installed, and may move pods with claims in the namespace of these tests."""
+    lab.install()
+    lab.kubectl("create", "namespace", NS)
+    lab.kubectl("apply", "-k", str(DEPLOY / "beside" / "claims"))
+    lab.kubectl("apply", "-n", NS, "-f", str(DEPLOY / "beside" / "claims" / "rights.yaml"))
 
 
 async def publish(world: World, node: str, devices: list[Obj], *, part: int = 0, parts: int = 1, **spec: Any) -> None:

@@ -15,6 +15,7 @@ from restow.kube.lease import Elector, LeaseConfig, leading
 from restow.runtime.commander import Commander
 from restow.runtime.logs import Logger
 from restow.runtime.settings import Settings
+from restow.runtime.signals import within
 
 LOG_ASKED_EVERY = 2.0
 """Seconds between two looks for a log that was there before."""
@@ -169,11 +170,3 @@ def other_log(family: Family, said: str, there: str) -> str:
         f"the Lease {lease_name(family)} says that log {id} was read{upto}, and {there}: the log is lost. Restore it (docs/install.md, \"Backup and restore\"); or, "
         f"to begin a new one, stop the services and delete their Leases (\"A new log\")"
     )
-
-
-async def within(happens: asyncio.Event, seconds: float) -> bool:
-    """Whether it happens in that time; answers as soon as it has."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(happens.wait(), seconds)
-        return True
-    return False

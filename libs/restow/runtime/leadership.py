@@ -11,6 +11,7 @@ from restow import machine
 from restow.contracts.ids import Family
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
+from restow.runtime.signals import within
 
 FOREIGN = (
     ", and has the Lease as far as it knows: the services of another cluster, or namespace, write to the same log; allowed: for each a RESTOW_CLUSTER of its own"
@@ -55,10 +56,8 @@ class Leadership:
             self.changed.append(changed.set)
             began = machine.steady()
             try:
-                async with asyncio.timeout(seconds):
-                    await changed.wait()
-            except TimeoutError:
-                break
+                if not await within(changed, seconds):
+                    break
             finally:
                 self.changed.remove(changed.set)
             seconds -= machine.steady() - began

@@ -1,12 +1,12 @@
 """When the log takes no commits, or does not answer: why, and how long to wait before the next attempt."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from restow.eventlog.port import Unavailable, Unknown
 from restow.runtime.logs import Logger
+from restow.runtime.signals import within
 
 RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds before a commit is tried again after so many in a row that got no answer, or were not taken; the last one repeats."""
@@ -48,9 +48,7 @@ class LogTrouble:
             call()
         if pause and not stopping.is_set():
             self._logger.warning("the log does not take commits", reason=error.why, again_in=pause)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._try_again.wait()
+            await within(self._try_again, pause)
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask the log until it answers."""

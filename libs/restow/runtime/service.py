@@ -29,7 +29,7 @@ from restow.kube.event_recorder import MOST_NOTICES, Recorder
 from restow.kube.lease import noted
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
-from restow.runtime.candidate import LOG_ASKED_EVERY, Candidate, lease_name, other_log, within
+from restow.runtime.candidate import LOG_ASKED_EVERY, Candidate, lease_name, other_log
 from restow.runtime.clock import Clock, LogClock, SystemClock
 from restow.runtime.commander import Book, Commander, Propose, smaller
 from restow.runtime.config_source import BadConfig, ConfigSource, Fits, Read
@@ -40,6 +40,7 @@ from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.loading import Loading
 from restow.runtime.long_decisions import Heavy
+from restow.runtime.signals import within
 from restow.runtime.telemetry import Metrics
 from restow.runtime.tracer import Tracer, collector_of, resource_of
 from restow.tracing.collector import NoCollector

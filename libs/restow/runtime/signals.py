@@ -1,8 +1,18 @@
 """How the loops of one process wake each other: nobody polls, nobody sleeps."""
 
 import asyncio
+import contextlib
 import heapq
 import itertools
+
+
+async def within(happens: asyncio.Event, seconds: float) -> bool:
+    """Whether it happens in that time; answers as soon as it has. (Not `wait_for`: before Python 3.12 it can swallow a cancellation.)"""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await happens.wait()
+            return True
+    return False
 
 
 class Bell:
