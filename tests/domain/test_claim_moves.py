@@ -2,8 +2,8 @@
 
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, run, shape, then
-from domain.saga import OWNER, advance, create, evicts, failed, move, plan, terminate
-from domain.test_beside import STOCK, guard, opened, session_answers, session_owes
+from domain.saga import OWNER, advance, evicts, failed, move, plan, terminate
+from domain.test_beside import STOCK, guard, holding, opened, session_answers, session_owes
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -64,14 +64,6 @@ def placeholder(state, priority_class: str = "restow-hold-0", **more) -> None:
 def slot(state):
     (one,) = state.slots["hold-x-1"].values()
     return one
-
-
-def holding(state):
-    then(state, plan("x", move("x-1")))
-    advance(state)
-    create(state, "x-1")
-    session_answers(state)
-    return state
 
 
 def test_its_slot_is_held_by_a_placeholder_with_a_claim_of_its_own_where_the_pod_is():

@@ -47,6 +47,7 @@ class Looker:
     def __init__(self, client: Client, now: datetime) -> None:
         self._client, self._now = client, now
         self._few = asyncio.Semaphore(AT_ONCE)
+        self._bindings: list[Object] | None = None
 
     async def look(self) -> Seen:
         version, said = await self._server()
@@ -123,18 +124,23 @@ class Looker:
 
     async def _claim_namespaces(self, namespace: str) -> list[str]:
         """Where somebody has given this installation's services any of the rights to move pods with ResourceClaims: there they are to have all of them."""
-        try:
-            bindings = await self._optional("/apis/rbac.authorization.k8s.io/v1/rolebindings") or []
-        except ApiStatus as error:
-            if error.code != 403:
-                raise
-            return []  # Who may not look at that may look at all the rest.
         accounts = {f"restow-{service}" for service in rights.CLAIMS}
         return sorted({
-            one["metadata"]["namespace"] for one in bindings
+            one["metadata"]["namespace"] for one in await self._role_bindings()
             if one["metadata"]["name"].startswith(tuple(f"{account}-claims" for account in accounts))
             and any(subject.get("namespace") == namespace and subject["name"] in accounts for subject in one.get("subjects") or ())
         })  # fmt: skip
+
+    async def _role_bindings(self) -> list[Object]:
+        """Of the whole cluster, asked for once."""
+        if self._bindings is None:
+            try:
+                self._bindings = await self._optional("/apis/rbac.authorization.k8s.io/v1/rolebindings") or []
+            except ApiStatus as error:
+                if error.code != 403:
+                    raise
+                self._bindings = []  # Who may not look at that may look at all the rest.
+        return self._bindings
 
     async def lacks(self, service: str, beside: bool) -> list[Denied] | None:
         """Of an account that is ours, what its service would need more: of one that `restow up` runs, which asks for no Lease."""
