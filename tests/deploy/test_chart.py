@@ -13,6 +13,7 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, containers, env, named, of_kind, rendered, whole
 
+from restow.kube.placeholder import IMAGE
 from restow.runtime import policy_file as policies
 from restow.runtime import scheduler_conf as conf
 from restow.runtime.settings import Settings, check
@@ -428,6 +429,15 @@ def test_the_session_is_told_the_image_of_placeholders_where_one_is_named():
 
     assert told("everything") == {"restow-scheduler-session": "registry.example/pause:3.10"}
     assert told("default") == {}
+
+
+def test_the_guard_of_placeholders_lets_the_image_pass_that_the_session_is_told():
+    def passes(*more: str) -> list[str]:
+        guard = named(rendered("--set", "beside.enabled=true,beside.claimNamespaces={shop}", *more), "ValidatingAdmissionPolicy", "restow-guard-placeholders")
+        return [one["expression"] for one in guard["spec"]["variables"] if one["name"] == "image"]
+
+    assert passes() == [f'"{IMAGE}"']
+    assert passes("--set", "beside.image=registry.example/pause:3.10") == ['"registry.example/pause:3.10"']
 
 
 def test_a_bucket_takes_the_volumes_place_and_the_collector_is_as_many_as_the_others():

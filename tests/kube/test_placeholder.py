@@ -74,10 +74,11 @@ def test_each_term_of_the_pods_node_affinity_is_for_this_node_only():
 
 def test_it_has_none_of_the_pods_labels_and_says_whose_it_is():
     meta = made({})["metadata"]
-    assert meta["labels"] == {"app.kubernetes.io/managed-by": "restow", "restow.dev/log": "l0g", "restow.dev/migration": "m-1"}
+    assert meta["labels"] == {"app.kubernetes.io/managed-by": "restow", "sidecar.istio.io/inject": "false", "restow.dev/log": "l0g", "restow.dev/migration": "m-1"}
     assert meta["annotations"][SLOT] == "r-1.hold-0"
     assert meta["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
     assert meta["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert meta["annotations"]["linkerd.io/inject"] == "disabled"
 
 
 def test_the_same_slot_on_the_same_node_has_the_same_name_and_no_other_has():

@@ -63,13 +63,18 @@ EVIL: dict[str, Obj] = {
     "a device": changed(container={"resources": {"claims": [{"name": "gpu"}]}}),
     "a capability": changed(container={"securityContext": SECURITY | {"capabilities": {"add": ["SYS_ADMIN"]}}}),
 }
-MESH = {"name": "istio-token", "projected": {"sources": [{"serviceAccountToken": {"path": "istio-token", "audience": "istio-ca"}}]}}
-
-
-async def test_a_mesh_may_add_to_a_placeholder(session: Api) -> None:
-    one = changed({"serviceAccountName": "default", "volumes": [MESH]})
-    one["metadata"]["labels"] |= {"security.istio.io/tlsMode": "istio", "service.istio.io/canonical-name": "hold"}
-    await session.ok("POST", PODS + "?dryRun=All", one)
+PROXY = {"name": "istio-proxy", "image": body()["spec"]["containers"][0]["image"]}
+RUNS = {"httpGet": {"host": "theirs", "port": 80}}
+EVIL |= {
+    "another image": changed(container={"image": "their/tools"}),
+    "a command": changed(container={"command": ["sh"]}),
+    "arguments": changed(container={"args": ["-c"]}),
+    "what runs when it starts": changed(container={"lifecycle": {"postStart": RUNS}}),
+    "a probe, which asks from its node": changed(container={"livenessProbe": RUNS}),
+    "a second container": changed({"containers": [body()["spec"]["containers"][0], PROXY]}),
+    "a container before it": changed({"initContainers": [PROXY]}),
+    "a mesh's token": changed({"serviceAccountName": "default", "volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token", "audience": "istio-ca"}}]}}]}),
+}
 
 
 @pytest.mark.parametrize("what", EVIL)
@@ -88,6 +93,58 @@ async def test_no_pod_of_peoples_is_deleted_whatever_it_is_named(world: World, l
     there = await world.pod("hold-music", pod_spec(0), annotations={})
     answer = await Api(lab.account(service), world.api.session).call("DELETE", path_of(there), {"gracePeriodSeconds": 0})
     assert (answer.status, "restow-guard-placeholders" in str(answer.body)) == (422, True), answer
+
+
+HELD = "hold-0123456789abcdef0123"
+OF_A_POD = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+
+
+def owners(*pods: Obj) -> list[Obj]:
+    return [{"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "controller": True} for pod in pods]
+
+
+def users(*pods: Obj) -> list[Obj]:
+    return [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]} for pod in pods]
+
+
+async def a_claim(world: World, *pods: Obj, annotations: Obj = OF_A_POD, given: bool = False) -> str:
+    """Of these pods; with a device where it is given one. Returns its path."""
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+    made = await world.api.ok("POST", CLAIMS, {"metadata": {"generateName": "claim-", "ownerReferences": owners(*pods), "annotations": annotations}, "spec": spec})
+    path = f"{CLAIMS}/{made['metadata']['name']}"
+    if given:
+        allocation = {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "n", "device": "gpu-0"}]}}
+        await world.api.ok("PATCH", f"{path}/status", {"status": {"allocation": allocation, "reservedFor": users(*pods)}}, media=MERGE)
+    return path
+
+
+async def test_of_claims_without_devices_only_those_are_deleted_that_were_made_for_a_pod(world: World, session: Api) -> None:
+    """One that people have made is made by nobody anew."""
+    pod = await world.pod("theirs", pod_spec(0), annotations={})
+    for pods, notes, refused in (([pod], OF_A_POD, False), ([], {}, True), ([], OF_A_POD, True), ([pod], {}, True)):
+        answer = await session.call("DELETE", await a_claim(world, *pods, annotations=notes) + "?dryRun=All", {})
+        assert ("restow-guard-claims" in str(answer.body)) == refused, (pods, notes, answer)
+
+
+@pytest.mark.parametrize("name", ["hold-music", "hold-music-7d4b9c8f6-abcde", f"{HELD}-0"])
+async def test_claims_of_pods_that_are_only_named_alike_stay_theirs(world: World, session: Api, name: str) -> None:
+    pod, other = await world.pod(name, pod_spec(0), annotations={}), await world.pod("other", pod_spec(0), annotations={})
+    path = await a_claim(world, pod, given=True)
+    for ending, change in (("", {"metadata": {"ownerReferences": owners(other)}}), ("/status", {"status": {"reservedFor": None}})):
+        answer = await session.call("PATCH", f"{path}{ending}?dryRun=All", change, media=MERGE)
+        assert (answer.status, "restow-guard-claims" in str(answer.body)) == (422, True), answer
+
+
+async def test_a_claim_is_reserved_for_nobody_but_its_owner(world: World, session: Api) -> None:
+    """Else it could be kept from its pods by others, up to as many as may have it."""
+    theirs, held, other = [await world.pod(name, pod_spec(0), annotations={}) for name in ("theirs", HELD, "other")]
+    more = {"status": {"reservedFor": users(other)}}
+    for owner in (theirs, held):
+        path = await a_claim(world, owner, given=True)
+        answer = await session.call("PATCH", f"{path}/status?dryRun=All", more, media=STRATEGIC)
+        assert (answer.status, "restow-guard-claims" in str(answer.body)) == (422, True), answer
+    await session.ok("PATCH", path, {"metadata": {"ownerReferences": owners(other)}}, media=MERGE)
+    await session.ok("PATCH", f"{path}/status?dryRun=All", more, media=STRATEGIC)
 
 
 async def test_a_claim_without_a_status_is_given_no_device(world: World, session: Api) -> None:

@@ -187,7 +187,8 @@ async def test_in_a_namespace_of_peoples_services_make_and_delete_placeholders_o
     move = await migrate(stack, victim, "b")
     placeholder = await held(world)
     fit = {
-        "priorityClassName": placeholder["spec"]["priorityClassName"], "automountServiceAccountToken": False, "containers": [{"name": "hold", "image": "i"}],
+        "priorityClassName": placeholder["spec"]["priorityClassName"], "automountServiceAccountToken": False,
+        "containers": [{"name": "hold", "image": placeholder["spec"]["containers"][0]["image"]}],
     }  # fmt: skip
     await world.api.call("POST", f"/api/v1/namespaces/{NS}/serviceaccounts", {"metadata": {"name": "theirs"}})
     (container,) = fit["containers"]

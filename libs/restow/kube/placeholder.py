@@ -59,6 +59,8 @@ LONGEST = 2**31 - 1
 """Seconds for which a pod may say that it lives (the API refuses more): one without an end would be nobody's after a day (`restow.domain.leftovers`)."""
 _NOTES = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _MANAGED = {"app.kubernetes.io/managed-by": "restow"}
+_NO_PROXY = {"sidecar.istio.io/inject": "false"}, {"linkerd.io/inject": "disabled"}
+"""By label and by annotation. What the pod asks for has its proxy in it: with another one the placeholder would not fit where the pod does. Its guard lets it have none."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -252,12 +254,12 @@ def _is_moved(state: ClusterState, reservation: ReservationUid) -> bool:
 def placeholder(shape: v.PodShape, hold: Hold) -> Placeholder:
     """Of the pod's shape. What a placeholder cannot hold is not asked here: shares of devices, CPUs of its own. With claims it is in the pod's namespace, where their
     templates are; one that is never bound has none."""
-    labels = _MANAGED | {LOG: hold.log} | ({MIGRATION: hold.migration} if hold.migration else {})
+    labels = _MANAGED | _NO_PROXY[0] | {LOG: hold.log} | ({MIGRATION: hold.migration} if hold.migration else {})
     its_claims = () if hold.virtual else claims(shape)
     return Placeholder(
         api_version="v1",
         kind="Pod",
-        metadata=Metadata(name_of(hold), hold.namespace if its_claims else namespace_of(shape), labels, _NOTES | {SLOT: hold.slot}),
+        metadata=Metadata(name_of(hold), hold.namespace if its_claims else namespace_of(shape), labels, _NOTES | _NO_PROXY[1] | {SLOT: hold.slot}),
         spec=Spec(
             scheduler_name=shape.scheduler,
             priority_class_name=class_name(shape.priority - hold.below),
