@@ -196,6 +196,15 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(objective, g
         assert missed.least < 0
 
 
+@pytest.mark.parametrize("alike", [1, 12])
+def test_who_would_fit_elsewhere_and_gains_nothing_there_is_not_said_to_fit_nowhere(alike):
+    """Also of many that are alike, of which the search does not try each."""
+    given_nodes = [node(f"n{i:02}", gpus=8) for i in range(alike + 1)]
+    state = given(ONE, EIGHT, *given_nodes, *(one(f"p{i}-{d}", f"n{i:02}", d) for i in range(alike) for d in range(3)))
+    got = plan(state)
+    assert (got.moves, got.kept) == ((), {"NoGain": 3 * alike})
+
+
 def test_a_gain_that_just_equals_the_cost_is_not_enough():
     facts = [shape("half", cpu=0, memory=0, gpu=(1, 500)), *[node(name, **GPUS | {"gpus": 1}) for name in ("a", "b")]]
     halves = [pod(uid, "half", on, devices=(DeviceShare(0, 500),), owner=SERVER) for uid, on in (("p", "a"), ("q", "b"))]

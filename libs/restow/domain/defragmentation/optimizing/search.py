@@ -104,7 +104,7 @@ class Limits:
 
 
 class Search:
-    """`stuck` says of pods of sets that did not move who would have had no place then; `full` that more would have
+    """`stuck` says of pods of sets that did not move who would have had no place then, where one of them fits nowhere else; `full` that more would have
     moved but for the limit, `cut` that the steps were used up before all had had their turn."""
 
     def __init__(self, world: World, limits: Limits) -> None:
@@ -116,9 +116,11 @@ class Search:
         self._pushing: Pushing | None = None
         self._failed = Counter[tuple]()
         """How often sets of equal pods have failed since something moved."""
-        self._failing: dict[tuple, int] = {}
-        """And which of them, the largest first, found no place."""
+        self._failing: dict[tuple, tuple[int, bool]] = {}
+        """And which of them, the largest first, found no place, and whether it fits nowhere."""
         self._homeless: PodUid | None = None
+        self._nowhere = False
+        """Whether the pod that found no place (`place`) fits nowhere else. Otherwise it would fit, and it is not worth it."""
         self.full = False
         self.cut = False
         self.toll = 0
@@ -184,14 +186,15 @@ class Search:
         key = depth, self.weighed(row, pods)[0], kinds
         alike = not self.limits.quota.bounds and not any(world.rules(uid) for uid in pods)
         if alike and self._failed[key] >= ALIKE:
-            self._blame(pods, largest_first(world, pods)[self._failing[key]])
+            which, self._nowhere = self._failing[key]
+            self._blame(pods, largest_first(world, pods)[which])
             return False
         if self.attempt(row, pods, depth):
             self._failed.clear()
             return True
         if (uid := self._homeless) is not None:
             self._failed[key] += 1
-            self._failing[key] = largest_first(world, pods).index(uid)
+            self._failing[key] = largest_first(world, pods).index(uid), self._nowhere
         return False
 
     def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
@@ -289,7 +292,11 @@ class Search:
         return why
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
-        self.stuck.update(dict.fromkeys(pods, uid))
+        if self._nowhere:
+            self.stuck.update(dict.fromkeys(pods, uid))
+        else:
+            for one in pods:
+                self.stuck.pop(one, None)
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where least is lost by it and all of this still gains, else by pushing others, else where more is lost
@@ -315,7 +322,11 @@ class Search:
             world.lift(uid)
         if depth and self.net() - self._going(uid) > least and self._push(uid, avoided, depth, least):
             return True
-        return self._lose(uid, avoided, depth, least) if depth and spot is not None else False
+        if depth and spot is not None and self._lose(uid, avoided, depth, least):
+            return True
+        # Last, for those who were to be pushed have said it of themselves.
+        self._nowhere = spot is None
+        return False
 
     def _lose(self, uid: PodUid, avoided: frozenset[int], depth: int, least: int) -> bool:
         """Land where something is lost by it: less than can be gained in all, or what others who leave that row bring back."""
