@@ -12,9 +12,11 @@ from restow.contracts.dynamic_resources import (
     AllocatedDevice,
     ClaimRequest,
     CounterSet,
+    DeviceTaint,
     PublishedDevice,
     SubRequest,
 )
+from restow.contracts.values import Toleration
 from restow.domain import config, defragmentation
 from restow.domain.claim_devices import claim_devices
 from restow.domain.config import DefragmentationArgs
@@ -76,7 +78,8 @@ def carried_out(state, plan) -> None:
         size = listed[move.source][claim.allocated[0].device].attributes["size"]
         for name, device in listed[move.target].items():
             places = {(of.name, place) for of in device.consumes for place in of.counters}
-            if device.attributes["size"] == size and not places & taken.get(move.target, set()):
+            kept_away = bool(device.taints) and not claim.requests[0].any_of[0].tolerations
+            if device.attributes["size"] == size and not kept_away and not places & taken.get(move.target, set()):
                 taken.setdefault(move.target, set()).update(places)
                 then(state, e.ResourceClaimObserved("default", f"{move.pod}-gpu", f"uid-{move.pod}", owner=move.pod, pod_claim="gpu", allocated=(AllocatedDevice("gpu", DRIVER, move.target, name),), reserved=(move.pod,)))
                 break
@@ -172,6 +175,55 @@ def test_where_a_device_comes_first_that_may_do_as_well_nothing_is_foreseen(how,
     assert planned(state) == ([("p", "a", "b")] if moved else [])
 
 
+def tainted(state, on: str, *prefixes: str) -> None:
+    """Devices of a node whose names begin so have a taint."""
+    said = state.resource_slices[on]
+    marked = [msgspec.structs.replace(one, taints=(DeviceTaint("ill", "NoSchedule", "yes"),)) if one.name.startswith(prefixes) else one for one in said.devices]
+    then(state, msgspec.structs.replace(said, devices=tuple(marked)))
+
+
+def asking(state, name: str, *tolerations: Toleration) -> None:
+    known = state.resource_claims[f"default/{name}-gpu"]
+    ((asked,),) = (one.any_of for one in known.requests)
+    then(state, msgspec.structs.replace(known, requests=(ClaimRequest("gpu", (msgspec.structs.replace(asked, tolerations=tolerations),)),)))
+
+
+@pytest.mark.parametrize("why", ["a taint", "slices that are missing"])
+def test_a_whole_device_that_nobody_could_have_afterwards_is_not_worth_a_move(why):
+    state = world(has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-0-half-1", owner=None), nodes="ab")
+    if why == "a taint":
+        tainted(state, "a", "gpu-0")
+    else:
+        then(state, msgspec.structs.replace(state.resource_slices["a"], slices=2))
+    assert planned(state) == []
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "target"),
+    [
+        ((), "c"), ((Toleration("ill", "Exists", effect="NoSchedule"),), "b"), ((Toleration("ill", value="yes"),), "b"), ((Toleration("ill", value="no"),), "c"),
+        ((Toleration("ill", "Exists", effect="NoExecute"),), "c"), ((Toleration("", "Exists"),), "b"),
+    ],
+)  # fmt: skip
+def test_who_tolerates_a_tainted_device_gets_it_and_nobody_else(tolerations, target):
+    """On b a quarter of the GPU that is in use is tainted, and it is the fuller one; whoever does not tolerate that gets a quarter of the GPU that nobody uses."""
+    state = world(
+        has("p", "a", "gpu-0-quarter-0"), has("q", "b", "gpu-0-quarter-0", owner=None), has("r", "b", "gpu-0-quarter-1", owner=None), has("s", "c", "gpu-0-quarter-0", owner=None), gpus=2,
+    )  # fmt: skip
+    tainted(state, "b", "gpu-0-quarter-2", "gpu-0-quarter-3")
+    asking(state, "p", *tolerations)
+    assert planned(state) == [("p", "a", target)]
+
+
+def test_who_tolerates_a_taint_may_get_a_tainted_device_first():
+    """So on b, where a free GPU's tainted part is listed before, nothing is won."""
+    state = world(has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-1-half-0", owner=None), nodes="ab", gpus=2)
+    tainted(state, "b", "gpu-0")
+    assert planned(state) == [("p", "a", "b")]
+    asking(state, "p", Toleration("ill", "Exists"))
+    assert planned(state) == []
+
+
 def test_what_is_promised_is_said_of_its_driver_alone():
     nics = e.ResourceSliceObserved("a-nics", "nic.example.com", "a-nics", node="a", devices=(PublishedDevice("nic-0"), PublishedDevice("nic-1")))
     state = world([nics], has("p", "a", "gpu-0-half-0"), has("q", "b", "gpu-0-half-1"), nodes="ab")
@@ -191,7 +243,7 @@ def test_a_whole_that_somebody_else_still_has_a_part_of_is_not_promised():
     assert plan.reason.startswith("1 more whole device "), plan.reason
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(80))
 def test_what_is_promised_comes_about(seed):
     """On random clusters: as many whole devices are free as the plan says, and each move finds its device."""
     chance = random.Random(seed)
@@ -206,6 +258,12 @@ def test_what_is_promised_comes_about(seed):
             used |= places
             facts.append(has(f"p{number:02}", on, f"gpu-{gpu}-{kind}-{i}", owner=None if chance.random() < 0.1 else replica_of("web")))
     state = world(*facts, nodes=names, gpus=gpus)
+    if seed % 2:
+        for on in names:
+            tainted(state, on, *(f"gpu-{gpu}-{chance.choice(['', 'quarter-1', 'half-0'])}" for gpu in range(gpus) if chance.random() < 0.5), "none")
+        for claim in list(state.resource_claims.values()):
+            if chance.random() < 0.3:
+                asking(state, claim.owner, Toleration("ill", "Exists"))
     before, plan = free(state), defragmentation.plan(state, ARGS, NOW, "x")
     said = int(plan.reason.partition(" ")[0]) if plan.moves else 0
     carried_out(state, plan)

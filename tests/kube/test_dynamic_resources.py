@@ -15,7 +15,7 @@ from restow.contracts.dynamic_resources import (
     PublishedDevice,
     SubRequest,
 )
-from restow.contracts.values import Expression, NodeTerm
+from restow.contracts.values import Expression, NodeTerm, Toleration
 from restow.kube import decode as d
 from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
@@ -104,6 +104,12 @@ def test_requests_for_all_for_monitoring_for_a_share_and_for_the_first_of_severa
         ClaimRequest("part", (SubRequest("", "c", capacity={"memory": 1_500}),)),
         ClaimRequest("any", (SubRequest("big", "c"), SubRequest("small", "d", count=3))),
     )
+
+
+def test_a_request_tolerates_taints_of_devices():
+    said = [{"key": "ill", "operator": "Exists", "effect": "NoSchedule"}, {"key": "ill", "value": "yes", "tolerationSeconds": 5}]
+    asked = claimed({"name": "gpu", "exactly": {"deviceClassName": "c", "count": 1, "tolerations": said}}).requests[0].any_of[0]
+    assert asked.tolerations == (Toleration("ill", "Exists", effect="NoSchedule"), Toleration("ill", value="yes", seconds=5))
 
 
 def test_constraints():

@@ -152,3 +152,18 @@ async def test_a_named_claim_is_shared_and_its_pods_are_where_its_devices_are(st
     await stock.bound("q", node)
     claim = await stock.world.api.ok("GET", f"{CLAIMS}/shared")
     assert len(claim["status"]["reservedFor"]) == 2
+
+
+async def test_a_tainted_device_is_for_those_who_tolerate_that(stock: Stock) -> None:
+    """KS-428"""
+    await stock.world.node("n0", gpus=0)
+    tainted = part("a") | {"taints": [{"key": "ill", "value": "yes", "effect": "NoSchedule"}]}
+    await publish(stock, "n0", tainted, part("b"), part("c"))
+    for name, tolerations in (("plain", []), ("other", [{"key": "ill", "value": "no"}]), ("tolerant", [{"key": "ill", "operator": "Exists", "effect": "NoSchedule"}])):
+        asked = asks()
+        asked["devices"]["requests"][0]["exactly"]["tolerations"] = tolerations
+        await stock.world.api.ok("POST", TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": asked}})
+    for name, given in (("plain", "b"), ("tolerant", "a"), ("other", "c")):
+        await pod(stock, name, name)
+        await stock.bound(name, "n0")
+        assert await devices_of(stock, name) == [given]

@@ -7,7 +7,7 @@ published, a name without a domain being the driver's own.
 import msgspec
 
 from restow.contracts.ids import Int, NodeName
-from restow.contracts.values import NodeTerm, Value
+from restow.contracts.values import NodeTerm, Toleration, Value
 
 
 class CounterSet(Value):
@@ -41,7 +41,7 @@ class PublishedDevice(Value):
 
 class SubRequest(Value):
     """Devices of a class. `selectors` are CEL, all of which a device must meet; `count` 0: all that do. `admin`: access for monitoring, which takes
-    no device from anybody. `capacity` of shared devices."""
+    no device from anybody. `capacity` of shared devices. `tolerations` of taints of devices."""
 
     name: str = ""
     device_class: str = ""
@@ -49,6 +49,7 @@ class SubRequest(Value):
     count: Int = 1
     admin: bool = False
     capacity: dict[str, Int] = msgspec.field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class ClaimRequest(Value):

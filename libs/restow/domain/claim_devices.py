@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from restow.contracts.dynamic_resources import AllocatedDevice, CounterSet, PublishedDevice
+from restow.contracts.dynamic_resources import AllocatedDevice, CounterSet, DeviceTaint, PublishedDevice
 from restow.contracts.events import ResourceClaimObserved, ResourceSliceObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.changes import Seen
@@ -43,6 +43,11 @@ class ClaimDevice(NamedTuple):
     @property
     def free(self) -> bool:
         return not self.state
+
+    @property
+    def closed_by(self) -> tuple[DeviceTaint, ...]:
+        """Taints that keep it from whoever does not tolerate them."""
+        return () if self.published is None else tuple(taint for taint in self.published.taints if taint.effect in CLOSED)
 
     @property
     def uses(self) -> dict[tuple[str, str], int]:
@@ -154,6 +159,11 @@ class ClaimDevices:
             known = self._pools[name] = tuple(_devices(name, [self._slices[one] for one in self._published.get(name, ())], self._taken.get(name, {})))
         return known
 
+    def is_complete(self, name: PoolName) -> bool:
+        """Whether all slices of its newest generation are there: else nobody gets any of its devices."""
+        current = _newest([self._slices[one] for one in self._published.get(name, ())])
+        return _complete(current)
+
     def counters_left(self, name: PoolName) -> Counter[tuple[str, str]]:
         """Of the counters that devices of a pool share what nobody has, by set and name."""
         current = _newest([self._slices[one] for one in self._published.get(name, ())])
@@ -255,7 +265,7 @@ def _drop(index: dict[Any, dict[Any, Any]], key: Any, one: Any) -> None:
 
 def _devices(pool: PoolName, slices: list[ResourceSliceObserved], taken: dict[tuple[str, str], AllocatedDevice]) -> Iterator[ClaimDevice]:
     current = _newest(slices)
-    complete = bool(current) and len(current) >= current[0].slices
+    complete = _complete(current)
     holders: dict[str, list[str]] = {}
     for device, claim in sorted(taken):
         holders.setdefault(device, []).append(claim)
@@ -274,6 +284,10 @@ def _devices(pool: PoolName, slices: list[ResourceSliceObserved], taken: dict[tu
 def _newest(slices: list[ResourceSliceObserved]) -> list[ResourceSliceObserved]:
     newest = max((one.generation for one in slices), default=0)
     return sorted((one for one in slices if one.generation == newest), key=lambda one: one.name)
+
+
+def _complete(current: list[ResourceSliceObserved]) -> bool:
+    return bool(current) and len(current) >= current[0].slices
 
 
 def _left(slices: list[ResourceSliceObserved], having: list[PublishedDevice]) -> Counter[tuple[str, str]]:
@@ -295,9 +309,9 @@ def _state(device: PublishedDevice, claims: tuple[str, ...], left: Counter[tuple
         for name, amount in of.counters.items():
             if left[of.name, name] < amount:
                 return PARTS_TAKEN
-    if any(taint.effect in CLOSED for taint in device.taints):
-        return TAINTED
-    return "" if complete else INCOMPLETE
+    if not complete:
+        return INCOMPLETE
+    return TAINTED if any(taint.effect in CLOSED for taint in device.taints) else ""
 
 
 def _wholes(device: PublishedDevice, common: dict[str, str]) -> tuple[str, ...]:

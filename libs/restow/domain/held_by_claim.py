@@ -15,8 +15,10 @@ from typing import NamedTuple, TypeVar
 from restow.contracts.dynamic_resources import SubRequest
 from restow.contracts.events import PodObserved, ResourceClaimObserved
 from restow.contracts.ids import NodeName, PodUid, ReservationUid
-from restow.domain.claim_devices import ClaimDevice, claim_devices
+from restow.contracts.values import Taint, Toleration
+from restow.domain.claim_devices import TAINTED, ClaimDevice, claim_devices
 from restow.domain.other_schedulers import is_beside
+from restow.domain.predicates import tolerates
 from restow.domain.records import Slot
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
@@ -41,12 +43,16 @@ class Wanted(NamedTuple):
     """What the selectors name: also what this device does not have."""
     equal: bool = True
     """The selectors ask for values that are equal, and for nothing else: of a device that differs it is known that it does not pass."""
+    tolerations: tuple[Toleration, ...] = ()
 
     def does(self, device: ClaimDevice) -> bool:
         published = device.published
         if published is None or device.driver != self.driver or published.shared or published.waits:
             return False
         return _read(device.attributes, self.names) == self.attributes and _read(published.capacity, self.names) == self.capacity
+
+    def tolerates(self, device: ClaimDevice) -> bool:
+        return all(tolerates(self.tolerations, Taint(taint.key, taint.effect, taint.value)) for taint in device.closed_by)
 
 
 def why_it_stays(state: ClusterState, uid: PodUid) -> str:
@@ -86,7 +92,7 @@ def wanted(state: ClusterState, uid: PodUid) -> Wanted | None:
         return None
     names = frozenset(word for text in (*of.selectors, *asked.selectors) for word in _WORD.findall(text))
     equal = all(_EQUAL.fullmatch(one.strip()) for text in (*of.selectors, *asked.selectors) for one in text.split("&&"))
-    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names, equal)
+    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names, equal, asked.tolerations)
 
 
 def _asked(claim: ResourceClaimObserved) -> SubRequest | None:
@@ -125,12 +131,12 @@ def wanted_in(state: ClusterState, key: SlotKey) -> Wanted | None:
 
 
 class Free:
-    """The devices of a node that nobody has, and what is left of the counters that their parts share, while some of them are given away in thought: each time the first that
+    """The devices of a node that nobody has (tainted ones for whoever tolerates that), and what is left of the counters that their parts share, while some of them are given away in thought: each time the first that
     does, as kube-scheduler gives them (1.36): by driver and pool, then as they are published."""
 
     def __init__(self, state: ClusterState, node: NodeName) -> None:
         known = claim_devices(state)
-        devices = [device for device in known.on(node) if device.free]
+        devices = [device for device in known.on(node) if device.free or device.state == TAINTED]
         pools = {(one.driver, one.pool) for one in devices}
         order = {pool: known.order(pool) for pool in pools}
         self._devices = sorted(devices, key=lambda one: (one.driver, one.pool, order[one.driver, one.pool][one.name]))
@@ -138,12 +144,12 @@ class Free:
 
     def first(self, one: Wanted) -> ClaimDevice | None:
         """What it would get now."""
-        return next((device for device in self._devices if one.does(device) and self._is_left(device)), None)
+        return next((device for device in self._devices if one.does(device) and one.tolerates(device) and self._is_left(device)), None)
 
     def foreseen(self, one: Wanted) -> ClaimDevice | None:
         """The same; None also where a device comes before it of which nobody knows whether it would do."""
         for device in self._devices:
-            if device.driver == one.driver and self._is_left(device):
+            if device.driver == one.driver and one.tolerates(device) and self._is_left(device):
                 if one.does(device):
                     return device
                 if not one.equal:

@@ -6,7 +6,7 @@ from restow.contracts import dynamic_resources as v
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain import quantity as q
-from restow.kube import selectors, wire
+from restow.kube import selectors, shapes, wire
 from restow.kube import wire_dynamic_resources as w
 from restow.kube.describe import millis
 from restow.kube.requests import FactError
@@ -87,6 +87,7 @@ def _sub_request(said: w.Request, name: str, path: str) -> v.SubRequest:
         0 if said.allocation_mode == ALL else said.count or 1,
         bool(said.admin_access),
         {what: _milli(value, f"{path}.capacity.requests.{what}") for what, value in sorted(capacity.items())},
+        tuple(shapes.toleration(one) for one in said.tolerations or ()),
     )
 
 

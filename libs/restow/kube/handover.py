@@ -18,7 +18,7 @@ from restow.kube import wire
 from restow.kube.client import ApiStatus, answered, path_of
 from restow.kube.discovery import serving
 from restow.kube.dynamic_resources import POD_CLAIM
-from restow.kube.effects import Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, read
+from restow.kube.effects import Done, Effects, Gone, PatchOutcome, PodRef, read
 
 
 class _Named(msgspec.Struct):
@@ -44,13 +44,19 @@ class _Claiming(msgspec.Struct):
 _claiming = msgspec.json.Decoder(_Claiming)
 
 
+def _has_a_device(claim: Any) -> bool:
+    """Of one that is being deleted its scheduler gives nothing to a pod, whatever it has."""
+    return claim.status is not None and claim.status.allocation is not None and claim.metadata.deletion_timestamp is None
+
+
 class Handover(Effects):
     """Through one client. The version of the API is asked for once."""
 
     _version = ""
 
     async def hand(self, pod: PodRef, placeholder: PodRef) -> PatchOutcome:
-        """`Done` also where the placeholder has gone: it goes only after this."""
+        """`Done` also where the placeholder has gone, and where it has no device, as somebody deletes its claim: nothing is kept for the successor then, and it
+        competes for one like any other. To wait would be no use: its pod has been evicted."""
 
         async def attempt() -> PatchOutcome:
             holder, there = await self._claiming(placeholder), await self._claiming(pod)
@@ -62,22 +68,16 @@ class Handover(Effects):
                     # Somebody has died before the last step.
                     for other in await self._owned(pod, name):
                         await self._drop(pod, other.metadata.name)
-                elif (why := await self._one(pod, placeholder, name, held, mine.get(name, ""))) is not None:
-                    return why
+                else:
+                    await self._one(pod, placeholder, name, held, mine.get(name, ""))
             return Done()
 
         return await self._bounded(attempt)
 
-    async def _one(self, pod: PodRef, placeholder: PodRef, name: str, held: str, made: str) -> Refused | Failed | None:
-        claim = await self._claim(pod.namespace, held)
-        owner = None if claim is None else next((one.uid for one in claim.metadata.owner_references or () if one.controller), "")
-        if claim is None or owner not in (placeholder.uid, pod.uid) or (claim.metadata.annotations or {}).get(POD_CLAIM) != name:
-            # A controller that starts again between two steps makes the placeholder another one.
-            claim = next((one for one in await self._owned(pod, name) if one.status is not None and one.status.allocation is not None), None)
-            if claim is None:
-                return Refused(404, "NotFound", f"ResourceClaim {pod.namespace}/{held} of placeholder {placeholder.name} is not to be handed over")
-        if claim.status is None or claim.status.allocation is None or claim.metadata.deletion_timestamp is not None:
-            return Refused(409, "NoDevice", f"ResourceClaim {pod.namespace}/{claim.metadata.name} of placeholder {placeholder.name} has no device any more")
+    async def _one(self, pod: PodRef, placeholder: PodRef, name: str, held: str, made: str) -> None:
+        claim = await self._with_a_device(pod, placeholder, name, held)
+        if claim is None:
+            return
         path, uid = await self._path(pod.namespace, claim.metadata.name), {"uid": claim.metadata.uid}
         owned = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
         await self._client.patch(path, {"metadata": uid | {"ownerReferences": [owned]}})
@@ -87,7 +87,15 @@ class Handover(Effects):
         await self._client.patch(path_of(d.PODS, pod.namespace, pod.name, "status"), said, "strategic")
         if made and made != claim.metadata.name:
             await self._drop(pod, made)
-        return None
+
+    async def _with_a_device(self, pod: PodRef, placeholder: PodRef, name: str, held: str) -> Any:
+        """The claim to be handed over: that which the placeholder's status names, or the successor's own by now, for a controller that starts again between two steps
+        makes the placeholder another one."""
+        claim = await self._claim(pod.namespace, held)
+        owner = None if claim is None else next((one.uid for one in claim.metadata.owner_references or () if one.controller), "")
+        if claim is not None and owner in (placeholder.uid, pod.uid) and (claim.metadata.annotations or {}).get(POD_CLAIM) == name and _has_a_device(claim):
+            return claim
+        return next((one for one in await self._owned(pod, name) if _has_a_device(one)), None)
 
     async def _drop(self, pod: PodRef, made: str) -> None:
         """If it has no device, and is this pod's: else it is somebody's to keep."""

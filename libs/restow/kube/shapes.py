@@ -141,7 +141,7 @@ def _shape(
     requests = r.in_columns(amounts | {r.PODS: 1}, devices.count * devices.milli if devices else 0)
     affinities = selectors.affinities(affinity)
     models = annotations.get(r.ALIBABA_GPU_MODEL)
-    tolerations = tuple(_toleration(t) for t in spec.tolerations or () if not _injected(t))
+    tolerations = tuple(toleration(t) for t in spec.tolerations or () if not _injected(t))
     guaranteed = qos.is_guaranteed(spec)
     shape = v.PodShape(
         requests=requests,
@@ -336,7 +336,8 @@ def _injected(toleration: wire.Toleration) -> bool:
     )
 
 
-def _toleration(t: wire.Toleration) -> v.Toleration:
+def toleration(t: wire.Toleration) -> v.Toleration:
+    """Of taints of nodes, or of devices."""
     return v.Toleration(
         key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect, seconds=t.toleration_seconds
     )

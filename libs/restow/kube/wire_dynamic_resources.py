@@ -6,7 +6,7 @@ The parameters that claims and classes have for drivers are not read.
 import msgspec
 
 from restow.contracts.ids import Int
-from restow.kube.wire import Meta, NodeSelector, Quantity, Taint, Wire
+from restow.kube.wire import Meta, NodeSelector, Quantity, Taint, Toleration, Wire
 
 
 class Attribute(Wire):
@@ -96,6 +96,7 @@ class Request(Wire):
     count: Int = 0
     admin_access: bool | None = None
     capacity: CapacityRequests | None = None
+    tolerations: list[Toleration] | None = None
     exactly: "Request | None" = None
     first_available: list["Request"] | None = None
 

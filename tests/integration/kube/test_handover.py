@@ -146,10 +146,35 @@ async def test_nothing_is_left_of_one_that_is_given_up(world, writes):
 async def test_of_a_placeholder_without_a_device_nothing_is_handed_over(world):
     bare = await world.pod("bare")
     await world.until(lambda: world.claim_of("bare"))
-    refused = await Handover(world.client, Backoff(attempts=1)).hand(world.s, bare)
-    assert isinstance(refused, Refused)
-    assert refused.reason == "NoDevice"
-    assert world.having() == {"h": ["h"]}
+    made = world.claim_of("s")
+    assert await Handover(world.client, Backoff(attempts=1)).hand(world.s, bare) == Done(), "the successor competes for one"
+    assert (world.having(), world.claim_of("s")) == ({"h": ["h"]}, made)
+
+
+async def test_a_claim_that_somebody_deletes_is_not_handed_over(world):
+    """No pod could use it. Its device is free once the placeholder has gone, and the successor, which has its own claim, competes for it."""
+    made = world.claim_of("s")
+    await world.client.delete(f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{world.claim_of('h')}", {})
+    assert await hand(world) == Done()
+    assert (world.having(), world.claim_of("s")) == ({"h": ["h"]}, made)
+    await world.delete("h")
+    await world.until(lambda: world.having() and "h" not in world.having())
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+async def test_a_controller_that_makes_the_placeholder_another_claim_meanwhile_does_no_harm(world, writes):
+    """It does where it starts again once the first one is the successor's."""
+    held = world.claim_of("h")
+    await hand(world, writes)
+    other = await world.pod("other")
+    another = await world.until(lambda: world.claim_of("other"))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "h", "uid": world.h.uid, "controller": True}
+    await world.client.patch(f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{another}", {"metadata": {"ownerReferences": [owner]}})
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": another}]}
+    await world.client.patch("/api/v1/namespaces/default/pods/h/status", {"status": status}, "strategic")
+    assert await hand(world) == Done()
+    assert (world.claim_of("s"), world.having()) == (held, {"s": ["s"]})
+    await world.delete(other.name)
 
 
 async def test_somebody_elses_claim_is_never_handed_over(world):
@@ -158,9 +183,7 @@ async def test_somebody_elses_claim_is_never_handed_over(world):
     await world.until(lambda: world.claim_of("other"))
     status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": world.claim_of("h")}]}
     await world.client.patch("/api/v1/namespaces/default/pods/other/status", {"status": status}, "strategic")
-    refused = await Handover(world.client, Backoff(attempts=1)).hand(world.s, other)
-    assert isinstance(refused, Refused)
-    assert refused.reason == "NotFound"
+    assert await Handover(world.client, Backoff(attempts=1)).hand(world.s, other) == Done()
     assert world.having() == {"h": ["h"]}
 
 

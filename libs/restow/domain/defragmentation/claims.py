@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from restow.contracts.ids import MigrationId, NodeName, PodUid
 from restow.contracts.values import Move
-from restow.domain.claim_devices import ClaimDevice, Count, claim_devices
+from restow.domain.claim_devices import ClaimDevice, ClaimDevices, Count, claim_devices
 from restow.domain.defragmentation.optimizing.world import Rows
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
@@ -32,6 +32,11 @@ def plan(task: Task, stays: Stays) -> Found:
 
 def wholes_of(device: ClaimDevice) -> Iterator[Whole]:
     return ((device.driver, device.pool, whole) for whole in device.wholes)
+
+
+def worth_freeing(known: ClaimDevices, node: NodeName) -> set[Whole]:
+    """What is free once nobody has a part of it: of a whole device not all parts are tainted, and all slices of its pool are there."""
+    return {whole for device in known.on(node) if not device.closed_by and known.is_complete((device.driver, device.pool)) for whole in wholes_of(device)}
 
 
 class _Compaction:
@@ -68,14 +73,14 @@ class _Compaction:
         return Found(self._moves, self._ends)
 
     def _used(self) -> dict[tuple[NodeName, Whole], list[PodUid]]:
-        """Of each whole device that somebody has a part of, on nodes that something may leave, who that is."""
+        """Of each whole device that somebody has a part of, on nodes that something may leave, who that is. Not of those that nobody could have afterwards."""
         found: dict[tuple[NodeName, Whole], dict[PodUid, None]] = {}
         for node, row in self._state.table.rows.items():
             for device in self._known.on(node) if self._rows.sources[row] else ():
                 pods = [pod for claim in device.claims for pod in self._state.resource_claims[claim].reserved or (PodUid(""),)]
                 for whole in wholes_of(device) if pods else ():
                     found.setdefault((node, whole), {}).update(dict.fromkeys(pods))
-        return {key: sorted(pods) for key, pods in found.items()}
+        return {key: sorted(pods) for key, pods in found.items() if key[1] in worth_freeing(self._known, key[0])}
 
     def _free_up(self, source: NodeName, whole: Whole, pods: list[PodUid]) -> Stay | None:
         """Plans the moves of all that have a part of it; why it cannot be emptied."""
@@ -181,7 +186,7 @@ def promise(task: Task, found: Found) -> str:
         if any(not {*task.state.resource_claims[claim].reserved} <= gone for claim in device.claims)
         for whole in wholes_of(device)
     }
-    leaving = touched - kept
+    leaving = {(node, whole) for node, whole in touched - kept if whole in worth_freeing(known, node)}
     if not leaving:
         return ""
     by_driver = known.by_driver()

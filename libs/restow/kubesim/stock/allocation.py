@@ -15,7 +15,7 @@ from typing import Any
 from restow.kubesim.amounts import parse_quantity
 from restow.kubesim.errors import ApiError
 from restow.kubesim.objects import Obj, dig
-from restow.kubesim.placement import any_term_matches
+from restow.kubesim.placement import any_term_matches, untolerated
 from restow.kubesim.podstate import is_deleting, key_of, uid_of
 from restow.kubesim.resourceclaims import PROTECTION, names_of
 from restow.kubesim.resources import DEVICECLASSES, NODES, RESOURCECLAIMS, RESOURCESLICES
@@ -37,6 +37,7 @@ class Device:
     uses: Counter[tuple[str, str, str, str]]
     """Of counters of its pool, by driver, pool, set and name."""
     local: bool
+    taints: list[Obj]
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Wanted:
     request: str
     count: int
     selectors: list[str] = field(default_factory=list)
+    tolerations: list[Obj] = field(default_factory=list)
 
 
 class Devices:
@@ -92,7 +94,7 @@ class Devices:
                 found = [dig(one, "cel", "expression", default="") for one in said]
                 if bad := [one for one in found if _terms(one) is None]:
                     return f"kubesim evaluates no CEL but comparisons of driver and attributes: {bad[0]}"
-                self._wanted.append(Wanted(name, request["name"], exactly.get("count") or 1, found))
+                self._wanted.append(Wanted(name, request["name"], exactly.get("count") or 1, found, exactly.get("tolerations") or []))
         return ""
 
     def refusal(self, node: Obj) -> str:
@@ -166,6 +168,8 @@ def _pick(places: list[Wanted], devices: list[Device], left: Counter[Any]) -> li
     for i, device in enumerate(devices):
         if any(left[counter] < amount for counter, amount in device.uses.items()) or not all(_meets(device, one) for one in first.selectors):
             continue
+        if untolerated({"tolerations": first.tolerations}, {"spec": {"taints": device.taints}}, ("NoSchedule", "NoExecute")) is not None:
+            continue
         # Who asks for the same once more looks only at what comes after this one.
         rest = devices[i + 1 :] if others and others[0] is first else devices[:i] + devices[i + 1 :]
         found = _pick(others, rest, left - device.uses if device.uses else left)
@@ -191,10 +195,10 @@ def _free(store: Store) -> tuple[Counter[Any], list[tuple[Device, Obj]]]:
             left.update(_counters(pool, one.get("sharedCounters") or (), "name"))
             for device in one.get("devices") or ():
                 where = device if one.get("perDeviceNodeSelection") else one
-                made = Device((*pool, device["name"]), device.get("attributes") or {}, _counters(pool, device.get("consumesCounters") or (), "counterSet"), not where.get("allNodes"))
+                made = Device((*pool, device["name"]), device.get("attributes") or {}, _counters(pool, device.get("consumesCounters") or (), "counterSet"), not where.get("allNodes"), device.get("taints") or [])
                 if made.id in taken:
                     left.subtract(made.uses)
-                elif not any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in device.get("taints") or ()):
+                else:
                     found.append((made, where))
     return left, found
 
