@@ -27,8 +27,8 @@ from restow.domain.session import fit_counts, opening
 from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gates import Gates
-from restow.domain.session.job_turns import Standing
 from restow.domain.session.node_snapshot import NodeSnapshot
+from restow.domain.session.standing_jobs import Standing
 from restow.domain.session.verdict.explain import opened
 from restow.domain.snapshot import dump, load
 

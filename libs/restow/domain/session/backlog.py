@@ -8,7 +8,7 @@ here can be made anew from the state (`state.memo`).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.config import SessionConfig
 from restow.domain.groups import group_of, named
 from restow.domain.session.fit_counts import Fits
-from restow.domain.session.job_turns import Entry, Name, Standing
 from restow.domain.session.jobs import UNSCHEDULABLE, gang, has_groups
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Under
 
 Class = tuple[Under, Hashable]
+Name = Hashable
+"""What makes one job: its group, or what pods on their own have in common that are one."""
 WIDTH = 4
 """Gangs of so many shapes are compared in one step; of those with more each for itself."""
 
@@ -105,8 +106,7 @@ class Backlog:
         self.jobs: dict[Name, dict[Class, None]] = {}
         """The classes that are one job."""
         self.stirred: dict[Name, None] = {}
-        """Jobs whose turn may be another one than when `Standing` looked last."""
-        self.standing = Standing(self)
+        """Jobs whose turn may be another one than when `standing_jobs.Standing` looked last."""
         self._names: dict[Under, dict[Hashable, Name]] = {}
         """The job of each class."""
         self._owned: dict[str, dict[Name, None]] = {}
@@ -159,16 +159,10 @@ class Backlog:
             self._able = {name for under in self._fitting() for name in self._names[under].values()}
         return name in self._able and (not fits.behind or self.is_hopeful(next(iter(self.jobs[name]))[0]))
 
-    def following(self, entries: Sequence[Entry], at: int) -> int:
-        """The first position from this on whose job may fit, as far as `may_fit` has just counted: of many that wait most have no capacity."""
-        if self.fits.behind:
-            return at
-        able, end = self._able, len(entries)
-        if not able:
-            return end
-        while at < end and entries[at].name not in able:
-            at += 1
-        return at
+    @property
+    def able(self) -> set[Name] | None:
+        """Jobs that there was capacity for when `may_fit` counted last; None where something was charged since."""
+        return None if self.fits.behind else self._able
 
     def name_of(self, pod: PodUid) -> Name | None:
         """What its job is known by; None for a pod that does not wait."""

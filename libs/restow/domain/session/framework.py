@@ -22,7 +22,7 @@ ORDERS = {
 }
 """Extension point → the switch that turns a plugin off there. What is said at `queueOrder` must not fall when a queue is charged
 (`job_turns.py`). What is said at `jobOrder` of a job of which nothing runs depends on what the job says of itself: it is asked once
-(`job_turns.py`)."""
+(`standing_jobs.py`)."""
 
 VETOES = {
     "jobValid": "",

@@ -17,12 +17,12 @@ from restow.domain.memo import kept
 from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import reasons
-from restow.domain.session.backlog import Backlog
+from restow.domain.session.backlog import Backlog, Name
 from restow.domain.session.gangs import is_promised, whole
-from restow.domain.session.job_turns import Feed, Name
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.registry import due_times
 from restow.domain.session.session import ENQUEUE, Session
+from restow.domain.session.standing_jobs import Feed, Standing
 from restow.domain.state import ClusterState
 
 
@@ -75,12 +75,12 @@ def jobs(session: Session) -> list[Job]:
             new.add(uid)
         else:
             groups[group] = None
-    backlog.standing.refresh(state, session.extensions.turn)
+    standing = session.standing = Standing.of(state, backlog, session.extensions.turn)
     # What is made now is not made again when its turn comes.
     special = {name for uid in alone if (name := backlog.name_of(uid)) is not None}
     waits = any(action.name == ENQUEUE for action in session.config.actions)
     closed = {("group", "/".join(group)) for group in state.unqueued} if waits else set()
-    names = (*backlog.standing.loose, *(name for name in special if name in backlog.standing))
+    names = (*standing.loose, *(name for name in special if name in standing))
     _add_waiting(session, [name for name in names if name not in closed], waiting, groups, alone)
     left_out = special | closed | {("group", "/".join(group)) for group in groups}
     session.feeds = _feeds(session, left_out)
@@ -126,8 +126,7 @@ def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
             shared.add(uid, 0)
         return next(shared.made())
 
-    lines = backlog.standing.lines
-    return {queue: Feed(line, backlog, session.nodes, left_out, make) for queue, line in lines.items()}
+    return {queue: Feed(line, backlog, session.nodes, left_out, make) for queue, line in session.standing.lines.items()}
 
 
 class _Shared:
@@ -203,11 +202,11 @@ def _can_take(session: Session, pod: PodObserved) -> bool:
 def _turned_away(session: Session, backlog: Backlog) -> None:
     """Gangs that wait for capacity in a queue that takes no jobs any more hear that, though there is no capacity either: without a fact about it a
     queue may become invalid by its parent, whom its siblings ask for too much. Any one job of a queue says whether that is so."""
-    state, shut = session.state, dict[str, bool]()
-    for queue, line in backlog.standing.lines.items():
+    state, standing, shut = session.state, session.standing, dict[str, bool]()
+    for queue, line in standing.lines.items():
         shut[queue] = session.gates.valid(_first_job(state, backlog, line[0].name)) is not None
-    gangs = [named(name[1]) for queue, line in backlog.standing.lines.items() if shut[queue] for name in _gangs(entry.name for entry in line)]
-    loose = [group for name in _gangs(backlog.standing.loose) if (group := named(name[1])) in state.pod_groups]
+    gangs = [named(name[1]) for queue, line in standing.lines.items() if shut[queue] for name in _gangs(entry.name for entry in line)]
+    loose = [group for name in _gangs(standing.loose) if (group := named(name[1])) in state.pod_groups]
     for group in (*gangs, *loose):
         queue = state.pod_groups[group].queue or DEFAULT_QUEUE
         if shut.get(queue, True):

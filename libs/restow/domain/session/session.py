@@ -16,14 +16,15 @@ from restow.domain.node_table import WHOLE, Vector, available, fewer, less, vect
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
+from restow.domain.session.backlog import Backlog
 from restow.domain.session.fitting import NOBODYS, NOWHERE, EquivalenceClass, Fit, View
 from restow.domain.session.framework import Filter, Within
 from restow.domain.session.gates import Gates
-from restow.domain.session.job_turns import Feed
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.journal import Attempt
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
+from restow.domain.session.standing_jobs import Feed, Standing
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 from restow.domain.unsaid_devices import said
@@ -76,12 +77,14 @@ class Session(View):
         self.unfit: dict[EquivalenceClass, Unfit] = {}
         self.withheld: dict[tuple[str, str], Withheld] = {}
         self.jobs: list[Job] = []
-        self.backlog: Any = None
-        """What waits, by what it lacks (`backlog.Backlog`)."""
+        self.backlog: Backlog
+        """What waits, by what it lacks; from when the session opens."""
+        self.standing: Standing
+        """Jobs of which nothing runs, in their turns; from when the session opens."""
         self.beyond: dict[str, Refused] = {}
         """By queue, what it has no capacity for."""
         self.feeds: dict[str, Feed] = {}
-        """By queue, jobs that wait and are made when their turn comes (`job_turns.Standing`)."""
+        """By queue, those of them that are made when their turn comes."""
         self.borrowed_nothing: dict[EquivalenceClass, int] = {}
         """Classes of pods that found no hold to give them capacity, and at which of the session's `moves`."""
         self.best_effort: list[tuple[Job, PodUid]] = []

@@ -9,11 +9,12 @@ from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import withheld_key
 from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import holds
+from restow.domain.session.backlog import Name
 from restow.domain.session.borrowing import borrowed
 from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, place_together, ways
 from restow.domain.session.holds import resize
-from restow.domain.session.job_turns import Line, Made, Name, Turns
+from restow.domain.session.job_turns import Line, Made, Turns
 from restow.domain.session.jobs import QUOTA, TOGETHER, UNSCHEDULABLE, Job
 from restow.domain.session.queues import Refused
 from restow.domain.session.reasons import refusal_of

@@ -23,8 +23,8 @@ from restow.domain.groups import Group, group_of
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
 from restow.domain.session.gangs import whole
-from restow.domain.session.job_turns import QueueLines
 from restow.domain.session.jobs import NOT_ENQUEUED, Job, gang
+from restow.domain.session.queue_lines import QueueLines
 from restow.domain.session.session import Session
 from restow.domain.session.sums import ledger, still_to_come
 from restow.domain.state import ClusterState
