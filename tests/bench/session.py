@@ -20,7 +20,7 @@ from restow.domain.session import decider
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, connect
 from restow.eventlog.server import NatsServer
-from restow.runtime.service import GC_THRESHOLD
+from restow.runtime.process import GC_THRESHOLD
 
 from . import session_worlds as worlds
 from .session_scan import Scan, in_turn

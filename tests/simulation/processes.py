@@ -17,7 +17,7 @@ from restow.garbage_collector.service import service as garbage_collector
 from restow.kube.client import Client, ClientConfig
 from restow.reservation_cache.service import service as reservation_cache
 from restow.runtime.leadership import Deposed
-from restow.runtime.service import Process as ServiceProcess
+from restow.runtime.process import Process as ServiceProcess
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
 from simulation.broker import SimLog, SimSnapshots

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from restow.contracts.ids import SERVICES
-from restow.runtime.service import run
+from restow.runtime.process import run
 
 
 def main() -> None:

@@ -4,6 +4,10 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def within(happens: asyncio.Event, seconds: float) -> bool:
@@ -13,6 +17,19 @@ async def within(happens: asyncio.Event, seconds: float) -> bool:
             await happens.wait()
             return True
     return False
+
+
+async def unless(happens: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What comes of the work; None where this happens before."""
+    there = asyncio.create_task(work)
+    stop = asyncio.create_task(happens.wait())
+    try:
+        await asyncio.wait({there, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return there.result() if there.done() else None
+    finally:
+        there.cancel()
+        stop.cancel()
+        await asyncio.gather(there, stop, return_exceptions=True)
 
 
 class Bell:

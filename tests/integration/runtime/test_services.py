@@ -19,9 +19,9 @@ from restow.eventlog.port import NoLog, Unavailable
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
-from restow.runtime import service as runtime
+from restow.runtime import process as runtime
 from restow.runtime.leadership import Deposed, Phase
-from restow.runtime.service import Process
+from restow.runtime.process import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
 from restow.tracing.collector import NoCollector
