@@ -58,6 +58,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
     ("said", "about", "word", "what"),
     [
         (seen(version="v1.26.4"), "server", "bad", "the API server is v1.26.4"),
+        (seen(version="v1.26.4", api="http://x, of the stack in /y"), "server", "bad", "the API server is v1.26.4, at http://x, of the stack in /y"),
         (seen(version="unknown"), "server", "unknown", "the API server says 'unknown' of its version"),
         (seen(skew=-61.0), "clock", "warning", "this machine's clock is 61 s behind the API server's"),
         (seen(definitions={**DEFINED, "queues.scheduling.volcano.sh": ["v1"]}), "definitions", "bad", "queues.scheduling.volcano.sh serves v1"),
@@ -204,6 +205,7 @@ def test_a_cluster_without_restow_says_so_and_how_to_install_it(tmp_path):
         assert [one["what"] for one in found if one["word"] == "bad"] == ["no Reservation is defined, so no move can hold a place", "no service of Restow is in this cluster"]
         shown = run("--kube", url, cwd=tmp_path).stdout
         assert "BAD      no service of Restow is in this cluster" in shown
+        assert f", at {url}\n" in shown.partition("definitions")[0]
         assert "→ helm install restow deploy/chart" in shown
         assert shown.endswith("2 bad, 0 to be looked at\n")
 

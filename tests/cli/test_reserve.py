@@ -145,6 +145,7 @@ def test_wait_tells_why_it_is_not_held(api, reserve, phase, message, words):
         (("--like", "service/web"), "allowed: deployment, statefulset, replicaset, job, pod"),
         (("--like", "deployment/plain"), "set schedulerName: restow in its pod template"),
         (("--ttl", "3 days"), "allowed: numbers with the units h, m and s"),
+        (("--ttl", "99999999h"), "--ttl: '99999999h' is too long; allowed: up to 2562047h"),
         (("--ttl", "-5m"), "0 for never"),
         (("--expires", "tomorrow"), "allowed: a time in RFC 3339"),
         (("--expires", "2001-01-01T00:00:00Z"), "allowed: a future time"),

@@ -103,7 +103,7 @@ def test_nothing_is_left_and_nothing_else_is_touched(api, restow):
     first = {line.split()[1]: i for i, line in reversed(list(enumerate(lines)))}
     assert first["MutatingAdmissionPolicy"] < first["Deployment"] < lines.index("ungated Pod default/waits") < lines.index("deleted Pod restow-holds/hold-1")
     again = restow("uninstall", "--kube", api.url, "--yes")
-    assert (again.exit_code, again.output) == (0, "nothing of Restow is in this cluster\n")
+    assert (again.exit_code, again.output) == (0, f"nothing of Restow is in the cluster at {api.url}\n")
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(api, restow):
@@ -112,8 +112,23 @@ def test_a_dry_run_says_the_same_and_changes_nothing(api, restow):
     said = restow("uninstall", "--kube", api.url, "--dry-run", "-o", "json")
     assert objects(api) == before
     done = restow("uninstall", "--kube", api.url, "--yes", "-o", "json")
-    planned, carried = ({tuple(one.values()) for one in json.loads(r.output)} for r in (said, done))
+    planned, carried = ({tuple(one.values()) for one in json.loads(r.stdout)} for r in (said, done))
     assert planned == carried
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_it_says_first_which_cluster_that_is(api, restow, tmp_path, monkeypatch, more):
+    """In a folder where a stack runs it is the stack's, whatever kubectl's configuration says."""
+    applied(api)
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / ".restow").mkdir()
+    (folder / "stack.json").write_text(json.dumps({"kube": api.url}))
+    assert restow("uninstall", *more).output.startswith(f"the cluster at {api.url}, of the stack in {folder}:\n")
+    assert restow("uninstall", "--kube", api.url, *more).output.startswith(f"the cluster at {api.url}:\n")
+
+
+def test_a_dry_run_of_nothing_says_so(api, restow):
+    assert restow("uninstall", "--kube", api.url, "--dry-run").output == f"nothing of Restow is in the cluster at {api.url}\n"
 
 
 def test_a_definition_whose_objects_people_have_made_stays_unless_they_say_so(api, restow):
@@ -132,7 +147,7 @@ def test_what_volcano_has_installed_stays(api, restow):
     (crd,) = manifests("crds/queues.scheduling.volcano.sh.yaml")
     del crd["metadata"]["labels"]
     api.call("POST", CRDS, crd)
-    assert restow("uninstall", "--kube", api.url, "--yes").output == "nothing of Restow is in this cluster\n"
+    assert restow("uninstall", "--kube", api.url, "--yes").output == f"nothing of Restow is in the cluster at {api.url}\n"
     assert len(api.call("GET", CRDS)["items"]) == 1
 
 

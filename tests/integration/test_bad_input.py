@@ -167,7 +167,7 @@ def test_a_second_stack_in_a_folder_is_refused_and_the_first_goes_on(tmp_path):
             time.sleep(0.05)
         done = restow("up", "--nodes", 0, folder=tmp_path)
         assert done.returncode == 2
-        assert f"a stack is running in {tmp_path / '.restow'} (process {first.pid}); stop it, or use another --data folder" in done.said
+        assert f"a stack is running in {tmp_path / '.restow'} (process {first.pid}); stop it (`restow down --data .restow`), or use another --data folder" in done.said
         assert announced.exists()
         assert restow("get", "nodes", folder=tmp_path).returncode == 0
     finally:

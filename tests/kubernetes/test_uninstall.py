@@ -106,7 +106,7 @@ def test_after_it_the_cluster_is_as_it_was_before_the_installation(bare: Lab) ->
     assert (after - before - mine, before - after) == (set(), set())
     assert not plain(bare.target, "GET", f"{PODS}/{pod}")["spec"].get("schedulingGates")
     assert said.count("\n") >= planned.count("\n")
-    assert uninstall(bare, "--yes") == "nothing of Restow is in this cluster\n"
+    assert uninstall(bare, "--yes") == f"nothing of Restow is in the cluster at {bare.target.url}\n"
     print(f"{len(there - before)} objects installed, {said.count(chr(10))} lines said")
 
 

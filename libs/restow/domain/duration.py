@@ -14,6 +14,10 @@ class DurationError(ValueError):
     """A value that is not a duration. Says the value and what is allowed."""
 
 
+class TooLong(DurationError):
+    """One that no field can hold."""
+
+
 def nanoseconds(text: str) -> int:
     """As Go's `time.ParseDuration`; fractions of a nanosecond are cut off. Raises DurationError."""
     if len(text) > _MAX_LENGTH:
@@ -31,7 +35,7 @@ def nanoseconds(text: str) -> int:
     if at != len(rest) or not rest:
         raise DurationError(f"{text!r} is not a duration; {_ALLOWED}")
     if total > MOST:
-        raise DurationError(f"{text!r} is too long; allowed: up to {format_milliseconds(MOST // 10**6)}")
+        raise TooLong(f"{text!r} is too long; allowed: up to {format_milliseconds(MOST // 10**6)}")
     return sign * total
 
 

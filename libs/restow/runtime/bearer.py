@@ -27,6 +27,10 @@ NO_TOKEN = (
     "this service has no API token, so nothing can be changed over HTTP; set RESTOW_API_TOKEN_FILE (or RESTOW_API_TOKEN) where "
     "it runs, and send it as `Authorization: Bearer TOKEN`"
 )
+READS_ONLY = (
+    "this service only reads the cluster (RESTOW_READ_ONLY, as in `restow watch`): nothing is moved, and neither the mode nor a pause can be set; "
+    "`restow defrag --dry-run` shows what a plan would move"
+)
 ONLY_HERE = (
     "this service has no API token, so it answers this only to its own machine (kubectl port-forward counts as that); set RESTOW_API_TOKEN_FILE "
     "(or RESTOW_API_TOKEN) where it runs, and send it as `Authorization: Bearer TOKEN`"
@@ -56,10 +60,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Gate:
     """`token` is given, or `file` has one a line (so that a new one can be introduced before an old one goes). The file is read
-    at every request: it may come later than the service, and change. `answers`: another such file, for the routes with that guard alone."""
+    at every request: it may come later than the service, and change. `answers`: another such file, for the routes with that guard alone. `reads_only`:
+    nothing can be changed, whoever asks."""
 
-    def __init__(self, token: str = "", file: str = "", answers: str = "") -> None:
-        self._token, self._file, self._answers = token, file, answers
+    def __init__(self, token: str = "", file: str = "", answers: str = "", *, reads_only: bool = False) -> None:
+        self._token, self._file, self._answers, self._reads_only = token, file, answers, reads_only
 
     def __repr__(self) -> str:
         return f"Gate({'token' if self._token else self._file!r})"
@@ -71,6 +76,8 @@ class Gate:
         """`headers` are the values of Authorization; `local`: it comes from this machine (`is_local`). None lets the request in."""
         if not guard:
             return None
+        if self._reads_only and guard != "reads":
+            return Refusal(403, READS_ONLY)
         tokens = self._tokens() + (self._of(self._answers) if guard == "answers" else [])
         if not tokens:
             # A file that is there was meant to close the API, whatever is in it.

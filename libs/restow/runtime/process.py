@@ -110,7 +110,7 @@ class Process:
         self.candidate: Candidate | None = None
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
-        self._gate = Gate(given.api_token, given.api_token_file, given.answers_token_file)
+        self._gate = Gate(given.api_token, given.api_token_file, given.answers_token_file, reads_only=given.read_only == "on")
         self.server = Server(service.name, self.health, self.metrics.registry, self._summary, self._gate)
         self.health.checks.append(lambda: self._phase)
         self.health.checks.append(lambda: self.candidate.cannot_ask if self.candidate is not None else "")

@@ -75,7 +75,7 @@ def detach(data: Path, console: Console) -> None:
 def refuse_second(data: Path) -> None:
     """Raises Failure where a stack runs in this folder already."""
     if (pid := running(data)) is not None:
-        raise Failure(f"a stack is running in {data.resolve()} (process {pid}); stop it, or use another --data folder", UNUSABLE)
+        raise Failure(f"a stack is running in {data.resolve()} (process {pid}); stop it (`restow down --data {data}`), or use another --data folder", UNUSABLE)
 
 
 def running(data: Path) -> int | None:

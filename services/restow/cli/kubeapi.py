@@ -46,6 +46,13 @@ class Kube:
         stacks = (where.stack or {}).get("kube", "") if where.is_the_stacks else ""
         return stacks or os.environ.get("RESTOW_KUBE", "")
 
+    def shown(self, where: Where, url: str) -> str:
+        """The API's address for people, and whose it is where they have not said which: who has a stack in this folder may have meant kubectl's."""
+        stack = where.stack or {}
+        if self.said or not stack.get("kube") or self.address(where) != stack["kube"]:
+            return url
+        return f"{url}, of the stack in {Path(stack['file']).parent}"
+
     def call(self, where: Where, work: Callable[[Client], Awaitable[T]]) -> T:
         """Run this with a client. Raises Failure where the API cannot be reached; what it refuses is the work's to explain."""
         return asyncio.run(self._with_client(where, work))

@@ -117,10 +117,12 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 
 def _milliseconds(option: str, text: str) -> int:
-    from restow.domain.duration import DurationError, milliseconds
+    from restow.domain.duration import DurationError, TooLong, milliseconds
 
     try:
         value = milliseconds(text.strip())
+    except TooLong as error:
+        raise Failure(f"{option}: {error}", UNUSABLE) from None
     except DurationError:
         value = -1
     if value < 0:

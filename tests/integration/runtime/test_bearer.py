@@ -44,6 +44,14 @@ def test_the_token_and_nothing_else_opens(header, code):
     assert status(Gate(TOKEN), header, "") == 200
 
 
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_a_service_that_only_reads_says_so_and_names_no_setting_that_would_help(token):
+    gate = Gate(token, reads_only=True)
+    said = {guard: gate.refusal([f"Bearer {TOKEN}"], guard, local=True) for guard in ("changes", "answers", "reads", "")}
+    assert (said["reads"], said[""]) == (None, None)
+    assert all(said[guard].status == 403 and "restow watch" in said[guard].reason and "TOKEN" not in said[guard].reason for guard in ("changes", "answers"))
+
+
 def test_two_headers_are_none():
     assert Gate(TOKEN).refusal([f"Bearer {TOKEN}", f"Bearer {TOKEN}"], "changes").status == 401
 

@@ -126,7 +126,7 @@ class Stack(NamedTuple):
 
 class Seen(NamedTuple):
     """`skew`: seconds that this machine's clock is ahead of the API's; None where that does not say. `definitions`: name → versions that are served, empty
-    where it is not established. `gate` is None without `deploy/beside`. `unguarded`: policies that nobody has made, or bound."""
+    where it is not established. `gate` is None without `deploy/beside`. `unguarded`: policies that nobody has made, or bound. `api`: which API server that is."""
 
     version: str
     skew: float | None
@@ -135,6 +135,7 @@ class Seen(NamedTuple):
     gate: Gate | None = None
     stack: Stack | None = None
     unguarded: Sequence[str] = ()
+    api: str = ""
 
 
 def examine(seen: Seen) -> list[Finding]:
@@ -144,13 +145,13 @@ def examine(seen: Seen) -> list[Finding]:
 
 
 def _server(seen: Seen) -> Iterator[Finding]:
-    known = _numbers(seen.version)
+    known, at = _numbers(seen.version), f", at {seen.api}" if seen.api else ""
     if not known:
-        yield Finding("server", "unknown", f"the API server says {seen.version!r} of its version")
+        yield Finding("server", "unknown", f"the API server says {seen.version!r} of its version{at}")
     elif known < LEAST_SERVER:
-        yield Finding("server", "bad", f"the API server is {seen.version}", f"Restow needs Kubernetes {_dotted(LEAST_SERVER)} or newer")
+        yield Finding("server", "bad", f"the API server is {seen.version}{at}", f"Restow needs Kubernetes {_dotted(LEAST_SERVER)} or newer")
     else:
-        yield Finding("server", "ok", f"the API server is {seen.version}")
+        yield Finding("server", "ok", f"the API server is {seen.version}{at}")
     if seen.skew is not None and abs(seen.skew) > MOST_SKEW:
         way = "ahead of" if seen.skew > 0 else "behind"
         yield Finding("clock", "warning", f"this machine's clock is {abs(seen.skew):.0f} s {way} the API server's", "set it by NTP; times that restow prints here are wrong by as much")

@@ -22,6 +22,7 @@ from restow.contracts.redact import redacted
 
 if TYPE_CHECKING:
     from restow.cli.doctor.checks import Denied, Finding, Pod, Seen
+    from restow.kube.client import Client
 
 TIMEOUT = 5.0
 """Seconds for one answer of a service."""
@@ -61,7 +62,10 @@ def _seen(kube: Kube, where: Where, beside: list[str]) -> Seen:
     from restow.cli.doctor.checks import Stack
     from restow.cli.doctor.look import Looker
 
-    seen = kube.call(where, lambda client: Looker(client, machine.now()).look())
+    async def look(client: Client) -> Seen:
+        return (await Looker(client, machine.now()).look())._replace(api=kube.shown(where, client.url))
+
+    seen = kube.call(where, look)
     if beside:
         return seen._replace(stack=Stack("docker compose logs {}, or where else its log goes", [_of_stack(urlsplit(one.strip()).hostname or one, one.strip().rstrip("/")) for one in beside], named=True))
     stack = where.stack if not kube.said else None

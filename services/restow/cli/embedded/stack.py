@@ -217,7 +217,7 @@ class Stack:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._unlock_folder()
-            raise StackRefused(f"a stack is running in {self.folder}{self._who()}; stop it, or use another --data folder") from None
+            raise StackRefused(f"a stack is running in {self.folder}{self._who()}; stop it (`restow down --data {self.folder}`), or use another --data folder") from None
 
     def _unlock_folder(self) -> None:
         if self._lock >= 0:

@@ -15,6 +15,7 @@ from restow.cli.output import emit, output_option, plain
 
 if TYPE_CHECKING:
     from restow.cli.uninstall.removal import Done
+    from restow.kube.client import Client
 
 _PAST = {"delete": "deleted", "ungate": "ungated", "unmark": "unmarked", "keep": "kept"}
 _WOULD = {"delete": "would delete", "ungate": "would ungate", "unmark": "would unmark", "keep": "would keep"}
@@ -41,33 +42,42 @@ def uninstall(dry_run: bool, yes: bool, reservations: bool, kube: Kube, output: 
       restow uninstall --dry-run
       restow uninstall --kube ~/.kube/config --yes
     """
-    found = _run(kube, dry=True, reservations=reservations, output="")
+    found, api = _run(kube, dry=True, reservations=reservations, output="")
+    if any(one.action != "keep" for one in found):
+        click.echo(f"the cluster at {api}:", err=True)
+    elif output == "table":
+        return _nothing(found, api, _WOULD if dry_run else _PAST)
     if dry_run:
         return _emit(found) if output == "json" else _show(found, _WOULD)
     if not any(one.action != "keep" for one in found):
-        return _emit(found) if output == "json" else _nothing(found)
+        return _emit(found)
     if not yes:
         _ask(found)
-    done = _run(kube, dry=False, reservations=reservations, output=output)
+    done, _ = _run(kube, dry=False, reservations=reservations, output=output)
     if output == "json":
         _emit(done)
 
 
-def _run(kube: Kube, *, dry: bool, reservations: bool, output: str) -> list[Done]:
+def _run(kube: Kube, *, dry: bool, reservations: bool, output: str) -> tuple[list[Done], str]:
+    """What was done, and to which cluster."""
     from restow.cli.uninstall.removal import Removal, Stuck
 
     done: list[Done] = []
+    where = Where(None, None, None, None)
 
     def say(one: Done) -> None:
         done.append(one)
         if output == "table":
             _show([one], _PAST)
 
+    async def remove(client: Client) -> str:
+        await Removal(client, say, dry=dry, reservations=reservations).run()
+        return kube.shown(where, client.url)
+
     try:
-        kube.call(Where(None, None, None, None), lambda client: Removal(client, say, dry=dry, reservations=reservations).run())
+        return done, kube.call(where, remove)
     except Stuck as stuck:
         raise Failure(f"{stuck}. Run it again once nothing else keeps them", BROKEN) from None
-    return done
 
 
 def _ask(found: list[Done]) -> None:
@@ -92,9 +102,9 @@ def _show(found: list[Done], words: dict[str, str]) -> None:
         click.echo(plain(f"{words[one.action]} {one.named}" + (f": {one.why}" if one.why else "")))
 
 
-def _nothing(found: list[Done]) -> None:
-    click.echo("nothing of Restow is in this cluster" + ("" if not found else ", but for:"))
-    _show(found, _PAST)
+def _nothing(found: list[Done], api: str, words: dict[str, str]) -> None:
+    click.echo(f"nothing of Restow is in the cluster at {api}" + ("" if not found else ", but for:"))
+    _show(found, words)
 
 
 def _emit(found: list[Done]) -> None:
