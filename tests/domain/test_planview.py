@@ -115,6 +115,7 @@ def test_a_plan_without_moves_and_moves_that_never_were():
         ({"labelSelector": Selector({"no": "such"})}, ["labelSelector: it selects none of 3 pods, so none may move"]),
         ({"labelSelector": Selector({})}, []),
         ({"evictableNamespaces": Namespaces(include=("default", "shop"))}, ["evictableNamespaces: there is no namespace shop"]),
+        ({"planner": "claims", "resourceType": "example.com/fpga"}, ["claimNamespaces: names no namespace, so planner claims moves nothing", "planner: claims: no node has devices by claim"]),
         ({"objective": "capacity", "capacity": {"nvidia.com/gpu": "2"}}, []),
         ({"objective": "capacity", "capacity": {"nvidia.com/gpu": "8"}}, ["capacity: no node is large enough for 8 nvidia.com/gpu"]),
     ],
@@ -124,3 +125,11 @@ def test_a_policy_that_matches_nothing_is_warned_of(args, told):
     assert warnings(state) == []  # no policy
     then(state, configured("migration", config.MigrationConfig(defragmentation=DefragmentationArgs(**args))))
     assert warnings(state) == told
+
+
+def test_namespaces_of_claims_that_are_not_there_are_warned_of():
+    """Whatever the planner: no pod of them moves with its devices."""
+    state = cluster()
+    then(state, configured("migration", config.MigrationConfig(beside=("stock",), claim_namespaces=("default", "shop"))))
+    assert warnings(state) == ["claimNamespaces: there is no namespace shop"]
+

@@ -1,5 +1,7 @@
 """What a policy says that matches nothing in this cluster: allowed, for it may match tomorrow, and told, for it may be a slip."""
 
+from collections.abc import Iterable
+
 from restow.domain import eviction_budgets
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, capacity_of, selector
@@ -24,9 +26,10 @@ def _of_policy(state: ClusterState) -> list[str]:
     args = state.migration_config.defragmentation
     if not state.nodes or not state.pods:
         return []
+    of_claims = _missing(state, "claimNamespaces", state.migration_config.claim_namespaces)
     if args is None:
-        return _checkpoints(state)
-    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state), *_checkpoints(state)]
+        return [*of_claims, *_checkpoints(state)]
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state), *of_claims, *_checkpoints(state)]
 
 
 def _profile(state: ClusterState) -> list[str]:
@@ -49,10 +52,18 @@ def _checkpoints(state: ClusterState) -> list[str]:
 
 
 def _resource(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    if args.planner == "claims":
+        return _claims(state)
     wanted = canonical_resource(args.resourceType)
     if any(node.allocatable.get(wanted) for node in state.nodes.values()):
         return []
     return [f"resourceType: no node has {args.resourceType}"]
+
+
+def _claims(state: ClusterState) -> list[str]:
+    named = state.migration_config.claim_namespaces
+    told = [] if named else ["claimNamespaces: names no namespace, so planner claims moves nothing"]
+    return [*told, *([] if state.resource_slices else ["planner: claims: no node has devices by claim"])]
 
 
 def _selector(state: ClusterState, args: DefragmentationArgs) -> list[str]:
@@ -69,9 +80,13 @@ def _namespaces(state: ClusterState, args: DefragmentationArgs) -> list[str]:
     names = args.evictableNamespaces
     if names is None:
         return []
+    return _missing(state, "evictableNamespaces", (*names.include, *names.exclude))
+
+
+def _missing(state: ClusterState, what: str, names: Iterable[str]) -> list[str]:
     known = {pod.fact.namespace for pod in state.pods.values()} | set(state.namespaces)
-    missing = [name for name in (*names.include, *names.exclude) if name not in known]
-    return [f"evictableNamespaces: there is no namespace {', '.join(missing)}"] if missing else []
+    missing = [name for name in names if name not in known]
+    return [f"{what}: there is no namespace {', '.join(missing)}"] if missing else []
 
 
 def _capacity(state: ClusterState, args: DefragmentationArgs) -> list[str]:
