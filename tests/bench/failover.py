@@ -21,7 +21,7 @@ import msgspec
 
 from restow.cli.embedded import configs
 from restow.cli.embedded.child import Child
-from restow.cli.embedded.stack import crds, others
+from restow.cli.embedded.shipped import crds, others
 from restow.contracts.ids import Family
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import connect

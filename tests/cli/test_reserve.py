@@ -9,7 +9,7 @@ from cli.conftest import Api, kubesim
 from cli.test_like import workload
 
 from restow.cli.embedded.outside import install
-from restow.cli.embedded.stack import crds
+from restow.cli.embedded.shipped import crds
 
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -36,7 +36,7 @@ from kubesim.conformance.harness import (
 
 from restow.cli.embedded import configs
 from restow.cli.embedded.outside import install
-from restow.cli.embedded.stack import others
+from restow.cli.embedded.shipped import others
 
 UP = 120.0
 """Seconds until a stack must be up: also where several start at once on a busy machine."""

@@ -15,7 +15,8 @@ from restow.cli.console import Console
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.generate import generate
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError, StackRefused
+from restow.cli.embedded.failures import StackError, StackRefused
+from restow.cli.embedded.stack import Stack
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.contracts.ids import SERVICES
 from restow.kubesim.nodes import NodeShape, build_node

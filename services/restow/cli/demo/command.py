@@ -26,7 +26,8 @@ from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, bounded_in_words, show
 from restow.cli.demo.scenario import NAMESPACE, Scenario, steps
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError, StackRefused
+from restow.cli.embedded.failures import StackError, StackRefused
+from restow.cli.embedded.stack import Stack
 from restow.cli.failures import UNUSABLE, Failure
 from restow.contracts.ids import SERVICES, PlanId
 from restow.domain.deciders import DECIDERS

@@ -13,7 +13,8 @@ import yaml
 
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError, StackRefused
+from restow.cli.embedded.failures import StackError, StackRefused
+from restow.cli.embedded.stack import Stack
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.output import output_option
 from restow.cli.watch import cluster, rights
