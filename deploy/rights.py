@@ -134,6 +134,8 @@ def _rules(rules: tuple[Rule, ...], names: tuple[str, ...]) -> str:
 
 LOG = f"restow-{CLUSTER}"
 SNAPSHOTS = f"OBJ_{LOG}"
+CONSUMERS = 500
+"""Of the log, and of the snapshots. Whoever reads may make some (50 KB of the broker's memory each); a service has one or two. Who gets none reads record by record."""
 ALL = f"restow.{CLUSTER}.*"
 CREATE = f"STREAM.CREATE.{LOG}"
 NEXT_OF_LOG, NEXT_OF_SNAPSHOTS = (f"CONSUMER.MSG.NEXT.{stream}.*" for stream in (LOG, SNAPSHOTS))
@@ -258,7 +260,7 @@ def _exports(account: str, what: str, subjects: list[str], stream: str) -> str:
     lines = [f'      {{ service: "{subject}" }}\n' for subject in subjects]
     lines.append(f'      {{ service: "$JS.API.{stream}", response_type: stream }}\n')
     return (
-        f"  # {what}\n  {account} {{\n    jetstream: enabled\n    exports: [\n{''.join(lines)}    ]\n  }}\n"
+        f"  # {what}\n  {account} {{\n    jetstream: {{ max_consumers: {CONSUMERS} }}\n    exports: [\n{''.join(lines)}    ]\n  }}\n"
     )
 
 
@@ -340,7 +342,7 @@ def page() -> str:
             lines.append(f"| `{shown}` | " + " | ".join("yes" if one else "" for one in who) + " |")
         else:
             nobodys.append(f"`{shown}`")
-    return PAGE.format(table="\n".join(lines), nobodys=",\n".join(nobodys))
+    return PAGE.format(table="\n".join(lines), consumers=CONSUMERS, nobodys=",\n".join(nobodys))
 
 
 PAGE = """<!-- Written by `make rights` from deploy/rights.py; change it there. -->
@@ -355,6 +357,9 @@ What the credential of each user can do with the log of cluster `main`, and with
 Calls of the API are behind `JS.LOG.API`. Behind `$JS.API`, where a broker without accounts has them, nobody may call anything. `operator` is nobody's credential but a person's.
 
 Each user listens on `_INBOX_<user>.>` and on nothing else. Whatever reply subject it names, the answer stays in its account: it reaches neither stream and no other user.
+
+A consumer costs the broker memory, and whoever reads may make one: there may be {consumers} of the log, and as many of the snapshots. One that nobody listens to lasts for two minutes at most, whatever its maker says.
+(A log that 0.2.0 has made knows no such time: `restow log replicas` with the number that it has gives it one.) Who gets none [reads record by record](failures.md).
 
 Nobody may call or publish to:
 {nobodys}.

@@ -89,6 +89,31 @@ def running_stack(cluster: Lab, installed: None, kubelets: Kubelets) -> Iterator
         yield running
 
 
+@pytest.mark.parametrize(("value", "said"), [("nats.storage.size=200Gi", "A larger volume"), ("cluster=other", "it cannot change"), ("nats.replicas=3", "From one broker to three")])
+def test_what_cannot_change_is_refused_before_anything_is_changed(cluster: Lab, installed: None, value: str, said: str) -> None:
+    def generations() -> str:
+        return cluster.kubectl("-n", SYSTEM, "get", "deployments,statefulsets", "-o", "custom-columns=NAME:.metadata.name,GENERATION:.metadata.generation")
+
+    before = generations()
+    with pytest.raises(AssertionError, match=said):
+        helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", f"{value},logLevel=debug")
+    assert generations() == before
+
+
+def test_the_volume_of_the_broker_grows_as_the_docs_say(cluster: Lab, installed: None) -> None:
+    """But for the claim: here is no storage class."""
+
+    def broker(path: str, kind: str = "statefulset/restow-nats") -> str:
+        return cluster.kubectl("-n", SYSTEM, "get", kind, "-o", f"jsonpath={{{path}}}")
+
+    pod = broker(".metadata.uid", "pod/restow-nats-0")
+    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats", "--cascade=orphan")
+    for more in (["--set", "nats.storage.size=0.5Ti"], []):
+        helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", *more)
+        assert broker(".spec.volumeClaimTemplates[0].spec.resources.requests.storage") == "512Gi"
+    assert broker(".metadata.uid", "pod/restow-nats-0") == pod
+
+
 def passwords(lab: Lab) -> Any:
     return [json.loads(lab.kubectl("-n", SYSTEM, "get", "secret", name, "-o", "json"))["data"] for name in ("restow-nats", "restow-descheduler-api")]
 

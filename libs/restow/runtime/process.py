@@ -214,6 +214,7 @@ class Process:
                 return None
             log = there
             stack.push_async_callback(there.close)
+            self.health.notes.append(there.crowded)
             stores = self.service.stores_snapshots
             opening = Loading(there, None, None, self._say, self.logger)
             snapshots = await unless(self.stopping, opening.ask(lambda: jetstream.open_snapshots(there, create=stores)))

@@ -113,6 +113,12 @@ class JetStreamLog:
             self._feeds.discard(feed)
             await batches.aclose()  # type: ignore[attr-defined]
 
+    def crowded(self) -> str:
+        """That the broker makes no consumer for somebody who reads here; empty while it does."""
+        if any(feed.crowded for feed in self._feeds):
+            return "the broker makes no more consumers, so the log is read record by record: whoever makes them has a password of the broker (docs/install.md, \"Other passwords\")"
+        return ""
+
     async def tail(self) -> int:
         """See EventLog.tail. Raises Unavailable when the broker does not answer."""
         return (await self._stream.state()).last

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hashlib
 import logging
 import re
@@ -23,8 +24,14 @@ from restow.contracts.ids import Millis
 from restow.eventlog.jetstream.append import FULL, Ack
 from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
-from restow.eventlog.jetstream.reader import Feed
-from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND, check_replicas
+from restow.eventlog.jetstream.reader import Delivery, Feed
+from restow.eventlog.jetstream.stream import (
+    NAME_IN_USE,
+    NO_MESSAGE,
+    NOT_FOUND,
+    check_replicas,
+    consumer_limits,
+)
 from restow.eventlog.port import BrokerRefused, Forbidden, Full, Unavailable
 from restow.eventlog.snapshots import (
     PROBE,
@@ -177,7 +184,7 @@ class JetStreamSnapshots:
             "num_replicas": self._replicas,
             "allow_rollup_hdrs": True,
             "allow_direct": True,
-        }
+        } | consumer_limits()
         try:
             await self._broker.api(f"STREAM.CREATE.{self._stream}", config)
         except ApiError as error:
@@ -253,6 +260,7 @@ class JetStreamSnapshots:
             self._stream,
             first_check=_nothing_to_check,
             on_hole=_no_hole,
+            single=functools.partial(self._chunk, self._chunks_subject(meta.nuid)),
             filter_subject=self._chunks_subject(meta.nuid),
         )
         try:
@@ -266,6 +274,17 @@ class JetStreamSnapshots:
         if len(blob) != meta.size:
             raise SnapshotError(f"{what}: {len(blob)} bytes, its description says {meta.size}")
         return blob
+
+    async def _chunk(self, subject: str, seq: int) -> Delivery | None:
+        """The next one from `seq` on, asked for by itself; None where there is none."""
+        try:
+            answer = await self._broker.api(f"STREAM.MSG.GET.{self._stream}", {"seq": seq, "next_by_subj": subject})
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise BrokerRefused(f"the broker refused to show a snapshot's chunk: {error}") from error
+        message = answer["message"]
+        return Delivery(message["seq"], subject, {}, base64.b64decode(message.get("data", "")), 0, 0)
 
     async def _meta(self, name: str) -> _Meta | None:
         return await self._described_at(self._meta_subject(name))

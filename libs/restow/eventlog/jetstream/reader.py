@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 
 from restow.eventlog.jetstream.client import Hearing
 from restow.eventlog.jetstream.connect import ApiError, Broker
-from restow.eventlog.jetstream.stream import NOT_FOUND
+from restow.eventlog.jetstream.stream import NOT_FOUND, TOO_MANY
 from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, OtherHistory, Unavailable
 
 PULL_BATCH = 500
@@ -54,6 +54,9 @@ BACKOFF = (0.0, 0.02, 0.1, 0.3, 1.0, 2.0)
 SLOW, ONE_BY_ONE = 0.2, 0.1
 """Seconds after which a consumer that is not made yet is read without, and from then on between two questions whether there is more."""
 
+CROWDED = 2.0
+"""Seconds for which is read one by one before a consumer is asked for again, where the broker makes none because there are too many."""
+
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -71,6 +74,10 @@ class Delivery(msgspec.Struct, gc=False):
 
 class _Broken(Exception):
     """The present consumer cannot go on; make it again. Says why."""
+
+
+class _Crowded(_Broken):
+    """There are as many consumers as there may be."""
 
 
 class Feed:
@@ -95,6 +102,8 @@ class Feed:
         self._single = single
         self._making = False
         """Whether the broker was asked for a consumer and has not said yet that there is one."""
+        self.crowded = False
+        """Whether it made none the last time, for there are too many."""
         self._first_check, self._on_hole = first_check, on_hole
         self._buffer: list[Msg] = []
         self._buffered = 0
@@ -135,6 +144,7 @@ class Feed:
                         async for one in ones:
                             failures, expected, self._last = 0, one.seq + 1, one
                             yield [one]
+                    self.crowded = False
                     while True:
                         batch = await self._next(expected)
                         if not batch:
@@ -143,6 +153,8 @@ class Feed:
                         if not self._filter:
                             self._last = batch[-1]
                         yield batch
+                except _Crowded:
+                    failures = 0  # it was read until just now
                 except (_Broken, Unavailable) as error:
                     _log.info("reader of %s at %d starts again: %s", self._stream, expected, error)
                 await self._stop()
@@ -214,6 +226,12 @@ class Feed:
             self._making = True
             await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
         except ApiError as error:
+            if error.err_code == TOO_MANY:
+                if not self.crowded:
+                    _log.warning("reader of %s goes on one by one: it has as many consumers as it may have; whoever makes them has a password of the broker", self._stream)
+                self.crowded = True
+                await asyncio.sleep(CROWDED)
+                raise _Crowded from error
             if error.err_code == NOT_FOUND:
                 raise LogMismatch(f"stream {self._stream!r} is gone: somebody deleted it, or its data is lost") from error
             raise BrokerRefused(f"the broker refused a reader of stream {self._stream!r}: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from restow.eventlog.jetstream.connect import ApiError, NotNow
 from restow.eventlog.jetstream.log import JetStreamLog
-from restow.eventlog.jetstream.stream import NO_PEERS, NOT_FOUND, too_few
+from restow.eventlog.jetstream.stream import NO_PEERS, NOT_FOUND, consumer_limits, too_few
 from restow.eventlog.port import BrokerRefused, Unavailable
 
 POLL = 0.3
@@ -25,8 +25,10 @@ async def set_replicas(log: JetStreamLog, count: int, told: Callable[[str], None
         if count > 1 and not (info.get("cluster") or {}).get("name"):
             # nats-server 2.12 would note the number, and services refuse to start on a log of another one than they are told.
             raise Unavailable(too_few(stream, count, "the broker is no member of a cluster"))
-        if info["config"].get("num_replicas", 1) != count:
-            await _update(log, stream, info["config"] | {"num_replicas": count}, count)
+        # The limits, too, which a log that an earlier release has made lacks.
+        wanted = {"num_replicas": count} | consumer_limits()
+        if any((info["config"].get(key) or 1) != value for key, value in wanted.items()):
+            await _update(log, stream, info["config"] | wanted, count)
         async with asyncio.timeout(patience):
             while missing := await _missing(log, stream, count):
                 told(f"{stream}: {missing}")

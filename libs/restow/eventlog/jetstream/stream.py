@@ -22,6 +22,11 @@ NAME_IN_USE = 10058
 NO_MESSAGE = 10037
 NO_PEERS = (10005, 10074)
 """Fewer brokers are there than copies are wanted; more than one copy of a broker that is in no cluster."""
+TOO_MANY = 10026
+"""The stream has as many consumers as it may have."""
+
+ABANDONED = 120.0
+"""Seconds that a consumer which nobody listens to lasts at most, whatever its maker says: whoever may read may make some, and only who made one knows its name."""
 
 _NANOSECONDS = 1_000_000_000
 _FRACTION = re.compile(r"\.(\d+)")
@@ -82,6 +87,11 @@ def wanted_config(cluster: str) -> dict[str, Any]:
         "sealed": False,
         "allow_rollup_hdrs": False,
     }
+
+
+def consumer_limits() -> dict[str, Any]:
+    """For a stream's configuration. What it holds does not rely on it, so a stream without it is no other one."""
+    return {"consumer_limits": {"inactive_threshold": int(ABANDONED * _NANOSECONDS)}}
 
 
 _MUST_BE_ABSENT = (
@@ -158,7 +168,7 @@ class Stream:
         self.replicas = int(info["config"].get("num_replicas", 1))
 
     async def _create(self, replicas: int, log_id: str, first_seq: int) -> None:
-        config = wanted_config(self.cluster) | {
+        config = wanted_config(self.cluster) | consumer_limits() | {
             "num_replicas": replicas,
             "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)},
             "description": "Restow's event log. Never edit, purge or set limits: `restow log` knows how.",

@@ -1,0 +1,121 @@
+"""Whoever may only read makes as many consumers as the broker allows: others read on, and abandoned ones do not last."""
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from restow.eventlog.jetstream import connect, open_snapshots
+from restow.eventlog.jetstream import stream as stream_module
+from restow.eventlog.jetstream.connect import ApiError
+from restow.eventlog.jetstream.replicas import set_replicas
+from restow.eventlog.jetstream.stream import TOO_MANY
+from restow.eventlog.snapshots import Snapshot
+from restow.eventlog.testing import envelope
+
+from .helpers import BODY, end, follow, persist, until
+from .test_permissions import CLUSTER, guarded_server
+
+MOST = 500
+"""As deploy/nats/permissions.conf says."""
+
+
+@pytest.fixture
+def guarded():
+    with guarded_server(sync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def as_user(guarded, opened):
+    return lambda user, **more: opened(guarded.url, CLUSTER, user=user, password=f"p{user}", inbox_prefix=f"_INBOX_{user}", create=user not in ("cli", "console"), **more)
+
+
+async def crowd(log, stream, filtered="", durable=False):
+    """As many consumers as it gets."""
+    made = 0
+    while True:
+        name = f"{stream}-{made}".replace("_", "-")
+        config = {"name": name, "ack_policy": "none"} | ({"durable_name": name} if durable else {}) | ({"filter_subject": filtered} if filtered else {})
+        try:
+            await log.broker.api(f"CONSUMER.CREATE.{stream}.{name}" + f".{filtered}" * bool(filtered), {"stream_name": stream, "config": config})
+        except ApiError as error:
+            if error.err_code != TOO_MANY:
+                raise
+            return made
+        made += 1
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_reader_beside_too_many_consumers_reads_one_by_one(as_user, durable, caplog):
+    log = await as_user("scheduler_session")
+    for i in range(20):
+        await persist(log, f"before-{i}")
+    before, seen_before = follow(log, 1)
+    await until(lambda: len(seen_before) == 20)
+    assert await crowd(await as_user("cli"), f"restow-{CLUSTER}", durable=durable) == MOST - 1
+    # Beside one that has its consumer already.
+    late = await as_user("descheduler")
+    task, seen = follow(late, 1)
+    await until(lambda: len(seen) == 20)
+
+    def both_have(seq):
+        return lambda: seen[-1].seq == seen_before[-1].seq == seq
+
+    for i in range(5):
+        seq = await persist(log, f"meanwhile-{i}")
+        await until(both_have(seq), 5)
+    assert [record.seq for record in seen] == list(range(1, 26))
+    assert "has as many consumers as it may have" in caplog.text
+    assert late.crowded()
+    assert not log.crowded()
+    # Once there is room.
+    await late.broker.api(f"CONSUMER.DELETE.restow-{CLUSTER}.restow-{CLUSTER}-0")
+    await until(lambda: not late.crowded(), 20)
+    seq = await persist(log, "after")
+    await until(both_have(seq), 5)
+    assert [record.seq for record in seen] == list(range(1, 27))
+    await end(task)
+    await end(before)
+
+
+async def test_snapshots_are_read_beside_too_many_consumers(as_user):
+    log = await as_user("garbage_collector")
+    await log.append("gc", BODY, envelope(), expected_last=0)
+    snapshot = Snapshot(log_id=log.log_id, seq=1, fold_version=1, body=os.urandom(1_500_000))
+    await (await open_snapshots(log)).put(snapshot)
+    assert await crowd(await as_user("console"), f"OBJ_restow-{CLUSTER}", f"$O.restow-{CLUSTER}.C.x") == MOST
+    reader = await as_user("reservation_cache")
+    assert await asyncio.wait_for((await open_snapshots(reader, create=False)).latest(), 20) == snapshot
+
+
+async def test_what_nobody_listens_to_does_not_last(as_user, monkeypatch):
+    """Also where its maker says so, or that it is for ever. A reader has a consumer again then."""
+    monkeypatch.setattr(stream_module, "ABANDONED", 5.0)
+    log = await as_user("garbage_collector")
+    await open_snapshots(log)
+    reader = await as_user("cli")
+    with pytest.raises(ApiError, match="inactive threshold"):
+        await reader.broker.api(f"CONSUMER.CREATE.restow-{CLUSTER}.c", {"stream_name": f"restow-{CLUSTER}", "config": {"name": "c", "inactive_threshold": 10**16}})
+    assert await crowd(reader, f"restow-{CLUSTER}", durable=True) == MOST
+    await crowd(reader, f"OBJ_restow-{CLUSTER}", f"$O.restow-{CLUSTER}.C.x")
+
+    async def consumers():
+        return sum([(await log.broker.api(f"STREAM.INFO.{name}-{CLUSTER}"))["state"]["consumer_count"] for name in ("restow", "OBJ_restow")])
+
+    async with asyncio.timeout(30):
+        while await consumers():
+            await asyncio.sleep(0.2)
+
+
+async def test_a_log_that_was_made_before_gets_the_limit_with_its_copies(as_user, monkeypatch):
+    monkeypatch.setattr(stream_module, "ABANDONED", 0.0)
+    log = await as_user("garbage_collector")
+    await open_snapshots(log)
+    monkeypatch.undo()
+    await set_replicas(await as_user("operator"), 1, print, patience=10)
+    for name in ("restow", "OBJ_restow"):
+        config = (await log.broker.api(f"STREAM.INFO.{name}-{CLUSTER}"))["config"]
+        assert config["consumer_limits"] == stream_module.consumer_limits()["consumer_limits"], json.dumps(config)
+    assert (await connect(log.broker.client.connected_url.geturl(), CLUSTER, user="cli", password="pcli", inbox_prefix="_INBOX_cli", create=False)).log_id == log.log_id
