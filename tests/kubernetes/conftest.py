@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import TypeVar
 
 import aiohttp
 import pytest
@@ -21,7 +22,10 @@ from kubesim.conformance.harness import Api, Target
 
 from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
+from restow.kube.gates import Gates
 from restow.kube.node_marks import NodeMarks
+
+E = TypeVar("E", Beside, Gates)
 
 
 @pytest.fixture(scope="session", name="lab")
@@ -71,24 +75,24 @@ async def world(lab: Lab, kubelets: Kubelets) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def session(lab: Lab, accounts: dict[str, Target]) -> AsyncIterator[Beside]:
-    async for one in effects(lab, accounts, "scheduler-session"):
+    async for one in effects(lab, accounts, "scheduler-session", Beside):
         yield one
 
 
 @pytest.fixture
-async def descheduler(lab: Lab, accounts: dict[str, Target]) -> AsyncIterator[Beside]:
-    async for one in effects(lab, accounts, "descheduler"):
+async def descheduler(lab: Lab, accounts: dict[str, Target]) -> AsyncIterator[Gates]:
+    async for one in effects(lab, accounts, "descheduler", Gates):
         yield one
 
 
-async def effects(lab: Lab, accounts: dict[str, Target], service: str) -> AsyncIterator[Beside]:
+async def effects(lab: Lab, accounts: dict[str, Target], service: str, kind: type[E]) -> AsyncIterator[E]:
     """A service's, with the rights of its account."""
     async with await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(accounts[service], service)))) as client:
-        yield Beside(client)
+        yield kind(client)
 
 
 @pytest.fixture
-def mover(world: World, session: Beside, descheduler: Beside) -> Mover:
+def mover(world: World, session: Beside, descheduler: Gates) -> Mover:
     return Mover(world, session, descheduler)
 
 

@@ -15,9 +15,10 @@ from kubernetes.world import WAIT, World, controller, gated, pod_spec
 
 from restow.contracts.values import OwnerRef
 from restow.kube import decode as d
-from restow.kube.beside import Beside, Gated
+from restow.kube.beside import Beside
 from restow.kube.describe import pod_fact
 from restow.kube.effects import Accepted, Bound, Done, Failed, Gone, PodRef, Taken
+from restow.kube.gates import Gated, Gates
 from restow.kube.placeholder import Hold, placeholder
 from restow.kube.reservation_objects import Created
 
@@ -52,7 +53,7 @@ class Move:
 class Mover:
     """`session` and `descheduler` are their effects."""
 
-    def __init__(self, world: World, session: Beside, descheduler: Beside):
+    def __init__(self, world: World, session: Beside, descheduler: Gates):
         self.world, self.session, self.descheduler = world, session, descheduler
         self._swaps: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """From a nomination until its placeholder has gone, a node is charged twice: another successor would not fit there, and go elsewhere."""

@@ -27,7 +27,7 @@ from restow.contracts.ids import SERVICES, MigrationId
 from restow.contracts.values import OwnerRef
 from restow.domain.nomination_checks import UNKNOWN, verdict
 from restow.domain.state import ClusterState
-from restow.kube.beside import Beside, NotGated
+from restow.kube.gates import Gates, NotGated
 
 T = TypeVar("T")
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
@@ -179,7 +179,7 @@ def posted(stack: Running, path: str, body: dict[str, Any]) -> Any:
         raise urllib.error.HTTPError(error.url, error.code, error.read().decode(errors="replace"), error.headers, None) from None
 
 
-async def not_gated(descheduler: Beside, pod: Any) -> None:
+async def not_gated(descheduler: Gates, pod: Any) -> None:
     """The API server has heard that the policy is gone."""
     (owner,) = pod["metadata"]["ownerReferences"]
     for _ in range(100):

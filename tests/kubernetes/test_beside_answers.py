@@ -17,7 +17,7 @@ from kubesim.conformance.harness import MERGE
 from restow.domain import thefts
 from restow.domain.beside import SLOT
 from restow.kube.annotations import TOUCHED
-from restow.kube.beside import Beside
+from restow.kube.gates import Gates
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 TERM = 2.0
@@ -146,7 +146,7 @@ async def test_a_target_that_is_lost_after_the_eviction_sends_the_pod_back(world
 
 
 async def test_a_successor_that_the_api_did_not_gate_runs_and_nothing_keeps_it_waiting(
-    world: World, stack: Running, lab: Lab, descheduler: Beside
+    world: World, stack: Running, lab: Lab, descheduler: Gates
 ) -> None:
     victim, move, _ = await begun(world, stack, "statefulsets")
     await ending(world, victim)

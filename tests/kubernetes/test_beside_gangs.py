@@ -18,8 +18,8 @@ from kubernetes.services import ended, known, migrate
 from kubernetes.world import MID, NS, World, pod_spec
 from kubesim.conformance.harness import MERGE
 
-from restow.kube.beside import Beside
 from restow.kube.effects import Accepted, OverBudget, Refused
+from restow.kube.gates import Gates
 
 OLD = 36
 """The minor version whose gangs have gates of their own, another version of the API, and a disruptionMode that is a word."""
@@ -148,7 +148,7 @@ STAYS = {"metadata": {"name": "stays"}}
 
 
 @contextlib.asynccontextmanager
-async def kept(world: World, descheduler: Beside, pod: Any) -> AsyncIterator[None]:
+async def kept(world: World, descheduler: Gates, pod: Any) -> AsyncIterator[None]:
     """Somebody's admission refuses to evict this pod."""
     name = pod["metadata"]["name"]
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
@@ -167,7 +167,7 @@ async def kept(world: World, descheduler: Beside, pod: Any) -> AsyncIterator[Non
             await world.api.call("DELETE", f"{ADMISSION}{what}/stays")
 
 
-async def test_a_dry_run_of_an_eviction_counts_budgets_and_spends_none(world: World, descheduler: Beside) -> None:
+async def test_a_dry_run_of_an_eviction_counts_budgets_and_spends_none(world: World, descheduler: Gates) -> None:
     """What asking about all of a gang before the first eviction goes by."""
     await world.node("n", gpus=2)
     await world.replicaset("victim", 2, pod_spec())
@@ -186,7 +186,7 @@ async def test_a_dry_run_of_an_eviction_counts_budgets_and_spends_none(world: Wo
     assert not any(pod["metadata"].get("deletionTimestamp") for pod in world.of("victim"))
 
 
-async def test_the_services_evict_nobody_of_a_gang_where_the_api_would_refuse_one(world: World, stack: Running, descheduler: Beside) -> None:
+async def test_the_services_evict_nobody_of_a_gang_where_the_api_would_refuse_one(world: World, stack: Running, descheduler: Gates) -> None:
     named, pods = await starts_again(world, stack, "refused")
     async with kept(world, descheduler, pods[-1]):
         with pytest.raises(AssertionError, match="it is to stay"):

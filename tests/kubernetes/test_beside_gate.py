@@ -14,10 +14,12 @@ from kubernetes.moves import LOG
 from kubernetes.world import APPS, NS, World, pod_spec
 from kubesim.conformance.harness import MERGE, Api
 
+from restow.contracts.times import rfc3339
 from restow.contracts.values import OwnerRef
-from restow.kube.beside import Beside, Gated, NotGated, timestamp
+from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
 from restow.kube.effects import Done, PodRef
+from restow.kube.gates import Gated, Gates, NotGated
 
 OTHER_LOG = "another-installations-log"
 BINDING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/restow-landing"
@@ -32,7 +34,7 @@ def owner_of(workload: Any) -> OwnerRef:
     return OwnerRef(workload["kind"], workload["metadata"]["name"], workload["metadata"]["uid"], workload["apiVersion"])
 
 
-async def counts(effects: Beside, owner: OwnerRef, wanted: type = Gated, seconds: float = 10) -> float:
+async def counts(effects: Gates, owner: OwnerRef, wanted: type = Gated, seconds: float = 10) -> float:
     """Milliseconds until the API gates a pod of this controller, or does not any more."""
     began = time.perf_counter()
     while not isinstance(await effects.gated(owner), wanted):
@@ -44,7 +46,7 @@ async def scale(world: World, name: str, replicas: int) -> None:
     await world.api.ok("PATCH", f"{APPS}/replicasets/{name}", {"spec": {"replicas": replicas}}, media=MERGE)
 
 
-async def test_a_gated_pod_says_for_which_installation_and_until_when(world: World, session: Beside, descheduler: Beside) -> None:
+async def test_a_gated_pod_says_for_which_installation_and_until_when(world: World, session: Beside, descheduler: Gates) -> None:
     """So that another one neither lets it go nor takes it, before that is over. Both are gone with the gate."""
     await world.node("n")
     listed = await world.replicaset("listed", 1, pod_spec())
@@ -56,13 +58,13 @@ async def test_a_gated_pod_says_for_which_installation_and_until_when(world: Wor
     await world.until(lambda: world.where("listed") == ["gated", "n"], "the second one waits")
     (pod,) = [pod for pod in world.of("listed") if pod["spec"].get("schedulingGates")]
     meta = pod["metadata"]
-    assert meta["annotations"]["restow.dev/landing"] == f"{LOG} {timestamp(until)}"
+    assert meta["annotations"]["restow.dev/landing"] == f"{LOG} {rfc3339(until)}"
     assert await session.let_go(PodRef(meta["namespace"], meta["name"], meta["uid"])) == Done()
     await world.running("listed", 2)
     assert ["restow.dev/landing" in (pod["metadata"].get("annotations") or {}) for pod in world.of("listed")] == [False, False]
 
 
-async def test_new_pods_of_a_listed_controller_wait_and_nobody_elses(world: World, descheduler: Beside) -> None:
+async def test_new_pods_of_a_listed_controller_wait_and_nobody_elses(world: World, descheduler: Gates) -> None:
     await world.node("n")
     listed, other = await world.replicaset("listed", 1, pod_spec()), await world.replicaset("other", 1, pod_spec())
     await world.running("listed")
@@ -76,7 +78,7 @@ async def test_new_pods_of_a_listed_controller_wait_and_nobody_elses(world: Worl
     assert await descheduler.gated(owner_of(other)) == NotGated()
 
 
-async def test_after_the_instant_in_the_entry_nobody_waits(world: World, descheduler: Beside) -> None:
+async def test_after_the_instant_in_the_entry_nobody_waits(world: World, descheduler: Gates) -> None:
     await world.node("n")
     late = await world.replicaset("late", 0, pod_spec())
     assert await descheduler.landing(LOG, {owner_of(late).uid: soon(4)}) == Done()
@@ -88,7 +90,7 @@ async def test_after_the_instant_in_the_entry_nobody_waits(world: World, desched
     await world.running("late")
 
 
-async def test_who_is_taken_off_the_list_is_free(world: World, descheduler: Beside) -> None:
+async def test_who_is_taken_off_the_list_is_free(world: World, descheduler: Gates) -> None:
     ends = []
     await descheduler.landing(LOG, {NOBODY.uid: soon()})
     await counts(descheduler, NOBODY)
@@ -101,7 +103,7 @@ async def test_who_is_taken_off_the_list_is_free(world: World, descheduler: Besi
     print(f"entry answered → counts: p50 {ends[30]:.1f} p99 {ends[-1]:.1f} ms of 60")
 
 
-async def test_each_installation_has_a_list_of_its_own(world: World, descheduler: Beside) -> None:
+async def test_each_installation_has_a_list_of_its_own(world: World, descheduler: Gates) -> None:
     first, second = OwnerRef("ReplicaSet", "a", "uid-a", "apps/v1"), OwnerRef("ReplicaSet", "b", "uid-b", "apps/v1")
     await descheduler.landing(LOG, {first.uid: soon(), second.uid: soon()})
     await descheduler.landing(OTHER_LOG, {second.uid: soon()})
@@ -112,7 +114,7 @@ async def test_each_installation_has_a_list_of_its_own(world: World, descheduler
     assert isinstance(await descheduler.gated(second), Gated)
 
 
-async def test_a_pod_that_names_its_node_is_left_alone(world: World, descheduler: Beside) -> None:
+async def test_a_pod_that_names_its_node_is_left_alone(world: World, descheduler: Gates) -> None:
     await world.node("n")
     await descheduler.landing(LOG, {NOBODY.uid: soon()})
     await counts(descheduler, NOBODY)
@@ -129,7 +131,7 @@ async def test_a_pod_that_names_its_node_is_left_alone(world: World, descheduler
     assert "schedulingGates" not in made["spec"], "whom it belongs to is not whom it is controlled by"
 
 
-async def test_without_the_policys_binding_pods_are_made_and_scheduled(world: World, descheduler: Beside, lab: Lab) -> None:
+async def test_without_the_policys_binding_pods_are_made_and_scheduled(world: World, descheduler: Gates, lab: Lab) -> None:
     await world.node("n")
     owner = owner_of(await world.replicaset("web", 0, pod_spec()))
     await descheduler.landing(LOG, {owner.uid: soon()})
@@ -145,7 +147,7 @@ async def test_without_the_policys_binding_pods_are_made_and_scheduled(world: Wo
 
 
 async def test_without_the_crd_pods_are_made_and_scheduled_and_it_counts_again_once_it_is_back(
-    world: World, descheduler: Beside, lab: Lab
+    world: World, descheduler: Gates, lab: Lab
 ) -> None:
     await world.node("n")
     owner = owner_of(await world.replicaset("web", 0, pod_spec()))
@@ -170,19 +172,19 @@ async def test_without_the_crd_pods_are_made_and_scheduled_and_it_counts_again_o
 
 
 @pytest.fixture
-async def second(lab: Lab, descheduler: Beside) -> AsyncIterator[tuple[Beside, Api]]:
+async def second(lab: Lab, descheduler: Gates) -> AsyncIterator[tuple[Gates, Api]]:
     """The descheduler's effects and the API, at another server of the same cluster."""
     target = lab.another_server("second")
     try:
         token = lab.account("descheduler").headers
         config = lab.kubeconfig(type(target)(target.kind, target.url, token, target.ssl), "second")
         async with await connect(ClientConfig(kubeconfig=str(config))) as client, aiohttp.ClientSession() as session:
-            yield Beside(client), Api(target, session)
+            yield Gates(client), Api(target, session)
     finally:
         lab.stop("second")
 
 
-async def test_another_api_server_counts_an_entry_within_a_second(world: World, descheduler: Beside, second: tuple[Beside, Api]) -> None:
+async def test_another_api_server_counts_an_entry_within_a_second(world: World, descheduler: Gates, second: tuple[Gates, Api]) -> None:
     there, _ = second
     await descheduler.landing(LOG, {NOBODY.uid: soon()})
     await counts(there, NOBODY, seconds=60)

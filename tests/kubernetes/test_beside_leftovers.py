@@ -9,9 +9,9 @@ from kubernetes.world import World
 
 from restow.domain.leftovers import Remove
 from restow.kube import canary, leftovers
-from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
 from restow.kube.effects import Done
+from restow.kube.gates import Gates
 from restow.kube.placeholder import hold_class
 
 
@@ -19,7 +19,7 @@ def as_json(manifest: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(manifest))
 
 
-async def test_everything_with_a_logs_label_is_found_and_removed(world: World, lab: Lab, descheduler: Beside) -> None:
+async def test_everything_with_a_logs_label_is_found_and_removed(world: World, lab: Lab, descheduler: Gates) -> None:
     await world.node("n")
     log = f"{LOG}-left"
     await world.api.ok("POST", "/api/v1/namespaces/restow-holds/pods", as_json(canary.guest("default-scheduler", "n", log, "left")))

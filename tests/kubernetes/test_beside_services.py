@@ -13,7 +13,7 @@ from kubernetes.lab import DEPLOY, Lab
 from kubernetes.services import SESSION, ended, kill, known, migrate, not_gated, plan, stand, victims
 from kubernetes.world import World, path_of, pod_spec
 
-from restow.kube.beside import Beside
+from restow.kube.gates import Gates
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -92,7 +92,7 @@ async def test_a_hold_that_is_stolen_before_the_eviction_leaves_the_pod_where_it
     assert (victim["metadata"]["uid"], "ending") not in world.at
 
 
-async def test_nobody_is_evicted_where_the_api_would_not_gate_the_successor(world: World, stack: Running, lab: Lab, descheduler: Beside) -> None:
+async def test_nobody_is_evicted_where_the_api_would_not_gate_the_successor(world: World, stack: Running, lab: Lab, descheduler: Gates) -> None:
     (victim,) = await victims(world, stack)
     move = await migrate(stack, victim, "target-0")
     await stand(world, 1)

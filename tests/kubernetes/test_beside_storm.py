@@ -17,6 +17,7 @@ from kubesim.conformance.harness import Target
 from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
 from restow.kube.effects import PodRef
+from restow.kube.gates import Gates
 
 MOVES = 30
 
@@ -59,7 +60,7 @@ async def test_all_moves_of_a_storm_land(world: World, mover: Mover) -> None:
 
 
 @pytest.fixture
-async def elsewhere(lab: Lab, world: World) -> AsyncIterator[tuple[Beside, Beside]]:
+async def elsewhere(lab: Lab, world: World) -> AsyncIterator[tuple[Beside, Gates]]:
     """Session and descheduler at a second API server; controllers and scheduler are at the first."""
     target = lab.another_server("second")
     try:
@@ -67,7 +68,7 @@ async def elsewhere(lab: Lab, world: World) -> AsyncIterator[tuple[Beside, Besid
         for service in ("scheduler-session", "descheduler"):
             account = Target(target.kind, target.url, lab.account(service).headers, target.ssl)
             clients.append(await connect(ClientConfig(kubeconfig=str(lab.kubeconfig(account, f"second-{service}")))))
-        descheduler = Beside(clients[1])
+        descheduler = Gates(clients[1])
         await descheduler.landing(LOG, {NOBODY.uid: soon()})
         print(f"API server new → counts: {await counts(descheduler, NOBODY, seconds=90) / 1000:.1f} s")
         yield Beside(clients[0]), descheduler
@@ -78,7 +79,7 @@ async def elsewhere(lab: Lab, world: World) -> AsyncIterator[tuple[Beside, Besid
 
 
 async def test_all_land_where_restow_speaks_to_another_api_server_than_the_controllers(
-    world: World, elsewhere: tuple[Beside, Beside]
+    world: World, elsewhere: tuple[Beside, Gates]
 ) -> None:
     moves = await storm(world, Mover(world, *elsewhere), 20)
     print("two API servers:", told(moves))

@@ -23,9 +23,10 @@ from kubernetes.test_beside_gate import BINDING, NOBODY, OTHER_LOG, counts, soon
 from kubernetes.world import NS, World, pod_spec, restricted
 from kubesim.conformance.harness import MERGE
 
+from restow.contracts.times import rfc3339
 from restow.domain.landing_gate import GATE, Listed, NewPod, Owners, gated_for, left_out
-from restow.kube.beside import Beside, NotGated, timestamp
 from restow.kube.client import ApiStatus, ClientConfigError
+from restow.kube.gates import Gates, NotGated
 from restow.kube.in_cluster import in_cluster
 from restow.kube.landing_webhook import LANDINGS
 
@@ -90,7 +91,7 @@ def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-async def hook(world: World, lab: Lab, descheduler: Beside) -> Any:
+async def hook(world: World, lab: Lab, descheduler: Gates) -> Any:
     """The webhook instead of the policy, and then the policy again."""
     one = Hook(lab)
     for path in (BINDING, POLICY):
@@ -146,12 +147,12 @@ CASES: dict[str, tuple[Any, str, bool]] = {
 }
 
 
-async def table(world: World, descheduler: Beside) -> dict[str, list[str]]:
+async def table(world: World, descheduler: Gates) -> dict[str, list[str]]:
     """The gates that the API server would give each."""
     await descheduler.landing(LOG, {LISTED: soon(), PAST: soon(-2)})
     await descheduler.landing(OTHER_LOG, {OTHERS: soon()})
     owners = {
-        name: {"namespace": namespace, "until": timestamp(soon(seconds)), "labels": [labels]}
+        name: {"namespace": namespace, "until": rfc3339(soon(seconds)), "labels": [labels]}
         for name, namespace, seconds, labels in (("r", NS, 60, LABELS), ("old", NS, -2, {"old": "1"}), ("far", "elsewhere", 60, {"far": "1"}))
     }
     await world.api.ok("PATCH", f"{LANDINGS.path}/{LOG}", {"spec": {"owners": owners}}, media=MERGE)
@@ -166,14 +167,14 @@ async def table(world: World, descheduler: Beside) -> dict[str, list[str]]:
     return found
 
 
-async def test_by_the_policy_these_pods_wait(world: World, descheduler: Beside) -> None:
+async def test_by_the_policy_these_pods_wait(world: World, descheduler: Gates) -> None:
     await descheduler.landing(LOG, {NOBODY.uid: soon()})
     await counts(descheduler, NOBODY, seconds=60)
     by_policy = await table(world, descheduler)
     assert {name for name, gates in by_policy.items() if GATE in gates} == {name for name, (_, _, gated) in CASES.items() if gated}
 
 
-async def test_by_the_webhook_the_same_pods_wait(world: World, descheduler: Beside, hook: Hook) -> None:
+async def test_by_the_webhook_the_same_pods_wait(world: World, descheduler: Gates, hook: Hook) -> None:
     by_webhook = await table(world, descheduler)
     assert {name for name, gates in by_webhook.items() if GATE in gates} == {name for name, (_, _, gated) in CASES.items() if gated}
     assert by_webhook["one that has ours already"] == [GATE]
@@ -197,7 +198,7 @@ async def creation(world: World, count: int = 20) -> list[float]:
     return sorted(times)
 
 
-async def test_where_the_webhook_is_dead_pods_are_made_at_once_and_where_it_hangs_a_second_later(world: World, hook: Hook, descheduler: Beside) -> None:
+async def test_where_the_webhook_is_dead_pods_are_made_at_once_and_where_it_hangs_a_second_later(world: World, hook: Hook, descheduler: Gates) -> None:
     await world.node("n")
     alive = await creation(world)
     os.kill(hook.process.pid, signal.SIGSTOP)

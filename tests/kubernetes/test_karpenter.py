@@ -18,6 +18,7 @@ from restow.contracts.times import millis
 from restow.contracts.values import PodShape
 from restow.domain.autoscalers import PROTECTS
 from restow.kube.beside import Beside
+from restow.kube.gates import Gates
 from restow.kube.node_marks import NodeMarks
 from restow.kube.placeholder import Hold, placeholder
 from restow.kube.reservation_objects import Created
@@ -122,7 +123,7 @@ async def test_a_placeholder_that_waits_for_its_node_adds_no_node_and_a_pod_that
     assert len(await karpenter.until(2)) == 2, "it would have acted"
 
 
-async def test_a_gated_pod_and_a_nominated_one_add_no_node(world: World, karpenter: Karpenter, descheduler: Beside) -> None:
+async def test_a_gated_pod_and_a_nominated_one_add_no_node(world: World, karpenter: Karpenter, descheduler: Gates) -> None:
     await world.pod("first", plain())
     (node,) = await karpenter.until(1)
     await world.pod("gated", plain() | {"schedulingGates": [{"name": "restow.dev/landing"}]})

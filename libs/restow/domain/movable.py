@@ -94,7 +94,7 @@ def unmovable(state: ClusterState, uid: PodUid, as_gang: bool = False) -> str:
 
 
 def _of_gate(state: ClusterState, pod: PodObserved) -> str:
-    """Whether nobody would gate its successor. The dry run before the eviction (`restow.kube.beside.Beside.gated`) asks where placeholders are, for Restow may make
+    """Whether nobody would gate its successor. The dry run before the eviction (`restow.kube.gates.Gates.gated`) asks where placeholders are, for Restow may make
     pods nowhere else, so that it does not tell."""
     whose = left_out(pod.namespace, pod.labels) if is_beside(state, pod.shape) else ""
     return f"{NOT_GATED}: new pods of {whose} are never gated" if whose else ""

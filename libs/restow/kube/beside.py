@@ -1,7 +1,6 @@
-"""Effects beside another scheduler: gate, nominate, swap. Each is safe to repeat and safe to be late; a lost answer is never taken for a failure.
+"""Effects beside another scheduler: occupy, nominate, swap. Each is safe to repeat and safe to be late; a lost answer is never taken for a failure.
+Who waits for that behind a gate is the business of `gates.py`.
 
-    landing    lists controllers whose new pods wait        gated      asks the API whether it would let one of them wait
-    owners     lists labels whose new pods wait
     occupy     makes a placeholder                           vacate     removes it
     guard      makes a virtual one, which is never bound
     land       nominates, has it heard, hands claims over, removes the placeholder, removes the gate: in this order no moment is unguarded
@@ -11,32 +10,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from restow import machine
-from restow.contracts.values import OwnerRef
 from restow.domain.beside import GATE as LANDING
 from restow.domain.beside import SLOT
-from restow.domain.landing_gate import said_by
 from restow.domain.other_schedulers import LOG, UNNAMED
 from restow.kube import decode as d
 from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
-from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken
+from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, done
 from restow.kube.handover import Handover
 from restow.kube.hearing import MOST, Hearing, Who, is_looked_at
-from restow.kube.placeholder import (
-    IMAGE,
-    NAMESPACE,
-    Placeholder,
-    idle_container,
-    restricted,
-)
+from restow.kube.placeholder import IMAGE, Placeholder
 from restow.kube.reservation_objects import Created, CreateOutcome, DeleteOutcome
 from restow.kube.retry import Backoff, Sleep
 
@@ -51,46 +40,11 @@ KEPT, SELDOM = 60.0, 0.5
 node, one after the other, the first of them has waited for long by then."""
 TOGETHER = 5.0
 """Seconds for which one of a gang keeps its gate for others of it that land, too."""
-LANDINGS = "/apis/restow.dev/v1/landings"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
 _OVER = ("Succeeded", "Failed")
 
-
-class Gated(msgspec.Struct, frozen=True):
-    """A pod of this controller would get our gate now. `until`: when its entry ends, as the pod would say (ms, by the API's clock); 0 where it does not."""
-
-    until: int = 0
-
-
-class Owned(NamedTuple):
-    """Whose new pods wait by their labels: those of this namespace (empty: of any) that have all of one of these sets. `until`: ms, by the API's clock."""
-
-    namespace: str
-    labels: Sequence[Mapping[str, str]]
-    until: int
-
-
-class NotGated(msgspec.Struct, frozen=True):
-    """It would be scheduled at once: the policy is away, or has not heard of the controller yet."""
-
-
-class Missing(msgspec.Struct, frozen=True):
-    """These entries are not there to be renewed."""
-
-    keys: frozenset[str]
-
-
-RenewOutcome = Done | Missing | Gone | Refused | Failed
 LandOutcome = Done | Bound | Taken | Gone | Refused | Failed
-GatedOutcome = Gated | NotGated | Refused | Failed
-
-
-def _said(entries: Mapping[str, int | None], owners: Mapping[str, Owned | None]) -> dict[str, dict[str, Any]]:
-    """As the Landing's spec says them."""
-    by_uid = {uid: None if until is None else timestamp(until) for uid, until in entries.items()}
-    by_labels = {key: None if one is None else one._asdict() | {"until": timestamp(one.until)} for key, one in owners.items()}
-    return {field: one for field, one in (("open", by_uid), ("owners", by_labels)) if one}
 
 
 class Beside(Effects):
@@ -110,108 +64,6 @@ class Beside(Effects):
         """By gang: when (steady seconds) the last one of it lost its gate."""
         self._gangs: dict[str, list[int]] = {}
         """How many of a gang land now, and how many of them have only their gate left."""
-
-    # -- who waits -----------------------------------------------------------------------------------------------------
-
-    async def landing(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None] = {}) -> PatchOutcome:
-        """Makes these entries of the log's Landing so, in one write: controller's uid → until (ms, by the API's clock), and owners by what they belong to.
-        None takes one off. Other entries stay. `Refused` with 404 where the CRD is not installed."""
-        said = _said(entries, owners)
-        listed = {field: there for field, one in said.items() if (there := {key: value for key, value in one.items() if value is not None})}
-
-        async def attempt() -> PatchOutcome:
-            try:
-                await self._client.patch(f"{LANDINGS}/{log}", {"spec": said})
-            except ApiStatus as status:
-                if status.code != 404:
-                    raise
-                if listed:
-                    await self._make_landing(log, listed)
-            return Done()
-
-        return await self._bounded(attempt)
-
-    async def renew(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None]) -> RenewOutcome:
-        """The same, in one write, of entries that are there. What was taken off while this was on its way stays away, and is `Missing`; all others are renewed."""
-        wanted = {
-            key: {"op": "replace", "path": f"/spec/{field}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
-            for field, some in _said(entries, owners).items() for key, value in some.items()
-        }  # fmt: skip
-
-        async def attempt() -> RenewOutcome:
-            match await self._replaced(log, list(wanted.values())):
-                case True:
-                    return Done()
-                case None:
-                    return Missing(frozenset(wanted))
-            there = await self._listed(log)
-            gone = [key for key in wanted if key not in there]
-            left = [key for key in wanted if key in there]
-            missing = [*gone, *(await self._renewed(log, left, wanted) if left else ())]
-            return Missing(frozenset(missing)) if missing else Done()
-
-        return await self._bounded(attempt)
-
-    async def _listed(self, log: str) -> set[str]:
-        """The entries that are there, as the answer to a patch that changes nothing says: who renews may not read."""
-        try:
-            said = answered(_landing, await self._client.patch(f"{LANDINGS}/{log}", {}))
-        except ApiStatus as status:
-            if status.code == 404:
-                return set()
-            raise
-        return {key for entries in (said.spec or {}).values() for key in entries or ()}
-
-    async def _renewed(self, log: str, keys: list[str], wanted: Mapping[str, dict[str, Any]]) -> list[str]:
-        """Those that have gone since they were listed; all others are renewed. By halves, for each write is of the whole Landing: one for each entry would write a large one as many times."""
-        match await self._replaced(log, [wanted[key] for key in keys]):
-            case True:
-                return []
-            case False if len(keys) > 1:
-                half = len(keys) // 2
-                return [*await self._renewed(log, keys[:half], wanted), *await self._renewed(log, keys[half:], wanted)]
-        return keys
-
-    async def _replaced(self, log: str, operations: list[dict[str, Any]]) -> bool | None:
-        """All, or none: where one of these is not there. None where there is no Landing."""
-        try:
-            await self._client.patch(f"{LANDINGS}/{log}", operations, "json")
-        except ApiStatus as status:
-            if status.code == 404:
-                return None
-            if status.code == 422:
-                return False
-            raise
-        return True
-
-    async def _make_landing(self, log: str, spec: Mapping[str, Any]) -> None:
-        metadata = {"name": log, "labels": {"app.kubernetes.io/managed-by": "restow", LOG: log}}
-        body = {"apiVersion": "restow.dev/v1", "kind": "Landing", "metadata": metadata, "spec": spec}
-        try:
-            await self._client.create(LANDINGS, body)
-        except ApiStatus as status:
-            if status.code == 409:
-                raise ApiStatus(0, "Raced", f"Landing {log} was made meanwhile") from status
-            raise
-
-    async def gated(self, controller: OwnerRef) -> GatedOutcome:
-        """Creates a pod of this controller as a dry run: nothing is stored. Says what the API server that answers knows; another may
-        know it later."""
-        # The gate asks for the uid alone. Others' admission looks at owners, too: Kueue refuses a pod whose Job (ReplicaSet, StatefulSet ...) is not in its
-        # namespace, and that of somebody else's workload is not ours to make pods in. So the kind is one that only we know.
-        owner = {"apiVersion": "restow.dev/v1", "kind": "Landing", "name": controller.name, "uid": controller.uid, "controller": True}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"generateName": "gated-", "namespace": NAMESPACE, "ownerReferences": [owner]},
-            "spec": {"containers": [idle_container("none", {})], "securityContext": restricted()},
-        }
-
-        async def attempt() -> GatedOutcome:
-            made = answered(_pod, await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod))
-            return Gated(said_by((made.metadata.annotations or {}).get(LANDING, ""))[1]) if waits(made) else NotGated()
-
-        return await self._bounded(attempt)
 
     # -- placeholders ----------------------------------------------------------------------------------------------------
 
@@ -288,7 +140,7 @@ class Beside(Effects):
         another successor would not fit on the node, and go elsewhere. `claims`: the placeholder has some for it. `where`: the node that is its own by now, empty where there is none: one of a gang may have
         changed places with another one since (`restow.domain.evolve.changed_places`)."""
         self._stop_keeping(pod)
-        there = await (self._there(pod) if pod.uid in self._since else self._nominated(pod, node))
+        there = await (self._found(pod) if pod.uid in self._since else self._nominated(pod, node))
         if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
             there = await self._nominated(pod, node)
         if isinstance(there, Gone | Refused | Failed):
@@ -314,7 +166,7 @@ class Beside(Effects):
             if isinstance(freed, wire.Pod) and not _node(freed) and _nomination(freed) != node:
                 # Taken away since the touch. Its place may still be free.
                 freed = await self._nominated(pod, node)
-            went = _done(freed)
+            went = done(freed)
             if gang is not None and isinstance(went, Done):
                 self._ungated[gang] = machine.steady()
                 self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, where or (lambda: node), gang))
@@ -349,7 +201,7 @@ class Beside(Effects):
         began, pause = machine.steady(), SETTLED
         try:
             while machine.steady() < self._ungated.get(gang, began) + KEPT:
-                there = await self._there(pod)
+                there = await self._found(pod)
                 if isinstance(there, Gone) or (isinstance(there, wire.Pod) and _node(there)):
                     return
                 if not (node := where()):
@@ -399,7 +251,7 @@ class Beside(Effects):
         async with self._free.setdefault(scheduler, asyncio.Lock()):
             stayed = 0
             for look in range(1, LOOKS + 1):
-                there = await self._there(pod)
+                there = await self._found(pod)
                 stayed = stayed + 1 if isinstance(there, wire.Pod) and is_looked_at(there) and _nomination(there) == node else 0
                 if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
                     there = await self._nominated(pod, node)
@@ -414,7 +266,7 @@ class Beside(Effects):
             if not isinstance(vacated, Done):
                 return vacated
             for _ in range(LOOKS):
-                there = await self._there(pod)
+                there = await self._found(pod)
                 if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
                     there = await self._nominated(pod, node)
                 if not isinstance(there, wire.Pod):
@@ -423,12 +275,6 @@ class Beside(Effects):
                     return Bound() if where == node else Taken(where)
                 await self._sleep(SETTLED)
         return Done()
-
-    async def _there(self, pod: PodRef) -> wire.Pod | Gone | Refused | Failed:
-        async def attempt() -> Any:
-            return await self._read(pod) or Gone()
-
-        return await self._bounded(attempt)
 
     def is_landing_free(self, scheduler: str) -> bool:
         """Whether the next one has to wait."""
@@ -440,7 +286,7 @@ class Beside(Effects):
 
     async def let_go(self, pod: PodRef) -> PatchOutcome:
         """Nothing of ours holds it back any more: it competes as any other. One that has no gate of ours is done."""
-        return _done(await self._let_go(pod))
+        return done(await self._let_go(pod))
 
     async def _let_go(self, pod: PodRef) -> wire.Pod | Gone | Refused | Failed:
         self._stop_keeping(pod)
@@ -451,18 +297,9 @@ class Beside(Effects):
         if (keeping := self._kept.pop(pod.uid, None)) is not None:
             keeping.cancel()
 
-    async def keep_gated(self, pod: PodRef, log: str, until: int) -> PatchOutcome:
-        """Says of a gated pod that it waits for something of this log until then (ms, by the API's clock), and longer than its entry said. One that has lost the
-        gate meanwhile has no such annotation any more, and gets none."""
-        there = await self._there(pod)
-        if not isinstance(there, wire.Pod) or not waits(there):
-            return Done() if isinstance(there, wire.Pod) else there
-        said = {"annotations": {LANDING: f"{log} {timestamp(until)}"}, "resourceVersion": there.metadata.resource_version}
-        return _done(await self._patched(pod, {"metadata": said}))
-
     async def touch(self, pod: PodRef, mark: str) -> PatchOutcome:
         """A scheduler that was restarted knows a gated pod's nomination once the pod changes."""
-        return _done(await self._touched(pod, mark))
+        return done(await self._touched(pod, mark))
 
     async def _touched(self, pod: PodRef, mark: str) -> wire.Pod | Gone | Refused | Failed:
         return await self._patched(pod, {"metadata": {"annotations": {TOUCHED: mark}}})
@@ -474,22 +311,6 @@ class Beside(Effects):
         except ApiStatus as status:
             return Refused(status.code, status.reason, status.message) if status.code in (401, 403) else ""
         return lease.spec.holderIdentity if lease.spec is not None and lease.spec.holderIdentity else ""
-
-    async def _patched(self, pod: PodRef, change: dict[str, Any], subresource: str = "") -> wire.Pod | Gone | Refused | Failed:
-        """The pod as it is then. Its uid is the precondition."""
-        patch = change | {"metadata": {"uid": pod.uid} | change.get("metadata", {})}
-
-        async def attempt() -> Any:
-            try:
-                body = await self._client.patch(path_of(d.PODS, pod.namespace, pod.name, subresource), patch, "strategic")
-                return answered(_pod, body)
-            except ApiStatus as status:
-                outcome = await self._after_patch(pod, status)
-                # A pod that ends is a pod.
-                assert isinstance(outcome, Gone | Refused | Failed)
-                return outcome
-
-        return await self._bounded(attempt)
 
 
 class _Deleted(msgspec.Struct):
@@ -512,22 +333,9 @@ class _LeaseSpec(msgspec.Struct):
     holderIdentity: str | None = None
 
 
-class _Landing(msgspec.Struct):
-    """Its entries, by field and key."""
-
-    spec: dict[str, dict[str, Any] | None] | None = None
-
-
 _pod = msgspec.json.Decoder(wire.Pod)
-_landing = msgspec.json.Decoder(_Landing)
 _deleted = msgspec.json.Decoder(_Deleted)
 _lease = msgspec.json.Decoder(_Lease)
-
-
-def waits(pod: wire.Pod) -> bool:
-    """Whether our gate holds it back."""
-    gates = pod.spec.scheduling_gates if pod.spec else None
-    return any(gate.name == LANDING for gate in gates or ())
 
 
 def _node(pod: wire.Pod) -> str:
@@ -548,12 +356,3 @@ def _who(pod: wire.Pod, log: str) -> Who:
     """Who looks at this pod, and when."""
     spec = pod.spec
     return Who((spec.scheduler_name if spec else None) or UNNAMED, (spec.priority if spec else None) or 0, log)
-
-
-def _done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:
-    return Done() if isinstance(answer, wire.Pod) else answer
-
-
-def timestamp(millis: int) -> str:
-    """RFC 3339 with milliseconds, in UTC."""
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

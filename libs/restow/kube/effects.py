@@ -22,12 +22,13 @@ from restow.kube.annotations import (
     write_devices,
     write_reservation,
 )
-from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.cpus import write_status
 from restow.kube.retry import Backoff, Sleep, retrying
 
 W = TypeVar("W")
 _OVER = ("Succeeded", "Failed")
+_pod = msgspec.json.Decoder(wire.Pod)
 _LONGEST_TIME = 18
 """Digits of a time in ms; a pod's user may have written any."""
 _BUDGET_CAUSE = "DisruptionBudget"
@@ -291,8 +292,37 @@ class Effects:
         there = await read(self._client, d.PODS, _path(pod))
         return there if there is not None and there.metadata.uid == pod.uid else None
 
+    async def _found(self, pod: PodRef) -> wire.Pod | Gone | Refused | Failed:
+        """The pod as it is."""
+
+        async def attempt() -> Any:
+            return await self._read(pod) or Gone()
+
+        return await self._bounded(attempt)
+
+    async def _patched(self, pod: PodRef, change: dict[str, Any], subresource: str = "") -> wire.Pod | Gone | Refused | Failed:
+        """The pod as it is then. Its uid is the precondition."""
+        patch = change | {"metadata": {"uid": pod.uid} | change.get("metadata", {})}
+
+        async def attempt() -> Any:
+            try:
+                body = await self._client.patch(_path(pod, subresource), patch, "strategic")
+                return answered(_pod, body)
+            except ApiStatus as status:
+                outcome = await self._after_patch(pod, status)
+                # A pod that ends is a pod.
+                assert isinstance(outcome, Gone | Refused | Failed)
+                return outcome
+
+        return await self._bounded(attempt)
+
     async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         return await bounded(attempt, self._backoff, self._sleep)
+
+
+def done(answer: wire.Pod | Gone | Refused | Failed) -> PatchOutcome:
+    """What became of the pod, where nobody asks how it is then."""
+    return Done() if isinstance(answer, wire.Pod) else answer
 
 
 async def read(client: Client, collection: d.Collection[W], path: str) -> W | None:

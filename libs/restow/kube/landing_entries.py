@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from restow.domain.migration import gating
 from restow.domain.records import Migration
-from restow.kube.beside import Owned
+from restow.kube.gates import Owned
 
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 """A label that the StatefulSet's controller gives to each pod that it makes."""

@@ -12,9 +12,9 @@ from restow.domain.leftovers import Leftover, Remove
 from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube.annotations import MIGRATION
-from restow.kube.beside import LANDINGS
 from restow.kube.canary import CANARY
 from restow.kube.client import ApiStatus, Client, answered, path_of
+from restow.kube.gates import LANDINGS
 
 _any = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = (403, 404)

@@ -18,7 +18,8 @@ from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import ENDED, NOT_GATED
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, NotGated, PatchOutcome
+from restow.kube.effects import PatchOutcome
+from restow.kube.gates import Gated, Gates, NotGated
 from restow.kube.landing_entries import entries
 from restow.kube.retry import Backoff
 from restow.kube.server_clock import ServerClock
@@ -39,7 +40,7 @@ class Landings:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kube = Beside(context.client, Backoff(attempts=1))
+        self._gates = Gates(context.client, Backoff(attempts=1))
         self._lock = asyncio.Lock()
         self._clock = ServerClock(context.client, self._now)
         self._counts: dict[str, tuple[int, float]] = {}
@@ -48,7 +49,7 @@ class Landings:
     async def _list(self, moves: Iterable[tuple[Migration, str]]) -> PatchOutcome:
         until = Millis(self._now() + LEASE)
         said = entries(moves, until + await self._clock.ahead())
-        outcome = await self._kube.landing(self._context.state.log, said.open, said.named)
+        outcome = await self._gates.landing(self._context.state.log, said.open, said.named)
         if isinstance(outcome, k.Done):
             for controller in said.open:
                 self._note(controller, until)
@@ -81,7 +82,7 @@ class Landings:
                 return Wait(LATER)
             entries: dict[str, None] = {} if needed else {controller: None}
             named: dict[str, None] = {migration.id: None} if gating.name_of(migration) else {}
-            outcome = await self._kube.landing(state.log, entries, named) if entries or named else k.Done()
+            outcome = await self._gates.landing(state.log, entries, named) if entries or named else k.Done()
             # Without the CRD there is no entry.
             if isinstance(outcome, k.Failed) or (isinstance(outcome, k.Refused) and outcome.code != 404):
                 return later(outcome)
@@ -92,7 +93,7 @@ class Landings:
     async def not_gated(self, migration: Migration, pod: PodObserved) -> Answer | None:
         """None where the API would gate the pod's successor, now. Otherwise nobody may be evicted: what is to be done instead."""
         assert pod.owner is not None, "a bare pod is never moved"
-        match outcome := await self._kube.gated(pod.owner):
+        match outcome := await self._gates.gated(pod.owner):
             case Gated(until=said):
                 until = await self._by_our_clock(said)
                 if (left := until - self._now()) >= ENOUGH:

@@ -16,8 +16,8 @@ from restow.domain.migration import gating
 from restow.domain.records import Migration
 from restow.domain.reservation.beside import is_holding, labels_of
 from restow.domain.session.beside import waited_for
-from restow.kube.beside import Beside, Missing, Owned, PatchOutcome, RenewOutcome
-from restow.kube.effects import Done, Failed, PodRef, Refused
+from restow.kube.effects import Done, Failed, PatchOutcome, PodRef, Refused
+from restow.kube.gates import Gates, Missing, Owned, RenewOutcome
 from restow.kube.landing_entries import Entries, entries
 from restow.kube.retry import Backoff
 from restow.kube.server_clock import ServerClock
@@ -33,7 +33,7 @@ SOON = LEASE // 2
 
 class LandingLeases:
     def __init__(self, context: Context) -> None:
-        self._context, self._kube = context, Beside(context.client, Backoff(attempts=1))
+        self._context, self._gates = context, Gates(context.client, Backoff(attempts=1))
         self._clock, self._lock = ServerClock(context.client, self._now), asyncio.Lock()
         self._listed: set[ReservationUid] = set()
         """Reservations whose owners this process has listed: it found that it may let them go."""
@@ -44,7 +44,7 @@ class LandingLeases:
     async def list_owners(self, uid: ReservationUid) -> PatchOutcome:
         async with self._lock:
             said = Entries({}, {uid: self._owned(uid, await self._until())})
-            outcome = await self._kube.landing(self._context.state.log, said.open, said.named)
+            outcome = await self._gates.landing(self._context.state.log, said.open, said.named)
             if isinstance(outcome, Done):
                 self._listed.add(uid)
         return outcome
@@ -52,7 +52,7 @@ class LandingLeases:
     async def unlist(self, uid: ReservationUid) -> PatchOutcome:
         async with self._lock:
             self._listed.discard(uid)
-            return await self._kube.landing(self._context.state.log, {}, {uid: None})
+            return await self._gates.landing(self._context.state.log, {}, {uid: None})
 
     async def run(self) -> None:
         """For ever; the leader alone."""
@@ -84,7 +84,7 @@ class LandingLeases:
         until = self._now() + await self._clock.ahead()
         log, said = gated_by(pod)
         if pod.landing and log == self._context.state.log and said < until + SOON:
-            outcome = await self._kube.keep_gated(PodRef(pod.namespace, pod.name, pod.pod), log, until + LEASE)
+            outcome = await self._gates.keep_gated(PodRef(pod.namespace, pod.name, pod.pod), log, until + LEASE)
             self._say(outcome, pod=f"{pod.namespace}/{pod.name}")
 
     async def _renewed(self, uids: Iterable[ReservationUid], moves: Iterable[tuple[Migration, str]]) -> list[RenewOutcome]:
@@ -95,11 +95,11 @@ class LandingLeases:
         there, missing = said.without(self._missing), said.only(self._missing)
         self._missing = frozenset()
         if there.open or there.named:
-            outcomes.append(outcome := await self._kube.renew(log, there.open, there.named))
+            outcomes.append(outcome := await self._gates.renew(log, there.open, there.named))
             if isinstance(outcome, Missing):
                 self._missing = outcome.keys
         if missing.open or missing.named:
-            outcomes.append(await self._kube.landing(log, missing.open, missing.named))
+            outcomes.append(await self._gates.landing(log, missing.open, missing.named))
         return outcomes
 
     async def _until(self) -> int:

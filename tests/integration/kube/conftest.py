@@ -12,7 +12,8 @@ from restow.kube.client import ClientConfig, connect
 from restow.kube.effects import PodRef
 from restow.kubesim.testing import kubesim
 
-CRDS = Path(__file__).parents[3] / "deploy" / "crds"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CRDS, LANDINGS = DEPLOY / "crds", DEPLOY / "beside" / "crd.yaml"
 
 
 class Api:
@@ -52,6 +53,14 @@ class Api:
         for path in sorted(CRDS.glob("reservations.*.yaml")):
             for document in yaml.safe_load_all(path.read_text()):
                 await self.client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+
+    async def landings(self) -> None:
+        """The kind."""
+        await self.client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(LANDINGS.read_text()))
+
+    async def landing(self, log: str) -> Any:
+        """The spec of this log's."""
+        return json.loads(await self.client.get(f"/apis/restow.dev/v1/landings/{log}"))["spec"]
 
 
 @pytest.fixture

@@ -1,31 +1,30 @@
-"""Gate, nominate, swap: each effect is safe to repeat and safe to be late. Against kubesim, with its scripted faults; what a real scheduler makes of
+"""Occupy, nominate, swap: each effect is safe to repeat and safe to be late. Against kubesim, with its scripted faults; what a real scheduler makes of
 them is in tests/kubernetes."""
 
 import asyncio
 import json
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-import yaml
 
-from restow.contracts.values import OwnerRef, PodShape
+from restow.contracts.times import rfc3339
+from restow.contracts.values import PodShape
 from restow.domain.leftovers import Remove
 from restow.kube import beside as subject
 from restow.kube import hearing, leftovers
 from restow.kube.annotations import TOUCHED
-from restow.kube.beside import LANDING, Beside, Missing, NotGated, Owned, timestamp
+from restow.kube.beside import LANDING, Beside
 from restow.kube.canary import CANARY
 from restow.kube.client import ApiStatus
 from restow.kube.effects import Bound, Done, Failed, Gone, PodRef, Refused, Taken
+from restow.kube.gates import Gates
 from restow.kube.placeholder import NAMESPACE, Hold, placeholder
 from restow.kube.reservation_objects import Created
 from restow.kube.retry import Backoff
 
 FAST = Backoff(attempts=3, first=0.001, longest=0.002)
 STRANGER = "00000000-0000-0000-0000-000000000000"
-CRD = Path(__file__).parents[3] / "deploy" / "beside" / "crd.yaml"
 LOG = "l0g"
 GATES = [{"name": "theirs"}, {"name": LANDING}]
 PROBES = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={CANARY}"
@@ -265,21 +264,10 @@ async def test_whoever_writes_to_a_successor_meanwhile_does_not_have_its_schedul
     outcomes = []
     while not outcomes or isinstance(outcomes[-1], Failed):
         outcomes.append(await beside.land(pod, "t", held, LOG))
-        assert await beside.keep_gated(pod, LOG, 1_000 * len(outcomes)) == Done()
+        assert await Gates(api.client, FAST).keep_gated(pod, LOG, 1_000 * len(outcomes)) == Done()
         assert len(outcomes) < 20
     assert (len(outcomes) > 2, outcomes[-1], await there(api, held)) == (True, Done(), [])
     assert len(ears.came) == 1
-
-
-async def test_the_end_of_a_gate_is_not_put_off_where_it_has_gone_meanwhile(api, beside):
-    """The session knows the pod as it was: nobody would take such an annotation off again."""
-    pod = await api.pod(schedulingGates=GATES)
-    assert await beside.keep_gated(pod, LOG, 1_000) == Done()
-    assert (await api.read_pod(pod))["metadata"]["annotations"] == {LANDING: f"{LOG} 1970-01-01T00:00:01.000Z"}
-    assert await beside.let_go(pod) == Done()
-    assert await beside.keep_gated(pod, LOG, 2_000) == Done()
-    assert not (await api.read_pod(pod))["metadata"].get("annotations")
-    assert await beside.keep_gated(PodRef(pod.namespace, pod.name, STRANGER), LOG, 2_000) == Gone()
 
 
 async def test_a_nomination_that_is_made_again_is_to_be_heard_of_anew(api, beside, ears, monkeypatch):
@@ -606,90 +594,13 @@ async def test_a_touch_changes_nothing_but_our_own_annotation(api, beside):
     assert (await api.read_pod(pod))["metadata"]["annotations"] == {"restow.dev/touched": "1"}
 
 
-# -- who waits ---------------------------------------------------------------------------------------------------------
-
-
-async def landings(api):
-    await api.client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(CRD.read_text()))
-
-
-async def listed(api):
-    return json.loads(await api.client.get(f"/apis/restow.dev/v1/landings/{LOG}"))
-
-
-async def test_controllers_are_listed_and_taken_off_one_by_one(api, beside):
-    await landings(api)
-    assert await beside.landing(LOG, {"u-1": None}) == Done()
-    assert await beside.landing(LOG, {"u-1": 1_000}) == Done()
-    assert (await listed(api))["metadata"]["labels"]["restow.dev/log"] == LOG
-    assert await beside.landing(LOG, {"u-2": 2_500, "u-1": None}) == Done()
-    assert (await listed(api))["spec"]["open"] == {"u-2": "1970-01-01T00:00:02.500Z"}
-
-
-async def test_what_was_taken_off_meanwhile_is_not_renewed_and_everything_else_is(api, beside):
-    await landings(api)
-    assert await beside.renew(LOG, {"u-1": 2_000}, {}) == Missing(frozenset({"u-1"})), "nor is there a Landing"
-    team = Owned("default", [{"app": "a"}], 1_000)
-    assert await beside.landing(LOG, {"u-1": 1_000, "u-2": 1_000}, {"r/1~a": team}) == Done()
-    assert await beside.renew(LOG, {"u-1": 2_000, "u-2": 2_000}, {"r/1~a": team._replace(until=2_000)}) == Done()
-    await beside.landing(LOG, {"u-1": None})
-    assert await beside.renew(LOG, {"u-1": 3_000, "u-2": 3_000}, {"r/1~a": team._replace(until=3_000)}) == Missing(frozenset({"u-1"}))
-    spec = (await listed(api))["spec"]
-    assert spec["open"] == {"u-2": timestamp(3_000)}
-    assert spec["owners"]["r/1~a"]["until"] == timestamp(3_000)
-
-
-async def test_one_of_hundreds_that_was_taken_off_is_found_in_a_few_writes(api, beside, monkeypatch):
-    """Each write is of the whole Landing, of up to a megabyte: one by one, an entry that a move had just closed had a gigabyte written."""
-    await landings(api)
-    entries = {f"u-{i}": 1_000 for i in range(300)}
-    await beside.landing(LOG, {key: one for key, one in entries.items() if key != "u-123"})
-    writes, patch = [], beside._client.patch
-    monkeypatch.setattr(beside._client, "patch", lambda *said: writes.append(said) or patch(*said))
-    assert await beside.renew(LOG, dict.fromkeys(entries, 2_000), {}) == Missing(frozenset({"u-123"}))
-    assert set((await listed(api))["spec"]["open"].values()) == {timestamp(2_000)}
-    assert len(writes) == 3, "all; which are there; these"
-    await beside.landing(LOG, dict.fromkeys(entries))
-    writes.clear()
-    assert await beside.renew(LOG, dict.fromkeys(entries, 3_000), {}) == Missing(frozenset(entries)), "somebody has taken all of them off"
-    assert len(writes) == 2
-    writes.clear()
-    assert await beside.renew("nobodys", dict.fromkeys(entries, 2_000), {}) == Missing(frozenset(entries))
-    assert len(writes) == 1
-
-
-async def test_one_that_is_taken_off_after_it_was_listed_is_found_by_halves(api, beside, monkeypatch):
-    await landings(api)
-    entries = {f"u-{i}": 1_000 for i in range(16)}
-    await beside.landing(LOG, {key: one for key, one in entries.items() if key != "u-3"})
-    there = beside._listed
-
-    async def raced(log):
-        found = await there(log)
-        await beside.landing(LOG, {"u-9": None})
-        return found
-
-    monkeypatch.setattr(beside, "_listed", raced)
-    assert await beside.renew(LOG, dict.fromkeys(entries, 2_000), {}) == Missing(frozenset({"u-3", "u-9"}))
-    assert (await listed(api))["spec"]["open"] == {key: timestamp(2_000) for key in entries if key not in ("u-3", "u-9")}
-
-
-@pytest.mark.parametrize("fault", ["drop", "cut"])
-@pytest.mark.parametrize("verb", ["create", "patch"])
-async def test_a_lost_answer_lists_all_the_same(api, beside, fault, verb):
-    await landings(api)
-    if verb == "patch":
-        await beside.landing(LOG, {"u-0": 1_000})
-    rule = api.faults.add(fault, verb=verb, resource="landings.restow.dev")
-    assert await beside.landing(LOG, {"u-1": 1_000}) == Done()
-    assert rule.hits == 1
-    assert (await listed(api))["spec"]["open"]["u-1"] == timestamp(1_000)
+# -- what is left ------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_left_is_listed_by_its_log_and_removed_as_it_was(api, beside):
-    await landings(api)
+    await api.landings()
     held = await occupied(beside)
-    await beside.landing(LOG, {"u-1": 1_000, "u-2": 2_000})
+    await Gates(api.client, FAST).landing(LOG, {"u-1": 1_000, "u-2": 2_000})
     found = {one.kind: one for one in await leftovers.listed(api.client)}
     assert {kind: (one.name, one.log) for kind, one in found.items()} == {
         "Pod": (held.name, LOG), "PriorityClass": ("restow-hold-7", LOG), "Landing": (LOG, LOG),
@@ -697,9 +608,9 @@ async def test_what_is_left_is_listed_by_its_log_and_removed_as_it_was(api, besi
     assert (found["Pod"].uid, found["Pod"].class_name, found["Pod"].canary) == (held.uid, "restow-hold-7", False)
     assert found["Landing"].entries == {"u-1": 1_000, "u-2": 2_000}
     await leftovers.remove(api.client, Remove(found["Landing"], ("u-1",)))
-    assert (await listed(api))["spec"]["open"] == {"u-2": timestamp(2_000)}
+    assert (await api.landing(LOG))["open"] == {"u-2": rfc3339(2_000)}
     await leftovers.remove(api.client, Remove(found["Landing"], ("u-2",)))
-    assert (await listed(api))["spec"]["open"] == {"u-2": timestamp(2_000)}, "it has changed since it was looked at"
+    assert (await api.landing(LOG))["open"] == {"u-2": rfc3339(2_000)}, "it has changed since it was looked at"
     for one in found.values():
         await leftovers.remove(api.client, Remove(one))
         await leftovers.remove(api.client, Remove(one))
@@ -708,29 +619,3 @@ async def test_what_is_left_is_listed_by_its_log_and_removed_as_it_was(api, besi
 
 async def test_without_the_crd_and_the_namespaces_nothing_is_left(api):
     assert await leftovers.listed(api.client) == []
-
-
-async def test_without_the_crd_nobody_is_listed(beside):
-    outcome = await beside.landing(LOG, {"u-1": 1_000})
-    assert isinstance(outcome, Refused)
-    assert outcome.code == 404
-
-
-async def test_where_no_policy_gates_the_dry_run_says_so_and_leaves_nothing(api, beside):
-    assert await beside.gated(OwnerRef("ReplicaSet", "web", "u-1", "apps/v1")) == NotGated()
-    assert json.loads(await api.client.get("/api/v1/pods"))["items"] == []
-
-
-async def test_the_dry_run_names_no_owner_that_others_would_look_for_in_its_namespace(api, beside):
-    """Kueue's webhook refuses pods whose owner, of a kind that it knows, is not beside them."""
-    asked = []
-    create = beside._client.create
-
-    async def seen(path, body):
-        asked.append(body)
-        return await create(path, body)
-
-    beside._client.create = seen
-    await beside.gated(OwnerRef("Job", "train", "u-1", "batch/v1"))
-    ((owner,),) = [body["metadata"]["ownerReferences"] for body in asked]
-    assert (owner["apiVersion"], owner["uid"], owner["controller"]) == ("restow.dev/v1", "u-1", True)

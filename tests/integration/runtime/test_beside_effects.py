@@ -24,7 +24,9 @@ from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, Missing, NotGated, Owned
+from restow.kube.beside import Beside
+from restow.kube.gates import Gated, Missing, NotGated, Owned
+from restow.kube.gates import Gates as KubeGates
 from restow.kube.landing_entries import POD_NAME, entries
 from restow.kube.placeholder import IMAGE
 from restow.kube.reservation_objects import Created
@@ -60,8 +62,8 @@ class Api:
             self.evicted.append(pod)
             return k.Accepted()
 
-        monkeypatch.setattr(Beside, "landing", landing)
-        monkeypatch.setattr(Beside, "gated", gated)
+        monkeypatch.setattr(KubeGates, "landing", landing)
+        monkeypatch.setattr(KubeGates, "gated", gated)
         monkeypatch.setattr(ServerClock, "ahead", ahead)
         monkeypatch.setattr(ServerClock, "look", look)
         monkeypatch.setattr(k.Effects, "evict", evict)
@@ -94,7 +96,7 @@ def evicting_gated(monkeypatch):
     async def gated(_, controller):
         return Gated(api.ends)
 
-    monkeypatch.setattr(Beside, "gated", gated)
+    monkeypatch.setattr(KubeGates, "gated", gated)
     return state, api
 
 
@@ -316,7 +318,7 @@ async def test_owners_of_a_reservation_are_gated_only_where_the_gate_could_be_ta
         return 0
 
     monkeypatch.setattr(Beside, "let_go", let_go)
-    monkeypatch.setattr(Beside, "landing", landing)
+    monkeypatch.setattr(KubeGates, "landing", landing)
     monkeypatch.setattr(ServerClock, "ahead", ahead)
     effects = effects_of(SimpleNamespace(client=None, state=state, clock=SimpleNamespace(now=lambda: NOW)))
     answer = await effects.list_owners(ListOwners("r", NOW + 1), state)
@@ -376,8 +378,9 @@ class Gates:
         async def let_go(*_):
             return k.Done()
 
-        for name, does in (("landing", landing), ("renew", landing), ("keep_gated", keep_gated), ("let_go", let_go)):
-            monkeypatch.setattr(Beside, name, does)
+        for name, does in (("landing", landing), ("renew", landing), ("keep_gated", keep_gated)):
+            monkeypatch.setattr(KubeGates, name, does)
+        monkeypatch.setattr(Beside, "let_go", let_go)
         monkeypatch.setattr(ServerClock, "ahead", none)
         monkeypatch.setattr(ServerClock, "look", none)
         self.steady, self.follower = 1_000.0, SimpleNamespace(broken="", heard={"cluster": 1_000.0})
@@ -424,8 +427,8 @@ async def test_an_entry_that_was_taken_off_is_made_again_only_where_it_is_still_
         made.append(list(by_uid))
         return k.Done()
 
-    monkeypatch.setattr(Beside, "renew", renew)
-    monkeypatch.setattr(Beside, "landing", landing)
+    monkeypatch.setattr(KubeGates, "renew", renew)
+    monkeypatch.setattr(KubeGates, "landing", landing)
     await gates.leases.round()
     assert made == []
     await gates.leases.round()

@@ -11,7 +11,7 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain.effects import Evict
 from restow.kube import effects as k
-from restow.kube.beside import Beside, Gated, NotGated
+from restow.kube.gates import Gated, Gates, NotGated
 from restow.runtime.effector import Done, Report, Retry, Wait
 
 REFUSED = k.Refused(403, "Forbidden", "a webhook says no")
@@ -39,7 +39,7 @@ class Gang:
             return Gated(self.api.ends) if self.is_gated else NotGated()
 
         monkeypatch.setattr(k.Effects, "evict", evict)
-        monkeypatch.setattr(Beside, "gated", gated)
+        monkeypatch.setattr(Gates, "gated", gated)
         executors = self.api.executors(self.state)
         self.execute = executors[Evict].execute
         self.told = []
