@@ -24,7 +24,7 @@ from restow.eventlog.bucket import ArchiveAway
 from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
-from restow.runtime import logs
+from restow.runtime import logs, release
 
 T = TypeVar("T")
 
@@ -74,8 +74,10 @@ class Loading:
                 raise LogMismatch(f"the log begins at {first}, and there are no snapshots: fold it from its archive")
             if not self._waits:
                 raise LogMismatch(f"the log begins at {first}, and no snapshot continues it: name its archive (--archive DIR)")
+            last = await self._collectors()
             self._say(
-                f"waiting for the garbage collector: the log begins at {first}, and no snapshot of fold {FOLD_VERSION} continues it"
+                f"waiting for the garbage collector: the log begins at {first}, and no snapshot of fold {FOLD_VERSION} continues it; this is release {release.name()}"
+                + (f", what it wrote last is of {last}: it is to be of this release, too" if last else "")
             )
             await asyncio.sleep(ASKED_EVERY)
 
@@ -199,15 +201,23 @@ class Loading:
 
     async def _advice(self) -> str:
         """What helps where the log's beginning is in no archive. A release whose fold the newest snapshot is of can still start: the collector's last."""
-        last, release = await self.ask(partial(self._log.last_of, "gc")), ""
-        if last:
-            async with aclosing(self._log.read(last)) as batches:  # type: ignore[type-var]
-                release = (await anext(batches))[0].envelope.release
-        named = f" ({release} was the collector's last)" if release else ""
+        last = await self._collectors()
+        named = f" ({last} was the collector's last)" if last else ""
         return (
             f"Restore the archive from a backup, or run the release that stored the newest snapshot{named}; or begin a new log "
             '(docs/install.md, "A new log"): facts come back, history and unused holds do not'
         )
+
+    async def _collectors(self) -> str:
+        """The release of the collector's last commit; empty where the log has none any more, or it says none."""
+        last = await self.ask(partial(self._log.last_of, "gc"))
+        if not last:
+            return ""
+        try:
+            async with aclosing(self._log.read(last)) as batches:  # type: ignore[type-var]
+                return (await anext(batches))[0].envelope.release
+        except Truncated:
+            return ""
 
     async def _put(self, stored: Snapshot) -> None:
         assert self._snapshots is not None

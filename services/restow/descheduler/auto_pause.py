@@ -18,7 +18,7 @@ from restow.runtime.undecided_gauges import undecided_gauges
 LOOK = 5.0
 """Seconds between two looks, at most."""
 _SHOWN = 120
-"""Characters of a query that a reason shows."""
+"""Characters that a reason shows of a query, and of its value: what is too long for the log would pause nothing."""
 
 
 class Watch:
@@ -94,5 +94,8 @@ class Watch:
 
 def _fired(query: str, samples: list[Sample]) -> str:
     """Why to pause; empty for nothing."""
-    short = query if len(query) <= _SHOWN else query[: _SHOWN - 1] + "…"
-    return next((f"autoPause query {short!r} is {one.said}" for one in samples if one.value and not one.value.is_nan()), "")
+    return next((f"autoPause query {_short(query)!r} is {_short(one.said)}" for one in samples if one.value and not one.value.is_nan()), "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -52,7 +52,7 @@ def test_pods_that_wait_while_no_session_is_there_are_seen_by_the_descheduler():
 
 
 async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
-    said = {"bad(": None, "fine": b'{"status":"success","data":{"resultType":"vector","result":[]}}', "fires": b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'}
+    said = {"long": b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"%s"]}]}}' % (b"1" * 5_000_000), "bad(": None, "fine": b'{"status":"success","data":{"resultType":"vector","result":[]}}', "fires": b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'}
 
     @contextlib.asynccontextmanager
     async def asking(client, source, own):
@@ -68,6 +68,8 @@ async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
     assert await watch._fires(None, ("bad(", "fires")) == ("autoPause query 'fires' is 3", "400 to 'bad('")
     assert await watch._fires(None, ("fine", "bad(")) == ("", "400 to 'bad('")
     assert await watch._fires(None, ("fine",)) == ("", "")
+    # What no record could hold would pause nothing.
+    assert len((await watch._fires(None, ("long",)))[0]) < 200
 
 
 async def test_of_queries_that_the_policy_has_no_more_nobody_hears(monkeypatch):

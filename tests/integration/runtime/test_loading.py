@@ -16,7 +16,7 @@ from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.port import LogMismatch, Unavailable
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
-from restow.runtime import loading, logs
+from restow.runtime import loading, logs, release
 
 from .rig import facts, memory
 
@@ -105,6 +105,20 @@ async def test_a_new_fold_on_a_truncated_log_is_folded_anew_from_the_archive_and
     await export(log, tmp_path)
     full = await memory_of(tmp_path)
     assert snapshot.dump(full) == snapshot.dump(state)
+
+
+async def test_who_waits_for_a_collector_of_another_release_says_which_one_it_has():
+    log = await grown()
+    wrote = Envelope("gc-1", "/test", "2026-01-01T00:00:00.000Z", 0, "gc@1", log=log.log_id, release="0.1.0+abc")
+    await log.append("gc", b"{}", wrote, expected_last=0)
+    await log.truncate(9)
+    other, said = starting(log, MemorySnapshots(log.log_id))
+    waiting = asyncio.create_task(other.state())
+    async with asyncio.timeout(60):
+        while not said or not said[-1].startswith("waiting for the garbage collector"):
+            await asyncio.sleep(0)
+    waiting.cancel()
+    assert said[-1].endswith(f"continues it; this is release {release.name()}, what it wrote last is of 0.1.0+abc: it is to be of this release, too")
 
 
 async def memory_of(folder):
