@@ -41,6 +41,7 @@ def test_an_approval_says_who_and_what(asks, descheduler):  # noqa: F811
     assert [one[2:] for one in descheduler.asked] == [
         ({"by": "ada", "reason": "go", "moves": []}, f"Bearer {TOKEN}"), ({"by": "ada", "reason": "", "moves": ["p9-1", "p9-2"]}, f"Bearer {TOKEN}"),
     ]  # fmt: skip
+    assert asks("approve", "p9", "--moves", "p9-1,p9-1,").said.startswith("1 move of plan p9 approved"), "a move that is named twice is one"
     assert asks("approve", "p9", "--moves", ",").exit_code == 2
 
 

@@ -312,7 +312,7 @@ def test_json_has_the_plan_and_that_nothing_is_held(pieces, run):
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        (defragmentation({"planner": "best"}), "profiles[0].pluginConfig[1].args.planner: Invalid enum value 'best'; found 'best'"),
+        (defragmentation({"planner": "best"}), "profiles[0].pluginConfig[1].args.planner: Invalid enum value 'best'; found 'best'; allowed: claims, greedy, optimizing"),
         (defragmentation({**DEFRAG, "lowThresholds": {"cpu": 60}}), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
         (defragmentation({"rooms": {}}), "profiles[0].pluginConfig[1].args: Object contains unknown field `rooms`; found {'rooms': {}}; allowed: resourceType"),
         (defragmentation(resto={"interval": "5m"}), "unknown field `resto`"),

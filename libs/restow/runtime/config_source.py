@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from restow.domain import config
+from restow.domain.allowed_words import allowed_words
 from restow.domain.duration import DurationError, milliseconds
 from restow.domain.state import ClusterState
 from restow.machine.files import stamp
@@ -47,7 +48,7 @@ def convert(kind: type[config.C], said: Any, path: str = "$") -> config.C:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
         where = path + where.rstrip("`")
-        raise BadConfig(f"{where}: {what}; found {_shown(said, where.removeprefix(path))}{_allowed(kind, what)}") from None
+        raise BadConfig(f"{where}: {what}; found {_shown(said, where.removeprefix(path))}{_allowed(kind, what, where.removeprefix(path))}") from None
 
 
 def with_durations(said: Any, names: Collection[str], path: str = "$") -> Any:
@@ -64,10 +65,9 @@ def with_durations(said: Any, names: Collection[str], path: str = "$") -> Any:
     return read
 
 
-def _allowed(kind: type[config.Config], what: str) -> str:
-    if "unknown field" not in what:
-        return ""
-    return f"; allowed: {', '.join(kind.__struct_encode_fields__)}"
+def _allowed(kind: type[config.Config], what: str, where: str) -> str:
+    words = kind.__struct_encode_fields__ if "unknown field" in what else allowed_words(kind, where) if "enum value" in what else ()
+    return f"; allowed: {', '.join(words)}" if words else ""
 
 
 def _shown(said: Any, where: str) -> str:

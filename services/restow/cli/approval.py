@@ -71,7 +71,8 @@ def approve(plan: str, reason: str, moves: str, client: DeschedulerClient, where
       restow approve pk3x9m2
       restow approve pk3x9m2 --moves pk3x9m2-1,pk3x9m2-2 "the rest after the release"
     """
-    chosen = [one.strip() for one in moves.split(",") if one.strip()]
+    # Each once: so many are said to be approved.
+    chosen = list(dict.fromkeys(one.strip() for one in moves.split(",") if one.strip()))
     if moves and not chosen:
         raise click.UsageError("--moves names none; allowed: names of moves (`restow plans PLAN`), separated by commas; without it all of them")
     answer = _ask(client, where, f"/plans/{quote(plan, safe='')}/approve", {"reason": reason, "moves": chosen})

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from restow.domain.allowed_words import allowed_words
 from restow.domain.config import DefragmentationArgs, renamed
 from restow.domain.defragmentation.args import ArgsError, check
 from restow.domain.descheduling.framework import Handle
@@ -58,10 +59,12 @@ def read(said: Mapping[str, Any], path: str) -> Args:
 
 def _unfit(error: msgspec.ValidationError, said: Any, path: str) -> str:
     what, _, where = str(error).partition(" - at `$")
+    where = where.rstrip("`")
     for name, index in re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where):
         if isinstance(said, Mapping) and name in said:
             said = said[name]
         elif index and isinstance(said, list):
             said = said[int(index)]
-    allowed = f"; allowed: {', '.join(DefragmentationArgs.__struct_encode_fields__)}" if "unknown field" in what and not where else ""
-    return f"{path}{where.rstrip('`')}: {what}; found {repr(said)[:80]}{allowed}"
+    words = DefragmentationArgs.__struct_encode_fields__ if "unknown field" in what and not where else allowed_words(DefragmentationArgs, where) if "enum value" in what else ()
+    allowed = f"; allowed: {', '.join(words)}" if words else ""
+    return f"{path}{where}: {what}; found {repr(said)[:80]}{allowed}"
