@@ -1,16 +1,18 @@
-"""The best prices there are, by the linear program over what bins may hold: columns are made as they are needed.
+"""The best prices there are, by the linear program over what bins may hold: columns are made as they are needed. By `value` totals are whole numbers: branch and bound over them.
 
 A column is what some bins hold at some prices. The program says how many of each are best, and its duals are the next prices, until its value (which can only
 rise) and the lowest bound (which can only fall) meet. Needs HiGHS, the extra `restow[bound]`.
 """
 
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from math import floor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
-from restow.domain.defragmentation.bound.relaxed import Answer, Prices, dot, relaxed
+from restow.domain.defragmentation.bound.relaxed import ANY, Answer, Prices, Totals, anything, dot, relaxed
 from restow.domain.defragmentation.bound.volume import descent
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ DOWN = 80
 first prices are near enough, they cost more than they bring."""
 MISSING = -50.0
 """What the program pays for a pod that is in no bin, while there are too few columns."""
+SHORT = -20.0
+"""And for one that is missing of a total, times what it and a bin are worth."""
+LARGEST = 1 << 57
+"""What a node may be worth at such prices; all nodes sixteen times that."""
+FRACTION = 0.02
+"""A total is no whole number if it is farther from one than this."""
 PRIMAL_SIMPLEX = 4
 
 
@@ -37,37 +45,63 @@ def solved(of: Problem, limit: int, steps: int) -> int:
         program.add(answer)
         if centre is None or answer.value < best:
             centre, best = prices, answer.value
-    trust = 0.7
-    for _ in range(steps):
-        upper, duals = program.run()
-        if centre is None or best - upper <= CLOSE * abs(upper):
+    assert centre is not None, "some prices are always tried"
+    leaf, used = program.improved(Leaf(best, anything(of), centre), steps)
+    return branched(program, leaf, steps - used) if program.may_branch else leaf.value
+
+
+def branched(program: "Program", root: "Leaf", steps: int) -> int:
+    """Totals are whole numbers: the problem with one of them rounded down, and that with it rounded up, are bounds together, the higher of both. The highest goes on."""
+    leaves = [root]
+    while steps > 0:
+        at = max(range(len(leaves)), key=lambda i: leaves[i].value)
+        leaf = leaves.pop(at)
+        enough = max((one.value for one in leaves), default=0)
+        which = program.fractional(leaf)
+        if which is None or leaf.value <= enough:
+            leaves.append(leaf)
             break
-        while True:
-            prices = _between(of, centre, duals, trust)
-            answer = relaxed(of, prices, limit)
-            better = answer.value < best
-            if better:
-                centre, best = prices, answer.value
-            trust = min(trust + 0.1, 0.9) if better else max(trust - 0.1, 0.0)
-            if program.add(answer) or better or not trust:
-                break
-    return best
+        for known in _halves(leaf, which):
+            child, used = program.improved(leaf._replace(known=known, totals=None), steps, enough)
+            steps -= max(used, 1)
+            leaves.append(child)
+    return max(leaf.value for leaf in leaves)
+
+
+def _halves(leaf: "Leaf", which: int) -> Iterator[Totals]:
+    assert leaf.totals is not None, "it has been solved"
+    least, most = leaf.known.least.copy(), leaf.known.most.copy()
+    most[which] = floor(leaf.totals[which])
+    least[which] = most[which] + 1
+    yield Totals(least, leaf.known.most)
+    yield Totals(leaf.known.least, most)
+
+
+class Leaf(NamedTuple):
+    """A part of what is possible: no plan in which `known` holds gains more than `value`, by these prices. `totals` `(D + L,)`: as the program has them, None before it is solved."""
+
+    value: int
+    known: Totals
+    prices: Prices
+    totals: np.ndarray | None = None
 
 
 def _between(of: Problem, one: Prices, other: Prices, trust: float) -> Prices:
     """Duals alone jump about; near the best prices so far they do not."""
-    pods, rest, split = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in ((one.pods, other.pods), (one.rest, other.rest), (one.split, other.split)))
-    return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move), split if of.wants is None else of.wants.split(split))
+    pods, rest, split, totals = (
+        np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in ((one.pods, other.pods), (one.rest, other.rest), (one.split, other.split), (one.totals, other.totals))
+    )
+    return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move), split if of.wants is None else of.wants.split(split, totals), totals)
 
 
 class Program:
     """Rows: each class at least as often as there is one, other resources by group, moves, and each lump of bins once. By `value` each group's other resources once, too, and of each demand
-    no more than each of what it asks for allows."""
+    no more than each of what it asks for allows, and of each total no more and no less than is known."""
 
     def __init__(self, of: Problem, limit: int) -> None:
         import highspy
 
-        self._of, self._infinite = of, highspy.kHighsInf
+        self._of, self._limit, self._infinite = of, limit, highspy.kHighsInf
         self._classes, (self._groups, self._others) = len(of.size), (len(of.admits), of.rest.shape[1])
         lumps = int(of.nodes.lump.max(initial=-1)) + 1
         self._moves = self._classes + self._groups * self._others
@@ -78,16 +112,60 @@ class Program:
         some = (weights > 0)[:, :, None] & asks[None]
         self._count = np.where(some, self._counted - 1 + np.cumsum(some).reshape(some.shape), -1)
         """The row of each demand of a group and of what it asks for, `(G, D, 1 + R)`; -1 for none."""
-        self._width = self._counted + int(some.sum())
+        self._totals = self._counted + int(some.sum())
+        self._width = self._totals + len(anything(of).least)
         self._duals: np.ndarray | None = None
         self._highs = self._opened(highspy)
         least = np.concatenate([of.number, np.zeros(self._groups * self._others), np.full(self._width - self._moves, -self._infinite)])
         nodes = np.repeat(np.bincount(of.nodes.group, of.nodes.many, self._groups), self._others)
-        most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps), nodes, np.zeros(self._width - self._counted)])
+        most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps), nodes, np.zeros(self._totals - self._counted), np.full(self._width - self._totals, self._infinite)])
         self._highs.addRows(self._width, least, most, 0, np.zeros(self._width, np.int32), np.zeros(0, np.int32), np.zeros(0))
         self._columns(np.full(self._classes, MISSING), np.eye(self._classes, self._width), np.full(self._classes, self._infinite))
         self._add_sizeless()
         self._add_demands(weights)
+        totals, self._worths = np.arange(self._totals, self._width), _worths(of)
+        self._columns(SHORT * (1 + self._worths / of.scale), np.eye(self._width)[totals], np.full(len(totals), self._infinite))
+
+    @property
+    def may_branch(self) -> bool:
+        """Whether there are totals, and integers are large enough for their prices."""
+        of = self._of
+        if of.wants is None:
+            return False
+        often = np.concatenate([of.wants.fit.max(axis=0), of.wants.levels.max(axis=0)]) * of.bins_on_one
+        for _, counts in of.wants.steps:
+            often[: counts.shape[1]] = np.maximum(often[: counts.shape[1]], counts.max(axis=0))
+        most = float(of.scale + (-SHORT * (of.scale + self._worths) * often).sum())
+        return most < LARGEST and most * int(of.nodes.many.sum()) < LARGEST * 16
+
+    def improved(self, leaf: Leaf, steps: int, enough: int = 0) -> tuple[Leaf, int]:
+        """By better prices, in so many steps at most, or until it is no more than `enough`; and how many these were."""
+        for i, (low, high) in enumerate(zip(leaf.known.least.tolist(), leaf.known.most.tolist(), strict=True)):
+            self._highs.changeRowBounds(self._totals + i, low if low > 0 else -self._infinite, high if high < ANY else self._infinite)
+        centre, best, totals, trust, used = leaf.prices, leaf.value, leaf.totals, 0.7, 0
+        while used < steps:
+            used += 1
+            upper, duals, totals = self.run(leaf.known)
+            if best - upper <= CLOSE * abs(upper) or best <= enough:
+                break
+            while True:
+                prices = _between(self._of, centre, duals, trust)
+                answer = relaxed(self._of, prices, self._limit, leaf.known)
+                better = answer.value < best
+                if better:
+                    centre, best = prices, answer.value
+                trust = min(trust + 0.1, 0.9) if better else max(trust - 0.1, 0.0)
+                if self.add(answer) or better or not trust:
+                    break
+        return Leaf(best, leaf.known, centre, totals), used
+
+    def fractional(self, leaf: Leaf) -> int | None:
+        """The total by whose being no whole number most is gained; None where all are."""
+        if leaf.totals is None:
+            return None
+        part = leaf.totals - np.floor(leaf.totals)
+        gained = np.where(np.minimum(part, 1 - part) > FRACTION, np.minimum(part, 1 - part) * self._worths, 0)
+        return int(gained.argmax()) if gained.max(initial=0) > 0 else None
 
     @staticmethod
     def _opened(highspy: Any) -> "highspy.Highs":
@@ -115,6 +193,7 @@ class Program:
         for c in range(1 + self._others):
             rows = self._count[at, demand, c]
             matrix[np.flatnonzero(rows >= 0), rows[rows >= 0]] = 1
+        matrix[np.arange(len(at)), self._totals + demand] = 1
         self._columns(weights[at, demand] / self._of.scale, matrix, np.full(len(at), self._infinite))
 
     def _steps(self, answer: Answer) -> np.ndarray:
@@ -147,6 +226,7 @@ class Program:
         matrix[np.arange(lumps), self._moves + 1 + np.arange(lumps)] = 1
         some = self._count[:, :, 0] >= 0
         matrix[:, self._count[:, :, 0][some]] = -answer.fits[:, some]
+        matrix[:, self._width - answer.levels.shape[1] :] = answer.levels
         steps = self._steps(answer)
         worth, matrix = np.concatenate([answer.worth / self._of.scale, np.zeros(len(steps))]), np.concatenate([matrix, steps])
         if self._duals is not None:
@@ -156,12 +236,25 @@ class Program:
             self._columns(worth, matrix, np.full(len(worth), self._infinite))
         return len(worth)
 
-    def run(self) -> tuple[float, Prices]:
-        """Its value, in millionths beyond what there is now, and its duals."""
+    def run(self, known: Totals) -> tuple[float, Prices, np.ndarray]:
+        """Its value, in millionths beyond what there is now, its duals, and its totals."""
         self._highs.run()
-        duals = self._duals = np.array(self._highs.getSolution().row_dual)
+        solution = self._highs.getSolution()
+        duals = self._duals = np.array(solution.row_dual)
         pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)
         scale = self._of.scale
         split = np.where(self._count >= 0, duals[self._count] * scale, 0)
-        prices = Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale), split)
-        return self._highs.getInfo().objective_function_value * scale - self._of.before, prices
+        totals = known.able(np.rint(duals[self._totals :] * scale).astype(np.int64))
+        prices = Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale), split, totals)
+        return self._highs.getInfo().objective_function_value * scale - self._of.before, prices, np.array(solution.row_value)[self._totals :]
+
+
+def _worths(of: Problem) -> np.ndarray:
+    """`(D + L,)`: about what one more in each total is worth."""
+    if of.wants is None:
+        return np.zeros(0)
+    weights = of.wants.weights.sum(axis=0) / np.maximum((of.wants.weights > 0).sum(axis=0), 1)
+    worth = (of.wants.fit / of.wants.parts) @ weights
+    # Where as much is left as the size of a level.
+    at = np.minimum((of.wants.levels > 0).argmax(axis=0), len(worth) - 1)
+    return np.append(weights, worth[at] - worth[np.maximum(at - 1, 0)])

@@ -102,7 +102,8 @@ class Nodes(NamedTuple):
 class Wants(NamedTuple):
     """D demands of objective `value`, of which each node takes as many as the scarcest of its resources allows; the packed one is the first of 1 + R. `weights` `(G, D)`: what one more is worth; `asks` `(D, 1 + R)
     bool`: what it asks for. Packed: `fit` `(units, D)`, how often what is left of one bin allows it, in `parts` `(D,)`ths, and `whole` `(n + 1, D)` so many of a node's whole bins beside that. Others: `(steps, of
-    how many units on)` and how often each fits then, `(steps, D)`."""
+    how many units on)` and how often each fits then, `(steps, D)`. `levels` `(units, L)`: how often requests of some sizes for one bin fit into what is
+    left of one, if nothing else mattered; of those that are whole numbers of units, so that these are exact."""
 
     weights: np.ndarray
     asks: np.ndarray
@@ -110,16 +111,19 @@ class Wants(NamedTuple):
     parts: np.ndarray
     whole: np.ndarray
     steps: tuple[tuple[np.ndarray, np.ndarray], ...]
+    levels: np.ndarray
 
-    def split(self, share: np.ndarray) -> np.ndarray:
-        """`(G, D, 1 + R) int64`: parts of the weights, none below 0, no less than these in sum, and only of what is asked for. `share`: parts that are wanted, in any unit."""
+    def split(self, share: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """`(G, D, 1 + R) int64`: parts of the weights less what one more of a demand costs (`Prices.totals`), none below 0, no less than these in sum, and only of what is asked for. `share`: parts that are wanted,
+        in any unit."""
+        weights = np.where(self.weights > 0, np.maximum(self.weights - totals[: len(self.parts)], 0), 0)
         share = np.maximum(np.where(self.asks[None], share, 0), 0)
         total = share.sum(axis=2, keepdims=True)
         share = np.where(total > 0, share, self.asks[None])
-        parts = np.floor(self.weights[:, :, None] * (share / np.maximum(share.sum(axis=2, keepdims=True), 1e-300))).astype(np.int64)
-        parts = np.clip(parts, 0, self.weights[:, :, None])
+        parts = np.floor(weights[:, :, None] * (share / np.maximum(share.sum(axis=2, keepdims=True), 1e-300))).astype(np.int64)
+        parts = np.clip(parts, 0, weights[:, :, None])
         first = self.asks.argmax(axis=1)
-        parts[:, np.arange(len(first)), first] += np.maximum(self.weights - parts.sum(axis=2), 0)
+        parts[:, np.arange(len(first)), first] += np.maximum(weights - parts.sum(axis=2), 0)
         return parts
 
 
@@ -151,6 +155,11 @@ class Problem(NamedTuple):
     def full(self) -> int:
         """The size of what is wanted of a bin."""
         return self.slot or int(self.bins.capacity.max(initial=1)) or 1
+
+    @property
+    def bins_on_one(self) -> int:
+        """The most that a node has."""
+        return int(np.bincount(self.nodes.of, self.nodes.often).max(initial=1)) if len(self.nodes.of) else 1
 
     @property
     def bins_each(self) -> int:
@@ -315,7 +324,7 @@ def _worths(
     if values is None:
         return np.zeros((groups, width), np.int64), np.zeros((groups, 1), np.int64), 0, ONE, None
     fit, parts = values.by_units(unit, width)
-    wants = Wants(profiles, values.asks(others), fit, parts, values.together(most), tuple(_steps(values, c, most) for c, most in zip(others, largest, strict=True)))
+    wants = Wants(profiles, values.asks(others), fit, parts, values.together(most), tuple(_steps(values, c, most) for c, most in zip(others, largest, strict=True)), values.levels(unit, width))
     scale = int((profiles @ (fit[-1] // parts)).max(initial=0)) + int((profiles @ (wants.whole // np.maximum(np.arange(most + 1), 1)[:, None]).T).max(initial=0))
     return np.zeros((groups, width), np.int64), np.zeros((groups, most + 1 if wants.whole.any() else 1), np.int64), WHOLE // unit, max(scale, ONE), wants
 

@@ -12,22 +12,47 @@ import numpy as np
 from restow.domain.defragmentation.bound.problem import REST, Problem
 
 NEVER = -(1 << 58)
+ANY = 1 << 40
 
 
 class Prices(NamedTuple):
     """`pods` `(K,)` and `rest` `(G, R)` (of all that the largest node has) `int64`, and `move`: millionths of the objective, none below 0. `split` `(G, D, 1 + R)`: what of a demand's
-    weight is paid for what is packed and for each other resource, by how often they allow it: so its least is paid at most."""
+    weight is paid for what is packed and for each other resource, by how often they allow it: so its least is paid at most. `totals` `(D + L,) int64`: what one more in `Totals` costs; below 0, pays."""
 
     pods: np.ndarray
     rest: np.ndarray
     move: int
     split: np.ndarray
+    totals: np.ndarray
+
+
+class Totals(NamedTuple):
+    """What is known of how often each demand fits on all nodes together, and how often each of `Wants.levels` is there: whole numbers, no fewer than `least` and no more than `most` `(D + L,) int64`; `ANY` where
+    nothing is known."""
+
+    least: np.ndarray
+    most: np.ndarray
+
+    def pay(self, totals: np.ndarray) -> int:
+        """What these prices bring at most."""
+        return int(np.where(totals > 0, totals * self.most, totals * self.least).sum())
+
+    def able(self, totals: np.ndarray) -> np.ndarray:
+        """Prices of what is known."""
+        return np.clip(totals, np.where(self.least > 0, NEVER, 0), np.where(self.most < ANY, -NEVER, 0))
+
+
+def anything(of: Problem) -> Totals:
+    """Nothing is known."""
+    many = len(of.wants.parts) + of.wants.levels.shape[1] if of.wants is not None else 0
+    return Totals(np.zeros(many, np.int64), np.full(many, ANY))
 
 
 class Answer(NamedTuple):
     """`value`: no plan gains more beyond its cost, in millionths. What fills the nodes at these prices, by lump (P): `worth` less the cost of who has left, in
     millionths `(P,)`, without what demands pay; `inside` `(P, K)`, how many there are of each class; `spare` `(P, G, R)`, what is left of other resources, in parts of the largest node; `moves` `(P,)`;
-    `fits` `(P, G, D)`: how often what is left of what is packed allows each demand. `steps` `(G, R)`: which of `Wants.steps` pays most at the nodes of a group."""
+    `fits` `(P, G, D)`: how often what is left of what is packed allows each demand. `levels` `(P, L)`: as `Wants.levels`. `steps` `(G, R)`: which of `Wants.steps` pays most at the nodes of a
+    group."""
 
     value: int
     worth: np.ndarray
@@ -35,16 +60,18 @@ class Answer(NamedTuple):
     spare: np.ndarray
     moves: np.ndarray
     fits: np.ndarray
+    levels: np.ndarray
     steps: np.ndarray
 
 
-def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
-    """With at most `limit` moves."""
+def relaxed(of: Problem, prices: Prices, limit: int, known: Totals | None = None) -> Answer:
+    """With at most `limit` moves, and what is known of totals."""
     bins, nodes = of.bins, of.nodes
     free_rest, steps = _unused(of, prices)
     if of.wants is not None:
         paid = prices.split[:, :, 0]
         left_pays = (-(-paid[:, None] * of.wants.fit[None] // of.wants.parts)).sum(axis=2)
+        left_pays -= of.wants.levels @ prices.totals[len(of.wants.parts) :]
         of = of._replace(left=left_pays, together=paid @ of.wants.whole.T if of.together.shape[1] > 1 else of.together)
     width = int(bins.capacity.max(initial=0)) + 1
     pays = prices.pods[None] - _charge(prices.rest, of.rest)
@@ -67,6 +94,7 @@ def relaxed(of: Problem, prices: Prices, limit: int) -> Answer:
     # Who has no size after rounding is paid for as often as there is one.
     free = np.where(of.admits & (of.size == 0)[None], pays, 0).max(axis=0, initial=0)
     value = int((np.maximum(alone, held) * nodes.many).sum()) + prices.move * limit - int(((prices.pods - free) * of.number).sum()) - of.before
+    value += known.pay(prices.totals) if known is not None else 0
     inside, slots = _inside(of, counts[bins.group, left], filler[bins.group], stays)
     return _by_lump(of, value, alone > held, freed, inside, (slots, spared[bins.group, left]), there & ~stays, loose_stay > 0)._replace(steps=steps)
 
@@ -134,8 +162,10 @@ def _by_lump(
     found = _product(kept, inside)
     worth = dot(kept, slots * of.slot_worth - cost) - dot(emptied_bins, cost_of_all)
     worth += np.bincount(nodes.lump, nodes.many * np.where(emptied, nodes.empty, nodes.base), lumps)
-    fits = np.zeros((lumps, groups, 0))
+    fits, levels = np.zeros((lumps, groups, 0)), np.zeros((lumps, of.wants.levels.shape[1] if of.wants is not None else 0))
     if of.wants is not None:
+        at = nodes.lump[nodes.of]
+        np.add.at(levels, at, of.wants.levels[units[nodes.bin]] * kept_each[:, None] + of.wants.levels[bins.capacity[nodes.bin]] * (each * held * freed)[:, None])
         fits = np.zeros((lumps, groups, len(of.wants.parts)))
         one = of.wants.fit / of.wants.parts
         np.add.at(fits, (nodes.lump[nodes.of], nodes.group[nodes.of]), one[units[nodes.bin]] * kept_each[:, None] + one[bins.capacity[nodes.bin]] * (each * held * freed)[:, None])
@@ -152,7 +182,7 @@ def _by_lump(
     used = np.einsum("bk,kr->br", inside, of.rest) + slots[:, None] * of.slot_rest[None]
     np.add.at(spare, (nodes.lump[nodes.of], nodes.group[nodes.of]), -used[nodes.bin] * kept_each[:, None])
     np.add.at(spare, (whose, nodes.group[nodes.loose_of]), -of.rest[nodes.loose] * (loose * stays)[:, None])
-    return Answer(value, worth, found, spare / REST, left, fits, np.zeros((groups, of.rest.shape[1]), np.int64))
+    return Answer(value, worth, found, spare / REST, left, fits, levels, np.zeros((groups, of.rest.shape[1]), np.int64))
 
 
 def dot(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

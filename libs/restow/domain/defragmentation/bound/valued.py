@@ -119,6 +119,12 @@ class Values:
                 fit[:, i], of[i] = most // asked, parts
         return fit, of
 
+    def levels(self, unit: int, width: int) -> np.ndarray:
+        """`(width, L) int64`: by units that are left of a bin how often a request of one bin fits, of each of L sizes that are so many units; of devices also a whole one."""
+        sizes = {asked for i, one in enumerate(self.wanted) if (asked := self._asked(one.v, i))[1] == 1 and asked[0]}
+        some = sorted({size for size, _ in sizes} | ({WHOLE} if self._packed < 0 else set()))
+        return np.arange(width)[:, None] // np.array([size // unit for size in some if size % unit == 0], np.int64).reshape(1, -1)
+
     def together(self, most: int) -> np.ndarray:
         """`(most + 1, demands) int64`: how often so many whole free devices of one node allow a demand, beside `by_units`: of several."""
         found = np.zeros((most + 1, len(self.wanted)), np.int64)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
-from restow.domain.defragmentation.bound.relaxed import Answer, Prices, relaxed
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, anything, relaxed
 
 SHARES = ((10, 0), (8, 2), (6, 4), (4, 6))
 """Tenths of `scale` that the packed resource and all others stand for."""
@@ -31,7 +31,7 @@ def first(of: Problem) -> Iterator[Prices]:
             share = unit * rest // 10 // max(others, 1)
             pods = unit * packed // 10 * of.size // of.full + share * of.rest.sum(axis=1) // REST
             for split in _splits(of):
-                yield Prices(pods, np.full((groups, others), share, np.int64), of.scale * move // 10, split)
+                yield Prices(pods, np.full((groups, others), share, np.int64), of.scale * move // 10, split, anything(of).least)
 
 
 def _splits(of: Problem) -> Iterator[np.ndarray]:
@@ -42,7 +42,7 @@ def _splits(of: Problem) -> Iterator[np.ndarray]:
         return
     for rest in (0.0, 0.5):
         share = np.array([1.0, *[rest] * others]) if of.wants.asks[:, 0].any() else np.ones(1 + others)
-        yield of.wants.split(np.broadcast_to(share, (groups, len(of.wants.parts), 1 + others)))
+        yield of.wants.split(np.broadcast_to(share, (groups, len(of.wants.parts), 1 + others)), anything(of).least)
 
 
 def descended(of: Problem, limit: int, steps: int) -> int:
@@ -92,7 +92,7 @@ def _flat(prices: Prices) -> np.ndarray:
 
 def _prices(of: Problem, flat: np.ndarray, split: np.ndarray) -> Prices:
     whole, classes = np.rint(flat).astype(np.int64), len(of.size)
-    return Prices(whole[:classes], whole[classes:-1].reshape(len(of.admits), -1), int(whole[-1]), split)
+    return Prices(whole[:classes], whole[classes:-1].reshape(len(of.admits), -1), int(whole[-1]), split, anything(of).least)
 
 
 def _slope(of: Problem, answer: Answer, limit: int) -> np.ndarray:
