@@ -216,6 +216,19 @@ def test_an_api_that_is_not_there_is_no_diagnosis(tmp_path):
     assert "does not answer" in done.stderr
 
 
+def test_a_stack_that_was_killed_is_said_to_have_ended(tmp_path):
+    """Its announcement is there still, and so says which API is looked at."""
+    (tmp_path / ".restow").mkdir()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / ".restow" / "stack.json").write_text(json.dumps({"kube": "http://127.0.0.1:9", "pid": gone.pid}))
+    done = run(cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 3
+    assert f"the stack of {tmp_path / '.restow' / 'stack.json'} has ended (process {gone.pid}), and its Kubernetes API with it" in said
+    assert "--kube" in said
+
+
 def test_services_in_the_cluster_are_counted_and_asked(tmp_path):
     with kubesim(tmp_path) as url:
         api = Api(url)

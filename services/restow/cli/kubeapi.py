@@ -48,10 +48,12 @@ class Kube:
 
     def shown(self, where: Where, url: str) -> str:
         """The API's address for people, and whose it is where they have not said which: who has a stack in this folder may have meant kubectl's."""
-        stack = where.stack or {}
-        if self.said or not stack.get("kube") or self.address(where) != stack["kube"]:
-            return url
-        return f"{url}, of the stack in {Path(stack['file']).parent}"
+        return f"{url}, of the stack in {Path(where.stack['file']).parent}" if where.stack and self.is_the_stacks(where) else url
+
+    def is_the_stacks(self, where: Where) -> bool:
+        """Whether the API is that of the stack that runs here, or ran, which nobody has named."""
+        stacks = (where.stack or {}).get("kube", "")
+        return bool(stacks) and not self.said and self.address(where) == stacks
 
     def call(self, where: Where, work: Callable[[Client], Awaitable[T]]) -> T:
         """Run this with a client. Raises Failure where the API cannot be reached; what it refuses is the work's to explain."""
@@ -78,6 +80,8 @@ class Kube:
             try:
                 return await work(client)
             except ApiStatus as error:
+                if error.code == 0 and self.is_the_stacks(where) and (ended := where.ended()):
+                    raise Failure(f"{ended}, and its Kubernetes API with it. Name another API with --kube URL|KUBECONFIG, or start one with `restow up`", UNREACHABLE) from None
                 raise refusal(error, client.url) from None
 
 

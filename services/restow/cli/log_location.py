@@ -140,20 +140,23 @@ class Where:
         )
 
     def _check_alive(self) -> None:
-        """A stack that was killed leaves its description behind."""
-        stack = self.stack
-        if stack is None or self._server or os.environ.get("RESTOW_NATS_URL"):
+        if self._server or os.environ.get("RESTOW_NATS_URL"):
             return
+        if ended := self.ended():
+            raise Failure(f"{ended}. Start one with `restow up`, or name a broker with --server", UNREACHABLE)
+
+    def ended(self) -> str:
+        """That the stack has ended, where it has: one that was killed leaves its description behind."""
+        stack = self.stack
+        if stack is None:
+            return ""
         try:
             os.kill(int(stack.get("pid", 0)) or os.getpid(), 0)
         except PermissionError:
-            return
+            return ""
         except (OSError, ValueError, TypeError):
-            raise Failure(
-                f"the stack of {stack['file']} has ended (process {stack['pid']}). Start one with `restow up`, or name a "
-                "broker with --server",
-                UNREACHABLE,
-            ) from None
+            return f"the stack of {stack['file']} has ended (process {stack['pid']})"
+        return ""
 
     def not_a_file(self, so: str) -> None:
         """Raises Failure where a file is named, which nobody acts on. `so`: what follows from that."""
