@@ -5,6 +5,8 @@
     name      the successor's status names it; before, it named the one that was made for it
     drop      the one that was made for it, which has no device, goes: not before, or the controller would write its name down again
 
+It begins once the controller has named the claim that it made for the successor, or has not for ten seconds (`LOOKS`).
+
 In this order: whoever dies after the first step leaves a claim that goes with its owner, and whose device is free once the placeholder has gone. Each can be made again.
 Measured on kube-scheduler and kube-controller-manager 1.36.3 (`tests/kubernetes/test_claim_handover.py`).
 """
@@ -42,6 +44,8 @@ class _Claiming(msgspec.Struct):
 
 
 _claiming = msgspec.json.Decoder(_Claiming)
+LOOK, LOOKS = 0.1, 100
+"""Seconds between two looks whether a claim was made for the successor, and how many of them at most."""
 
 
 def _has_a_device(claim: Any) -> bool:
@@ -60,6 +64,11 @@ class Handover(Effects):
 
         async def attempt() -> PatchOutcome:
             holder, there = await self._claiming(placeholder), await self._claiming(pod)
+            looks = 0
+            while there is not None and holder is not None and looks < LOOKS and not holder.claims().keys() <= there.claims().keys():
+                # The controller writes the name of what it makes whatever is there by then, and its claim may have come before (it is throttled): ours would not last.
+                await self._sleep(LOOK)
+                looks, there = looks + 1, await self._claiming(pod)
             if there is None:
                 return Gone()
             mine = there.claims()

@@ -1,12 +1,13 @@
 """A placeholder's claim is handed over to the successor, on kubesim with its scheduler and its controllers: wherever it stops, it can go on, and whoever gives up leaves nothing."""
 
 import asyncio
+import json
 
 import pytest
 
 from restow.kube.client import ApiStatus, ClientConfig, connect
 from restow.kube.effects import Done, Gone, PodRef, Refused
-from restow.kube.handover import Handover
+from restow.kube.handover import LOOKS, Handover
 from restow.kube.retry import Backoff
 from restow.kubesim.resources import (
     DEVICECLASSES,
@@ -185,6 +186,41 @@ async def test_somebody_elses_claim_is_never_handed_over(world):
     await world.client.patch("/api/v1/namespaces/default/pods/other/status", {"status": status}, "strategic")
     assert await Handover(world.client, Backoff(attempts=1)).hand(world.s, other) == Done()
     assert world.having() == {"h": ["h"]}
+
+
+class Late:
+    """A client that does not see for so many looks that a claim was made for the successor."""
+
+    def __init__(self, client, looks):
+        self._client, self.left = client, looks
+
+    async def get(self, path, *args):
+        body = await self._client.get(path, *args)
+        if path.endswith("/pods/s") and self.left > 0:
+            self.left -= 1
+            there = json.loads(body)
+            there["status"].pop("resourceClaimStatuses", None)
+            return json.dumps(there).encode()
+        return body
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+@pytest.mark.parametrize(("looks", "slept"), [(0, 0), (1, 1), (7, 7), (LOOKS, LOOKS), (10**6, LOOKS)])
+async def test_it_waits_for_the_controller_to_name_the_claim_that_it_makes(world, looks, slept):
+    """It writes that name whatever is there: between its claim and its word, which come late where it has much to do, no other name would last. Where it makes none (a quota, a
+    template that is gone) nobody waits for ever."""
+    naps, late, held = [], Late(world.client, looks), world.claim_of("h")
+
+    async def sleep(seconds):
+        assert world.having() == {"h": ["h"]}, "nothing is handed over before"
+        naps.append(seconds)
+
+    assert await Handover(late, Backoff(attempts=1), sleep).hand(world.s, world.h) == Done()
+    assert len(naps) == slept
+    assert sum(naps) <= 10
+    assert (world.claim_of("s"), world.having()) == (held, {"s": ["s"]})
 
 
 async def test_a_successor_that_has_gone_gets_nothing(world):
