@@ -18,6 +18,7 @@ from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.annealing import anneal
 from restow.domain.defragmentation.optimizing.choices import loads_on
+from restow.domain.defragmentation.optimizing.exchange import exchange
 from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.order import Ordered, following
@@ -36,6 +37,8 @@ FEW, FOLLOWING = 1_000, 2
 """On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
 ANNEALED = 10_000
 """On so many nodes a plan by value is annealed: what a board keeps grows with the nodes, and with the pods."""
+EXCHANGING = 2
+"""One in so many steps more may go into exchanging what leaves one node for what leaves others."""
 FEWEST, TRYING = 100, 20_000
 """On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
 NEARLY = 100
@@ -197,6 +200,8 @@ class _Maker:
             improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
                 anneal(search, steps, self._fresh)
+            if self.task.args.objective == "value" and not limits.whole:
+                exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
         return search
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> tuple[dict[PodUid, Spot], int]:
