@@ -1,4 +1,4 @@
-"""Better plans by `value`: what has left one node goes back, and others leave other nodes for the moves and the places that this gives, if that is worth more.
+"""Better plans by `value`: what has left one node goes back, and others leave other nodes for the moves and the capacity that this frees, if that is worth more.
 
 Where few moves are allowed, the search takes what gains most where it leaves, and sees only then what is lost where it lands; annealing moves few pods at a time, and a node from which
 seven have to go is worth nothing more before the seventh has gone. So here whole sets are exchanged: those first that gain least for each move, for those that promise most beyond what
@@ -79,10 +79,10 @@ def _instead(search: Search, offers: "Offers", pods: Pods) -> bool:
         return False
     row, mark, lost, tried = world.home(pods[0]).row, world.mark(), before - search.net(), 0
     for at, offer in enumerate(offers.sorted):
-        room = search.limits.moves - len(world.away)
-        if tried == TRIED or -offer.each * room * DOUBT <= lost * PARTS:
+        spare = search.limits.moves - len(world.away)
+        if tried == TRIED or -offer.each * spare * DOUBT <= lost * PARTS:
             break
-        if offer.row == row or offer.moves > room:
+        if offer.row == row or offer.moves > spare:
             continue
         tried += 1
         _take(search, offers.sorted[at : at + BESIDE], row, before)
@@ -97,10 +97,10 @@ def _take(search: Search, offers: list[Offer], row: int, wanted: int) -> None:
     """One after the other, as long as they may still come to as much as is wanted; not of this row."""
     world = search.world
     for offer in offers:
-        room = search.limits.moves - len(world.away)
-        if not room or search.net() - offer.each * room * DOUBT // PARTS <= wanted:
+        spare = search.limits.moves - len(world.away)
+        if not spare or search.net() - offer.each * spare * DOUBT // PARTS <= wanted:
             break
-        if offer.moves <= room and offer.row != row and all(uid not in world.in_the_air and world.spot(uid).row == offer.row for uid in offer.pods):
+        if offer.moves <= spare and offer.row != row and all(uid not in world.in_the_air and world.spot(uid).row == offer.row for uid in offer.pods):
             search.attempt(offer.row, offer.pods, 0)
 
 
