@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from replay.handmade import SHAPE, Handmade, fragmented, migration, node, pod, shape, time_at
 
 from restow.cli.chosen import Chosen
+from restow.cli.failures import failure_of
 from restow.cli.output import table
 from restow.cli.views import COLUMNS
 from restow.cli.watched import changes
@@ -18,6 +19,7 @@ from restow.contracts.reader import READER
 from restow.contracts.times import millis
 from restow.domain.too_old import TOO_OLD
 from restow.eventlog.port import Record
+from restow.replay.find import Ambiguous, Subject
 from restow.replay.state_at import state_at
 
 
@@ -376,3 +378,13 @@ def test_a_plan_is_named_as_a_kind_and_means_its_moves(restow, moved):
     assert said.exit_code == 0
     assert said.output.startswith("migration p1-1")
     assert "migration 'p9'" in restow("why", "plan/p9", "--log", moved).output
+
+
+@pytest.mark.parametrize(("count", "more"), [(2, []), (20, []), (23, ["  ... and 3 more"])])
+def test_of_what_a_name_may_be_twenty_are_listed_and_a_plans_moves_name_their_plan(count, more):
+    moves = [Subject("migration", f"p7-{i}", "", f"p7-{i}", i) for i in range(1, count + 1)]
+    rows = failure_of(Ambiguous("p7", moves)).message.splitlines()
+    assert rows[0] == f"'p7' may be any of {count}; choose one:"
+    assert rows[1 + min(count, 20) :] == [*more, "The plan itself: restow describe plan/p7"]
+    of_two = failure_of(Ambiguous("p", [*moves, Subject("migration", "p8-1", "", "p8-1", 1)])).message
+    assert "describe" not in of_two

@@ -129,6 +129,14 @@ def test_there_are_ten_examples():
     assert len(EXAMPLES) == 10
 
 
+def test_a_log_where_the_query_belongs_is_no_query(restow, moved):
+    """Every other command takes the file first."""
+    for given in (str(moved), "s3://bucket/prefix"):
+        result = restow("sql", given)
+        assert result.exit_code == 2
+        assert f"{given} is a log, and no query" in result.said
+
+
 def test_the_examples_find_the_move(ask):
     said = [ask(query) for query in EXAMPLES]
     assert [one for rows in said for one in rows if one.get("plan") == "p1" and one.get("landed") == 1]

@@ -21,6 +21,8 @@ UNREAD = 141
 """Nobody reads the output any more: as a shell tells of a program that SIGPIPE has ended."""
 BUG = 70
 """An error that nobody foresaw (sysexits' EX_SOFTWARE)."""
+SHOWN = 20
+"""Objects that are listed where a name may be any of them."""
 
 
 class Failure(click.ClickException):
@@ -57,7 +59,12 @@ def failure_of(error: Exception) -> Failure:
         return Failure(text, UNREACHABLE)
     if isinstance(error, Ambiguous):
         rows = [f"  {s.path}   {s.id}{'   gone' * bool(s.gone)}" for s in error.candidates]
-        return Failure(f"{error}; choose one:\n" + "\n".join(rows[:20]), UNUSABLE)
+        more = [f"  ... and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
+        # Who names a plan means one of its moves, or the plan.
+        plans = {s.id.rpartition("-")[0] if s.path.startswith("migration/") else "" for s in error.candidates}
+        plan = next(iter(plans)) if len(plans) == 1 else ""
+        about = [f"The plan itself: restow describe plan/{plan}"] if plan else []
+        return Failure(f"{error}; choose one:\n" + "\n".join([*rows[:SHOWN], *more, *about]), UNUSABLE)
     if isinstance(error, LogError | ReplayError | NotFound | PointError):
         return Failure(str(error), UNUSABLE)
     if isinstance(error, OSError):

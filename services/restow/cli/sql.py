@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,6 +86,8 @@ def sql(query: str | None, file: str | None, at: str, where: Where, output: str)
     """
     if query == "-":
         query = sys.stdin.read()
+    if query and not file and (query.startswith("s3://") or Path(query).exists()):
+        raise click.UsageError(f"{query} is a log, and no query; allowed: the query first (restow sql 'select ...' {query})")
     where.log = file or where.log
     database = _database()
     if query is None:
