@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from restow.cli.demo.observer import Observer
-from restow.cli.embedded import configs, stack
+from restow.cli.embedded import configs, shipped, stack
 from restow.cli.embedded.stack import Stack
 from restow.contracts.ids import SERVICES, PodUid
 from restow.domain import snapshot
@@ -42,11 +42,16 @@ class Large(Stack):
         port_file = self.folder / "run" / "kubesim.port"
         argv = [sys.executable, "-m", f"{__package__}.simulated", "--port-file", str(port_file)]
         argv += ["--nodes", str(self._size[0]), "--pods", str(self._size[1])]
-        for path in stack.crds():
+        for path in shipped.crds():
             argv += ["--apply", str(path)]
         child = self._child("kubesim", argv, {}, restart=False)
         await child.start()
         self.kube = f"http://127.0.0.1:{(await self._appears(port_file, child)).strip()}"
+
+    @property
+    def stores_snapshots(self) -> str:
+        """The address of the broker for the only user that may."""
+        return self._broker.address_of("garbage_collector")
 
     async def start_again(self, *names: str) -> None:
         await asyncio.gather(*(self._start_service(name) for name in names))
@@ -66,7 +71,7 @@ async def measure(size: Size) -> list[Row]:
             api = Api(large.kube, session)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             await api.create("/api/v1/namespaces", msgspec.json.encode(namespace))
-            async with Observer(large.nats_as("garbage_collector"), large.cluster) as log:  # who may store snapshots
+            async with Observer(large.stores_snapshots, large.cluster) as log:
                 await log.until("the whole cluster to be in the log", lambda: len(log.state.pods) == pods, patience)
                 progress(f"{pods} pods in the log after {time.perf_counter() - started:.0f} s")
                 return await _restarts(large, api, log, repeats, size)

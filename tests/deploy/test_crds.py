@@ -7,7 +7,7 @@ import pytest
 import yaml
 from deploy.structural import at, errors, problems, walk
 
-from restow.cli.embedded import stack
+from restow.cli.embedded import shipped
 
 ROOT = Path(__file__).parents[2]
 CRDS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds").glob("*.*.yaml"))}
@@ -47,8 +47,8 @@ def test_the_four_crds_are_there():
 def test_what_only_kubesim_gets_is_never_installed_on_a_cluster():
     assert set(OTHERS) == set(EMBEDDED)
     assert not [r for r in yaml.safe_load((ROOT / "deploy/crds/kustomization.yaml").read_text())["resources"] if "embedded" in r]
-    assert not set(stack.crds()) & set(stack.others())
-    assert {p.stem for p in stack.others()} == set(EMBEDDED)
+    assert not set(shipped.crds()) & set(shipped.others())
+    assert {p.stem for p in shipped.others()} == set(EMBEDDED)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
