@@ -11,6 +11,7 @@ import pytest
 import yaml
 from cli.conftest import RESTOW, Api, kubesim
 
+from restow.cli.failures import Failure
 from restow.cli.watch import cluster, command
 from restow.cli.watch.screen import score_text
 from restow.domain.records import Score
@@ -163,6 +164,28 @@ def test_what_is_no_policy_is_refused(tmp_path, restow, text):
     with kubesim(tmp_path) as url:
         refused = restow("watch", "--kube", url, "--policy", str(file), "--data", str(tmp_path / "w"))
     assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize("text", [POLICY.partition("profiles:")[0] + "restow: {beside: [default-scheduler]}\n", POLICY.replace("enabled: [Defragmentation]", "enabled: []")])
+def test_a_policy_that_makes_no_plans_is_refused(tmp_path, text):
+    """It would be looked at for ever, and say nothing."""
+    (file := tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(Failure, match="no plugin is enabled that makes plans") as refused:
+        command.policy_of(file, "10m")
+    assert refused.value.message.startswith(f"{file}: $.profiles")
+
+
+@pytest.mark.parametrize(
+    ("every", "more", "said"),
+    [
+        ("0s", "", "--every is '0s'; allowed: more than nothing"), ("-5m", "", "--every is '-5m'"), ("gestern", "", "--every: 'gestern' is not a duration"),
+        ("10m", "  holdDeadlin: 1s", r"p.yaml: \$.restow.holdDeadlin"), ("10m", "  interval: morgen", r"p.yaml: \$.restow.interval: 'morgen' is not a duration"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_before_anything_starts_with_the_name_of_the_file(tmp_path, every, more, said):
+    (file := tmp_path / "p.yaml").write_text(POLICY.replace("restow: {mode: automatic, holdDeadline: 1s, evictDeadline: 1s, landDeadline: 1s}", f"restow:\n  mode: automatic\n{more}\n"))
+    with pytest.raises(Failure, match=said):
+        command.policy_of(file, every)
 
 
 def test_the_score_is_one_line():

@@ -19,6 +19,10 @@ from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.output import output_option
 from restow.cli.watch import cluster, rights
 from restow.cli.watch.screen import Screen
+from restow.domain.config import Config, MigrationConfig
+from restow.domain.duration import DurationError, milliseconds
+from restow.runtime.config_source import BadConfig, parse, read_file
+from restow.runtime.policy_file import read
 
 DATA = Path(".restow") / "watch"
 MOST = 200
@@ -65,16 +69,43 @@ def watch(kube: str, policy_file: Path | None, every: str, data: Path, rbac: boo
 
 
 def policy_of(file: Path | None, every: str) -> str:
-    """The policy with `mode: observe`, and a time of its own where it has none. Raises Failure."""
+    """The policy with `mode: observe`, and a time of its own where it has none. Raises Failure, also where it would never plan anything."""
     try:
-        said = yaml.safe_load(file.read_text() if file else configs.policy(objective="value", interval="0s", most=MOST))
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{file}: {error}", UNUSABLE) from None
-    own = said.get("restow") or {} if isinstance(said, dict) else None
+        if milliseconds(every) <= 0:
+            raise Failure(f"--every is {every!r}; allowed: more than nothing, such as 30s or 10m", UNUSABLE)
+    except DurationError as error:
+        raise Failure(f"--every: {error}", UNUSABLE) from None
+    if file is None:
+        return _observing(parse(configs.policy(objective="value", interval="0s", most=MOST)), every)
+    found = ""
+
+    def checked(said: Any) -> Config:
+        nonlocal found
+        found = _observing(said, "" if _timed(said) else every)
+        made = read(parse(found))
+        if isinstance(made, MigrationConfig) and made.defragmentation is None and not made.policy:
+            raise BadConfig("$.profiles: no plugin is enabled that makes plans, so there would be nothing to see; allowed: one that enables Defragmentation or another plugin (docs/descheduling.md)")
+        return made
+
+    try:
+        read_file(str(file), checked)
+    except BadConfig as error:
+        raise Failure(str(error), UNUSABLE) from None
+    return found
+
+
+def _timed(said: Any) -> bool:
+    """Whether a policy says itself when plans are made."""
+    own = said.get("restow") if isinstance(said, dict) else None
+    return isinstance(own, dict) and bool(own.get("interval") or own.get("cron"))
+
+
+def _observing(said: Any, every: str) -> str:
+    """`every`: how often plans are made; empty for as the policy says."""
+    own = (said.get("restow") or {}) if isinstance(said, dict) else None
     if not isinstance(own, dict):
-        raise Failure(f"{file}: it is no DeschedulerPolicy; docs/descheduling.md says what one is", UNUSABLE)
-    timed: dict[str, Any] = {} if file and (own.get("interval") or own.get("cron")) else {"interval": every}
-    return yaml.safe_dump(said | {"restow": own | timed | {"mode": "observe"}}, sort_keys=False)
+        raise BadConfig("it is no DeschedulerPolicy; docs/descheduling.md says what one is")
+    return yaml.safe_dump(said | {"restow": own | ({"interval": every} if every else {}) | {"mode": "observe"}}, sort_keys=False)
 
 
 async def _watch(stack: Stack, resumed: bool, output: str) -> None:
