@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from restow.domain.migration import saga
-from restow.domain.migration.facts import Stage
+from restow.domain.migration.case import Stage
 from restow.domain.records import FINAL, Step
 
 PAGE = Path(__file__).parents[2] / "docs" / "saga.md"

@@ -159,12 +159,12 @@ def test_whatever_happens_all_are_owed_to_leave_or_nobody_before_one_has(seed):
 
 def test_it_is_asked_once_about_a_gang_of_hundreds(monkeypatch):
     """As often as there are pods, not as often as there are pairs of them."""
-    from restow.domain.migration import facts
+    from restow.domain.migration import eviction
 
     state, moves = decided()
     kept(state, *moves)
-    asked, before = [], facts._may_be_tried
-    monkeypatch.setattr(facts, "_may_be_tried", lambda state, one: asked.append(one.id) or before(state, one))
+    asked, before = [], eviction._may_be_tried
+    monkeypatch.setattr(eviction, "_may_be_tried", lambda state, one: asked.append(one.id) or before(state, one))
     then(state, node("f", cpu=4_001))
     assert evictions(state) == moves
     assert len(asked) == 2 * len(moves)

@@ -22,7 +22,7 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, OwnerRef
 from restow.domain import config, hooks, session
 from restow.domain.decider import Rejected
-from restow.domain.migration.facts import may_be_tried
+from restow.domain.migration.eviction import may_be_tried
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 

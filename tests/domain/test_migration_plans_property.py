@@ -20,7 +20,7 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
 from restow.domain.effects import AbortEviction, CreateDemandSlot, CreateHold, DeleteReservation, Evict
 from restow.domain.migration import deadlines, saga
-from restow.domain.migration.facts import Case
+from restow.domain.migration.case import Case
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.records import FINAL, SlotPhase, Step

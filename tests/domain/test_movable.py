@@ -36,7 +36,7 @@ from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
 from restow.domain.groups import WORKLOAD_REF
 from restow.domain.hooks import RESPONDERS
-from restow.domain.migration.facts import may_be_tried
+from restow.domain.migration.eviction import may_be_tried
 from restow.domain.movable import unmovable
 from restow.domain.pod_controllers import INDEX_FAILURES, OWNERS, check_owners
 from restow.domain.records import Step

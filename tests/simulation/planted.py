@@ -174,7 +174,7 @@ PLANTED = (
         "Places of a Reservation never come into the session's queue.",
     ),
     Planted(
-        "hold-for-the-dead", "fold", "ended", "evolve/session.py",
+        "hold-for-the-dead", "fold", "ended", "evolve/holds.py",
         "    found = _slot_of(state, event, SlotPhase.PENDING)\n    if", "    found = _slot_of(state, event, SlotPhase.PENDING, SlotPhase.FAILED)\n    if",
         "A hold that was chosen while its Reservation ended stays.",
     ),

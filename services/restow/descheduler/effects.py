@@ -30,7 +30,8 @@ from restow.domain.effects import (
     WithdrawRequest,
 )
 from restow.domain.migration.deadlines import aborts_until
-from restow.domain.migration.facts import NOT_MARKED, may_be_tried, waits_for_budget
+from restow.domain.migration.eviction import may_be_tried, waits_for_budget
+from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.migration.whole_nodes import is_of_gang
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from restow import machine
 from restow.descheduler.landings import Landings
 from restow.domain.beside import is_beside
-from restow.domain.migration.facts import is_torn
+from restow.domain.migration.eviction import is_torn
 from restow.domain.migration.whole_nodes import Source, Whole
 from restow.domain.protection import Budgets
 from restow.domain.records import Migration, Step

@@ -1,9 +1,9 @@
-"""How each event changes the state: one module a family, one function an event, all of them total."""
+"""How each event changes the state: one module or two a family, one function an event, all of them total."""
 
 from typing import Any
 
 from restow.contracts.events import Unknown
-from restow.domain.evolve import cluster, common, gc, migration, objects, reservation_review, session
+from restow.domain.evolve import cluster, common, gc, holds, migration, objects, reservation_review, session
 from restow.domain.evolve.reservation_slots import settle_phases
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
@@ -13,6 +13,7 @@ TABLE: Rules = {
     **cluster.RULES,
     **objects.RULES,
     **session.RULES,
+    **holds.RULES,
     **reservation_review.RULES,
     **migration.RULES,
     **gc.RULES,

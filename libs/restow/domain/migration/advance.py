@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.domain.migration import consents, deadlines, demand_slots, emptied, plan_order, saga
-from restow.domain.migration.facts import Case, may_come
+from restow.domain.migration.case import Case
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.migration.saga import Then
@@ -83,7 +83,7 @@ def _is_due(state: ClusterState, now: Millis, limits: Limits, others: OtherPods)
         return next(_begin(state, now, limits, others), None) is not None
     if limits.free <= 0:
         return False
-    if any(may_come(case(migration)) and not limits.must_wait(migration, now) for migration in backlog):
+    if any(case(migration).may_come and not limits.must_wait(migration, now) for migration in backlog):
         return True
     return not state.active and bool(backlog) and next(_begin(state, now, limits, others), None) is not None
 

@@ -24,7 +24,7 @@ from restow.domain.effects import (
 )
 from restow.domain.groups import named
 from restow.domain.migration import consents, demand_slots, emptied, gating, successor
-from restow.domain.migration.facts import may_be_tried
+from restow.domain.migration.eviction import may_be_tried
 from restow.domain.migration.whole_nodes import Source, Whole, is_of_gang
 from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched

@@ -22,7 +22,8 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
 from restow.domain.migration import consents, victim
 from restow.domain.migration import facts as f
-from restow.domain.migration.facts import Answer, Case, Fact, Said, Stage
+from restow.domain.migration.case import Answer, Case, Stage
+from restow.domain.migration.facts import Fact, Said
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.records import Migration, Step

@@ -1,5 +1,5 @@
 """`allocateOnce`: whether the first pod that takes of a Reservation's slot ends it, however little that is, or many pods share it (RULES 004-1).
-The slot is used up in `evolve.session`, when it is handed over; the phase that follows is `evolve.phases`."""
+The slot is used up in `evolve.holds`, when it is handed over; the phase that follows is `evolve.phases`."""
 
 from restow.domain.records import Reservation
 

@@ -9,7 +9,8 @@ from heapq import nsmallest
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.evolve.session import NEVER, PREEMPTED
+from restow.domain.evolve.holds import PREEMPTED
+from restow.domain.evolve.session import NEVER
 from restow.domain.node_table import fewer, less
 from restow.domain.records import PATIENCE as PATIENCE
 from restow.domain.session.backlog import Backlog, alike
