@@ -2,20 +2,27 @@
 
 First all that find capacity as things are; then those that need what others leave, of a target as little as possible: `after` names
 these, and those whose being under way a rule about what runs would notice (`rule_order`). What is left waits in circles: somebody goes
-to a third place first where there is one, and whoever still cannot arrive stays.
+to a third place first where there is one, and whoever still cannot arrive stays. So does who would arrive where others have left so much that somebody who waits fits there, and nowhere else: a hold
+is asked for when those have landed, and by then the scheduler has given it to who waits.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
+from restow.domain.defragmentation.appraisal import waiting
 from restow.domain.defragmentation.optimizing.rule_order import RuleOrder, Step
+from restow.domain.defragmentation.optimizing.value import fits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
+from restow.domain.fragmentation.demands import is_counted
+from restow.domain.node_table import Vector
+from restow.domain.predicates import static_mask
 
 
 class Leg(NamedTuple):
@@ -95,6 +102,9 @@ class Sequence:
         self._steps: list[Step] = []
         self._number: dict[MigrationId, int] = {}
         self._by_rules: dict[PodUid, bool] = {}
+        self._waiting = _who_waits(world)
+        self._late: set[PodUid] = set()
+        """Whose target those take who wait."""
 
     def order(self, wanted: Mapping[PodUid, Spot], first: list[PodUid]) -> Ordered:
         """`wanted` is where each pod goes, to the very devices that are named there as long as that can be: another one fits on what is left beside it. `first`:
@@ -108,6 +118,10 @@ class Sequence:
         for needed in (False, True):
             legs = self._all(legs, needed)
         while legs:
+            if late := [leg.uid for leg in legs if leg.uid in self._late]:
+                stayed += late
+                legs = [leg for leg in legs if leg.uid not in self._late]
+                continue
             if not self._by_a_third(legs) and not self._on_other_devices(legs):
                 stayed.append(legs.pop(self._least(legs)).uid)
             legs = self._all(legs, True)
@@ -155,6 +169,9 @@ class Sequence:
             self._free(row, left)
             freed.append(left)
             spot = self._at(leg, ruled)
+        if spot is not None and freed and self._is_waited_for(row):
+            self._late.add(leg.uid)
+            spot = None
         if spot is None:
             for left in reversed(freed):
                 self._unfree(row, left)
@@ -230,6 +247,17 @@ class Sequence:
         self.world.session.nodes.take(row, self.world.vector(left.uid), left.spot.devices)
         self._left[row].insert(0, left)
 
+    def _is_waited_for(self, row: int) -> bool:
+        """Whether somebody who waits fits there beside what has not left, and fitted nowhere in the beginning."""
+        world = self.world
+        free, shares = (list(of) for of in world.free(row))
+        for left in self._left.get(row, ()):
+            for c, a in world.vector(left.uid).items:
+                free[c] += a
+            for d in left.spot.devices:
+                shares[d.index] += d.milli
+        return any(mask[row] and fits(free, shares, v) for v, mask in self._waiting)
+
     def _is_ruled(self, uid: PodUid) -> bool:
         known = self._by_rules.get(uid)
         if known is None:
@@ -263,3 +291,18 @@ class Sequence:
                 del legs[i]
                 return True
         return False
+
+
+def _who_waits(world: World) -> list[tuple[Vector, np.ndarray]]:
+    """What those ask for who wait for capacity, which is nowhere as things are, and on which rows. Of plans for them it is nobody: these hold what they make."""
+    state = world.state
+    if world.value.objective == "none":
+        return []
+    shapes = sorted({state.pods[uid].fact.shape for uid in waiting(state) if is_counted(state, uid)})
+    free, shares = state.table.free.tolist(), state.table.device_free.tolist()
+    found = []
+    for shape in shapes:
+        v, mask = state.vectors[shape], static_mask(state, shape) & state.table.alive
+        if not any(fits(free[row], shares[row], v) for row in np.flatnonzero(mask).tolist()):
+            found.append((v, mask))
+    return found
