@@ -20,6 +20,7 @@ from restow.replay.source import ListSource
 from restow.replay.state_at import ReplayError, fold_record, state_at, time_of
 from restow.replay.times import Point
 from restow.replay.whatif.answer import Begin, Change, answer, changed_world, error_of
+from restow.replay.whatif.asked import _those
 from restow.replay.whatif.model import Model
 from restow.replay.whatif.reading import Stretch, read
 from restow.replay.whatif.recorded import Lose
@@ -290,8 +291,8 @@ def test_what_needs_a_move_that_was_declined_is_declined_and_the_rest_approved()
     )  # fmt: skip
     plan, known = next(iter(model.state.plans.items()))
     model.state.plans[plan] = replace(known, planned=replace(planned, plan=plan, moves=moves))
-    assert model._those(plan, {"uid-a", "uid-b", "uid-d"}) == ("m1",)
-    assert model._those(plan, {"uid-b", "uid-c"}) == ("m2", "m3")
+    assert _those(model.state, plan, {"uid-a", "uid-b", "uid-d"}) == ("m1",)
+    assert _those(model.state, plan, {"uid-b", "uid-c"}) == ("m2", "m3")
 
 
 def test_who_approved_moves_that_the_models_plan_has_not_has_declined_it():

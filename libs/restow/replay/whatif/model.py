@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision
-from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid
+from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
 from restow.contracts.times import rfc3339
 from restow.domain import effects as owed
 from restow.domain import fold, snapshot
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.deciders import DECIDERS
-from restow.domain.migration import proposals
 from restow.domain.state import OVER, ClusterState, Touched
 from restow.kube import wire
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.reservations import reservation_fact
 from restow.replay.state_at import Progress, ReplayError, no_progress
+from restow.replay.whatif.asked import asked_of_model
 from restow.replay.whatif.meter import Measured, Meter
 from restow.replay.whatif.recorded import (
     DAEMON_SET,
@@ -341,51 +341,12 @@ class Model:
         yield e.PodGone(uid)
 
     def _ask(self, asked: Ask) -> None:
-        command = asked.command
-        match command:
-            case c.MovePod(pod=uid):
-                command = replace(command, time=self._now, pod=self._now_is(uid))
-            case c.Approve(moves=some) if (plan := self._like(asked, self.state.proposals)) is not None:
-                moves = self._those(plan, asked.chosen) if some else ()
-                # Who approved some moves declined all others.
-                declines = bool(some) and not moves
-                command = c.Reject(self._now, plan, command.by, command.reason) if declines else replace(command, time=self._now, plan=plan, moves=moves)
-            case c.Reject() if (plan := self._like(asked, self.state.proposals)) is not None:
-                command = replace(command, time=self._now, plan=plan)
-            case c.CancelPlan() if command.plan and (plan := self._like(asked, self._open())) is not None:
-                command = replace(command, time=self._now, plan=plan)
-            case _:
-                command = replace(command, time=self._now)  # type: ignore[type-var]
-        self._report("migration", command)
+        self._report("migration", asked_of_model(asked, self.state, self._now, self._now_is))
 
     def _now_is(self, uid: PodUid) -> PodUid:
         """The pod that stands in the model where that one stood in the record."""
         alive = self._whose.get(uid)
         return alive.uid if alive is not None and alive.uid else uid
-
-    def _like(self, asked: Ask, among: Iterable[PlanId]) -> PlanId | None:
-        """Of these plans that which the record calls so, or else the one of the same plugin that moves most of the same pods: plans of the model have other names, and may move others."""
-        name, known = asked.command.plan, self.state.plans  # type: ignore[attr-defined]
-        pods = {self._now_is(uid) for uid in asked.pods}
-        alike = [plan for plan in among if plan == name or known[plan].planned.plugin == asked.plugin]
-        return max(alike, key=lambda plan: (plan == name, sum(move.pod in pods for move in known[plan].planned.moves)), default=None)
-
-    def _open(self) -> list[PlanId]:
-        """Plans that wait for a person, or of which something is to be done."""
-        state = self.state
-        return list(dict.fromkeys([*state.proposals, *(PlanId(state.migrations[id].plan) for id in (*state.backlog, *state.active))]))
-
-    def _those(self, plan: PlanId, chosen: Iterable[PodUid]) -> tuple[MigrationId, ...]:
-        """The plan's moves of these pods, with those that take the same pod on; without those that need one that was declined, for whose sake all of them would be refused."""
-        planned = self.state.plans[plan].planned
-        wanted, found = {self._now_is(uid) for uid in chosen}, dict[MigrationId, None]()
-        for move in planned.moves:
-            if move.pod in wanted or move.follows in found:
-                found[move.migration] = None
-        while lacking := [move.migration for move in planned.moves if move.migration in found and any(needed not in found for needed, _ in proposals.needs(planned, move))]:
-            for id in lacking:
-                del found[id]
-        return tuple(found)
 
     # -- what is owed --------------------------------------------------------------------------------------------------
 
