@@ -82,6 +82,18 @@ def test_a_stack_whose_processes_were_all_killed_leaves_its_log_and_theirs_and_t
         assert (code, "see .restow/up.log" in " ".join(printed.split())) == (exit_code, True), printed
 
 
+def test_a_stack_in_a_folder_of_another_name_says_how_commands_find_it(tmp_path):
+    code, said = restow(tmp_path, "up", "--detach", "--nodes", "1", "--data", "an other")
+    assert code == 0
+    try:
+        (shown,) = [line.split(None, 1)[1] for line in said.splitlines() if line.startswith("  Restow ")]
+        done = subprocess.run(["bash", "-c", shown.replace("restow", str(RESTOW), 1)], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout.count("Ready")) == (0, 1), shown + done.stderr
+        assert "`restow down --data 'an other'` stops it." in said
+    finally:
+        assert restow(tmp_path, "down", "--data", "an other")[0] == 0
+
+
 def test_down_finds_the_stack_of_a_folder_above_and_a_second_stack_is_refused_before_it_starts(tmp_path):
     place = tmp_path / "a folder" / "below"
     place.mkdir(parents=True)

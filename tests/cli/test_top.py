@@ -187,3 +187,11 @@ def test_in_a_terminal_it_is_live_and_ends_quietly(tmp_path):
             process.kill()
             process.wait(30)
             os.close(ours)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_where_the_terminal_is_not_utf_8_the_signs_are_question_marks(moved, encoding):
+    done = subprocess.run([RESTOW, "top", moved], capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding}, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"2 nodes" in done.stdout
+    assert b"?" in done.stdout

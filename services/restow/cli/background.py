@@ -59,7 +59,8 @@ def detach(data: Path, console: Console) -> None:
         ended = process.poll() is not None
         text = said.read_text(errors="replace")
         if "is up" in text and "logs" in text:
-            console.print(text.replace("Ctrl-C stops it.", "`restow down` stops it.").strip(), soft_wrap=True)
+            down = "restow down" if data == HERE else f"restow down --data {shlex.quote(str(data))}"
+            console.print(text.replace("Ctrl-C stops it.", f"`{down}` stops it.").strip(), soft_wrap=True)
             return
         if ended:
             console.print(text.strip(), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import sys
@@ -189,6 +190,10 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # In a locale that is not UTF-8 the signs of maps and tables are `?`; otherwise the command would end there.
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="replace")
     cli(prog_name="restow")
 
 

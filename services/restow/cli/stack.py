@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from restow.cli.embedded import configs
 from restow.cli.embedded.failures import StackError, StackRefused
 from restow.cli.embedded.stack import Stack
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.log_location import find_stack
 from restow.contracts.ids import SERVICES
 from restow.kubesim.nodes import NodeShape, build_node
 
@@ -38,7 +40,7 @@ from restow.kubesim.nodes import NodeShape, build_node
 def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep, delete_log, detach) -> None:
     """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
 
-    Plain kubectl works with it, and other restow commands in this folder find it. When it stops, its log stays in
+    Plain kubectl works with it, and other restow commands in this folder find it, where its own is .restow. When it stops, its log stays in
     the --data folder as one sealed file, log-<time>.jsonl.zst.
     """
     console = Console(highlight=False)
@@ -124,9 +126,13 @@ async def _start(stack: Stack, nodes: int) -> None:
 def _greet(stack: Stack, nodes: int, console: Console, *, defragments: bool) -> None:
     """`defragments`: the policy is the stack's own. Another one may not have the plugin."""
     console.print(f"[bold green]Restow is up[/] with {nodes} simulated nodes. Ctrl-C stops it." if nodes else "[bold green]Restow is up[/]. Ctrl-C stops it.")
+    commands = f"restow get nodes · restow log tail -f · restow {'defrag --dry-run' if defragments else 'get plans'}"
+    if (find_stack(Path.cwd()) or {}).get("pid") != os.getpid():
+        # Commands find a folder that is called .restow, here or above.
+        commands = f"restow get nodes --cluster {stack.cluster} --server \"$(cat {shlex.quote(str(stack.files.nats_file))})\""
     rows = (
         ("Kubernetes", f"kubectl {'--server' if stack.kube.startswith('http') else '--kubeconfig'} {stack.kube} get nodes"),
-        ("Restow", f"restow get nodes · restow log tail -f · restow {'defrag --dry-run' if defragments else 'get plans'}"),
+        ("Restow", commands),
         ("console", f"{stack.console} in a browser"),
         ("broker", stack.address),
         ("logs", str(stack.folder / "logs")),
