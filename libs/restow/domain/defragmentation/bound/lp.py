@@ -18,8 +18,8 @@ from restow.domain.defragmentation.bound.volume import descent
 if TYPE_CHECKING:
     import highspy
 
-CLOSE = 0.003
-"""The two values meet where they differ by less than this part."""
+CLOSE, CLOSER = 0.003, 0.001
+"""The two values meet where they differ by less than this part; by `value`, where that costs little, the second."""
 DOWN = 80
 """Steps down the slope before the program: without them it begins far off, at 5,000 nodes of openb with a hundred runs that bring nothing. By `value`, where the
 first prices are near enough, they cost more than they bring."""
@@ -142,11 +142,12 @@ class Program:
         """By better prices, in so many steps at most, or until it is no more than `enough`; and how many these were."""
         for i, (low, high) in enumerate(zip(leaf.known.least.tolist(), leaf.known.most.tolist(), strict=True)):
             self._highs.changeRowBounds(self._totals + i, low if low > 0 else -self._infinite, high if high < ANY else self._infinite)
+        close = CLOSE if self._of.wants is None else CLOSER
         centre, best, totals, trust, used = leaf.prices, leaf.value, leaf.totals, 0.7, 0
         while used < steps:
             used += 1
             upper, duals, totals = self.run(leaf.known)
-            if best - upper <= CLOSE * abs(upper) or best <= enough:
+            if best - upper <= close * abs(upper) or best <= enough:
                 break
             while True:
                 prices = _between(self._of, centre, duals, trust)
