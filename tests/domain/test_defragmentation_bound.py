@@ -23,7 +23,7 @@ from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.prices import Prices
 
 KINDS = ("LP", "volume")
-WITHIN = {"devices": 70, "nodes": 50, "capacity": 60, "value": 65}
+WITHIN = {"devices": 70, "nodes": 50, "capacity": 60, "value": 90}
 """Percent of the bound that the optimum has on clusters so small, where a node is a large part: on larger ones it is nearer."""
 OBJECTIVES = ("devices", "nodes", "capacity", "value")
 
