@@ -19,7 +19,6 @@ from restow.contracts.reader import needed
 from restow.contracts.times import rfc3339
 from restow.domain import config, record_trust
 from restow.domain.decider import Decider, Rejected, decide_all
-from restow.domain.state import ClusterState
 from restow.eventlog.port import (
     Conflict,
     EventLog,
@@ -31,10 +30,11 @@ from restow.eventlog.port import (
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.command_queue import MOST, CommandQueue, Outcome, Refused, Waiting
+from restow.runtime.deciding import Deciding, Propose
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership, Phase
 from restow.runtime.log_trouble import LogTrouble
-from restow.runtime.long_decisions import Heavy, decided_in_copy
+from restow.runtime.long_decisions import Heavy
 from restow.runtime.loss import Loss
 from restow.runtime.offload import CopyFailed
 from restow.runtime.signals import Bell
@@ -72,9 +72,6 @@ class Doubt(msgspec.Struct, frozen=True, eq=False):
     asked: list[tuple[Waiting, c.Command]]
     decisions: list[Decision]
     mark: int
-
-
-Propose = Callable[[ClusterState, Sequence[c.Command]], list[Decision]]
 
 
 class Void(LogError):
@@ -119,7 +116,6 @@ class Commander:
         self.in_flight = False
         self._clock, self._metrics, self._service = clock, metrics, service
         self._tracer = tracer or Tracer()
-        self._propose = propose or (lambda state, commands: decide_all(state, decider, commands))
         self._book = book or Book()
         self._shrink, self._heavy = shrink, heavy
         self._queue = CommandQueue()
@@ -132,6 +128,7 @@ class Commander:
         self._emptied = 0
         self._drains = asyncio.Event()
         self._log = logs.get(service=service, family=decider.family)
+        self._deciding = Deciding(follower.state, propose or (lambda state, commands: decide_all(state, decider, commands)), metrics, self._log)
         follower.listeners.append(self._on_fold)
         self.trouble = LogTrouble(self._log)
         self.loss = Loss(log, decider.family, follower.state, lambda read: self._envelope(self._tracer.span(f"{decider.family} commit", ""), read), self._log)
@@ -249,7 +246,7 @@ class Commander:
             self._put_back([w for w in batch if w is not large])
             return await self._commit_large(heavy, large)
         started, read, since = machine.steady(), state.seq, self.follower.looked()
-        decisions = self._decide(batch)
+        decisions = self._deciding.decide(batch)
         if decisions:
             await self._append(batch, decisions, started, read)
             if since:
@@ -295,21 +292,6 @@ class Commander:
             self._log.debug("committed", seq=seq, read=envelope.read, events=events, bytes=len(body))
         return None
 
-    def _decide(self, batch: list[Waiting]) -> list[Decision]:
-        """Decisions of the batch. A rejected command is taken out of it, and its submitter is told."""
-        state = self.follower.state
-        try:
-            decisions = self._propose(state, [w.command for w in batch])
-        except Rejected:
-            self._reject_some(batch)
-            decisions = self._propose(state, [w.command for w in batch]) if batch else []
-        return self._caused(decisions, batch)
-
-    @staticmethod
-    def _caused(decisions: list[Decision], batch: list[Waiting]) -> list[Decision]:
-        causes = {id(w.command): w.cause for w in batch}
-        return [d if d.cause else msgspec.structs.replace(d, cause=causes.get(id(d.command), "")) for d in decisions]
-
     async def _commit_large(self, heavy: Heavy, waiting: Waiting) -> None:
         """One decision that may take long: put on record, then made on a copy of the process, as of then, while this one goes on folding. Whatever becomes
         of it is in the log, too; and if it takes this process with it, that it has no end is."""
@@ -322,10 +304,10 @@ class Commander:
         started, read, batch = machine.steady(), state.seq, [waiting]
         reason, message = "Rejected", "there was nothing to decide"
         try:
-            decisions = await self._decide_aside(waiting)
+            decisions = await self._deciding.aside(waiting, self._drains)
         except CopyFailed as error:
             reason, message = type(error).__name__, str(error)
-            self._came_to_no_end(waiting, error)
+            self._deciding.came_to_no_end(waiting, error)
         except Refused as error:
             reason, message = "Stopped", str(error)
             waiting.fail(error)
@@ -341,35 +323,6 @@ class Commander:
         if heavy.under_way(state) == begun and not self.follower.broken:
             failed = reason in ("CopyFailed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
-
-    async def _decide_aside(self, waiting: Waiting) -> list[Decision]:
-        """`_decide` on a copy. Nobody else writes to our family meanwhile, or the append says so. Raises CopyFailed; Refused where this service is to stop."""
-        state = self.follower.state
-        found = await decided_in_copy(
-            lambda commands: self._propose(state, commands), [waiting.command], self._drains
-        )
-        return self._decide([waiting]) if found is None else self._caused(found, [waiting])
-
-    def _came_to_no_end(self, waiting: Waiting, error: CopyFailed) -> None:
-        """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told."""
-        name = name_of(waiting.command)
-        self._metrics.rejected.inc()
-        self._log.error("a decision came to no end", command=name, reason=str(error))
-        waiting.fail(Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
-
-    def _reject_some(self, batch: list[Waiting]) -> None:
-        """Find the commands that make no sense, each on the state that includes the accepted ones before it."""
-        accepted: list[Waiting] = []
-        for waiting in batch:
-            try:
-                self._propose(self.follower.state, [*(w.command for w in accepted), waiting.command])
-            except Rejected as error:
-                self._metrics.rejected.inc()
-                self._log.warning("rejected", command=name_of(waiting.command), reason=str(error))
-                waiting.fail(error)
-            else:
-                accepted.append(waiting)
-        batch[:] = accepted
 
     def _nothing(self, batch: Iterable[Waiting]) -> None:
         """Nothing was decided: what the state asks for is not tried again before it changes or its deadline comes. What was submitted says nothing of

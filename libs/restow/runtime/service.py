@@ -16,8 +16,9 @@ from restow.kube.client import Client
 from restow.kube.event_recorder import Recorder
 from restow.runtime.bearer import Gate
 from restow.runtime.clock import Clock
-from restow.runtime.commander import Book, Propose, smaller
+from restow.runtime.commander import Book, smaller
 from restow.runtime.config_source import Fits, Read
+from restow.runtime.deciding import Propose
 from restow.runtime.effector import Executor
 from restow.runtime.follower import Follower
 from restow.runtime.health import Health
