@@ -133,3 +133,9 @@ def test_canonical_strings(resource, amount, text):
 
 def test_a_sum_is_rounded_once():
     assert q.from_nano("cpu", q.nano("100u") + q.nano("100u")) == 1
+
+
+@pytest.mark.parametrize(("resource", "asked", "said"), [("memory", "9Ei", "'10376293541461622784'"), ("cpu", "1e16", "'10000000000000000000m'")])
+def test_a_sum_that_is_too_large_is_said_in_the_unit_of_its_resource(resource, asked, said):
+    with pytest.raises(q.QuantityError, match=said):
+        q.from_nano(resource, q.nano(asked))

@@ -70,7 +70,8 @@ def canonical(resource: str, value: str | int | float) -> int:
 
 def from_nano(resource: str, amount: int) -> int:
     """A sum of `nano` values in the unit of this resource: rounded once, after adding, as the scheduler does."""
-    return _fit(_up(amount, 10**6 if resource == CPU else _NANO), f"{amount}n", resource)
+    fine = _up(amount, 10**6 if resource == CPU else _NANO)
+    return _fit(fine, f"{fine}m" if resource == CPU else str(fine), resource)
 
 
 def format_resource(resource: str, amount: int) -> str:
