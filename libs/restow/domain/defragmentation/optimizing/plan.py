@@ -36,7 +36,7 @@ OFTEN = 4
 FEW, FOLLOWING = 1_000, 2
 """On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
 ANNEALED = 10_000
-"""On so many nodes a plan by value is annealed: what a board keeps grows with the nodes, and with the pods."""
+"""On so many nodes a plan by value is annealed, and its moves are exchanged: what a board keeps grows with the nodes, and with the pods."""
 EXCHANGING = 2
 """One in so many steps more may go into exchanging what leaves one node for what leaves others."""
 FEWEST, TRYING = 100, 20_000
@@ -161,7 +161,8 @@ class _Maker:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
         self._few = nodes <= FEW
         self._fresh = nodes <= FEWEST
-        self._anneals = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes and not task.scope.quota.bounds
+        self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
+        self._anneals = self._exchanges and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
@@ -200,7 +201,7 @@ class _Maker:
             improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
                 anneal(search, steps, self._fresh)
-            if self.task.args.objective == "value" and not limits.whole:
+            if self._exchanges:
                 exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
         return search
 
