@@ -20,7 +20,7 @@ from restow.domain.evolve import bounces, changed_places, demand_slots, rejectio
 from restow.domain.evolve.lost_nodes import lose_node
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservation_slots import ask, cancel, forget_if_over, note_review, rephase
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.hooks import REQUESTED
 from restow.domain.other_schedulers import other_log
 from restow.domain.pod_controllers import asks_same, is_deleted, is_last, known_owner
@@ -55,7 +55,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
 
 def node_gone(state: ClusterState, event: e.NodeGone) -> None:
     if event.name not in state.nodes:
-        state.void["cluster.node_gone"] += 1
+        void(state, event)
         return
     lose_node(state, event.name)
 
@@ -123,7 +123,7 @@ def _known(state: ClusterState, shape: ShapeId, name: str) -> None:
 def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
     known = state.pods.get(event.pod)
     if known is None:
-        state.void["cluster.pod_changed"] += 1
+        void(state, event)
         return
     state.put(state.pods, event.pod, Pod(known.fact, event, known.order))
     _move(state, event, known.live)
@@ -234,7 +234,7 @@ def _guard(state: ClusterState, id: MigrationId) -> None:
 
 def pod_troubled(state: ClusterState, event: e.PodTroubled) -> None:
     if event.pod not in state.pods:
-        state.void["cluster.pod_troubled"] += 1
+        void(state, event)
     elif event.containers or event.conditions:
         state.put(state.troubles, event.pod, event)
     else:
@@ -245,7 +245,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     uid = event.pod
     known = state.pods.get(uid)
     if known is None:
-        state.void["cluster.pod_gone"] += 1
+        void(state, event)
         return
     _arm(state, uid)
     _vacated(state, uid)
@@ -347,7 +347,7 @@ def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
 def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
     known = state.drop(state.workloads, event.uid)
     if known is None:
-        state.void["cluster.workload_gone"] += 1
+        void(state, event)
         return
     state.drop(state.ended_well, event.uid)
     for migration in [state.migrations[id] for id in state.active]:
@@ -395,7 +395,7 @@ def _observed_again(known: Reservation, event: e.ReservationObserved) -> Reserva
 def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:
     known = state.reservations.get(event.reservation)
     if known is None:
-        state.void["cluster.reservation_gone"] += 1
+        void(state, event)
         return
     state.put(state.reservations, event.reservation, replace(known, gone=True))
     if state.demand_slots:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.records import Consent, Step, Telling
 from restow.domain.state import ClusterState
 
@@ -11,7 +11,7 @@ from restow.domain.state import ClusterState
 def consent_asked(state: ClusterState, event: e.ConsentAsked) -> None:
     record = state.migrations.get(event.migration)
     if record is None or record.step is not Step.HELD:
-        state.void["migration.consent_asked"] += 1
+        void(state, event)
         return
     consent = Consent(event.way, event.deadline, event.hook, event.evicts_on_silence)
     state.put(state.consents, record.id, consent)
@@ -22,7 +22,7 @@ def consent_given(state: ClusterState, event: e.ConsentGiven) -> None:
     """From then on it waits for its turn again."""
     record, known = state.migrations.get(event.migration), state.consents.get(event.migration)
     if record is None or known is None or record.step is not Step.HELD:
-        state.void["migration.consent_given"] += 1
+        void(state, event)
         return
     state.put(state.consents, record.id, replace(known, given=state.time))
     state.put(state.migrations, record.id, replace(record, since=state.time))
@@ -32,14 +32,14 @@ def consent_given(state: ClusterState, event: e.ConsentGiven) -> None:
 def consent_refused(state: ClusterState, event: e.ConsentRefused) -> None:
     known = state.consents.get(event.migration)
     if known is None:
-        state.void["migration.consent_refused"] += 1
+        void(state, event)
         return
     state.put(state.consents, event.migration, replace(known, again=event.again))
 
 
 def workload_to_tell(state: ClusterState, event: e.WorkloadToTell) -> None:
     if event.migration not in state.migrations:
-        state.void["migration.workload_to_tell"] += 1
+        void(state, event)
         return
     state.put(state.tellings, event.migration, Telling(event.what, event.way, event.pod, event.deadline, event.hook))
     state.touched.migrations[event.migration] = None
@@ -47,7 +47,7 @@ def workload_to_tell(state: ClusterState, event: e.WorkloadToTell) -> None:
 
 def workload_told(state: ClusterState, event: e.WorkloadTold) -> None:
     if state.drop(state.tellings, event.migration) is None:
-        state.void["migration.workload_told"] += 1
+        void(state, event)
 
 
 RULES: Rules = {

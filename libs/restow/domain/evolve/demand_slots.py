@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId, ReservationUid
+from restow.domain.evolve.rules import void
 from restow.domain.other_schedulers import other_log
 from restow.domain.records import DemandSlot, Migration, Reservation
 from restow.domain.state import ClusterState
@@ -20,7 +21,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
     for slot in event.slots:
         key = key_of(slot.namespace, slot.name)
         if key in state.demand_slots:
-            state.void["migration.planned"] += 1
+            void(state, event)
         else:
             state.put(state.demand_slots, key, DemandSlot(event.plan, slot, state.time))
 

@@ -4,14 +4,14 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.domain.evolve.reservation_slots import cancel
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.state import ClusterState
 
 
 def expired(state: ClusterState, event: e.Expired) -> None:
     record = state.reservations.get(event.reservation)
     if record is None or record.expired:
-        state.void["gc.expired"] += 1
+        void(state, event)
         return
     state.put(state.reservations, event.reservation, replace(record, expired=True))
     state.drop(state.unreviewed, event.reservation)
@@ -21,7 +21,7 @@ def expired(state: ClusterState, event: e.Expired) -> None:
 def collected(state: ClusterState, event: e.Collected) -> None:
     record = state.reservations.get(event.reservation)
     if record is None:
-        state.void["gc.collected"] += 1
+        void(state, event)
         return
     state.put(state.reservations, event.reservation, replace(record, collected=event.reason))
     state.drop(state.unreviewed, event.reservation)

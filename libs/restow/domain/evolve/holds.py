@@ -9,9 +9,9 @@ from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, 
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.allocations import after, taken_of
 from restow.domain.beside import PLACEHOLDER, is_embodied, needs_placeholder
-from restow.domain.evolve.placing import choose_anew, settled, void
+from restow.domain.evolve.placing import choose_anew, settled
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, forget_if_over, rephase, slots_of
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.held_capacity import OVERCOMMITTED, PRE_ALLOCATION, UNAVAILABLE
 from restow.domain.node_table import lowered, shares_up_to
 from restow.domain.records import (

@@ -27,7 +27,7 @@ from restow.domain.evolve import (
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.refusals import leave_alone
 from restow.domain.evolve.reservation_slots import cancel, note_review
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.groups import group_of
 from restow.domain.held_capacity import MIGRATION_OVER
 from restow.domain.pod_controllers import job_of
@@ -98,7 +98,7 @@ def _begin(state: ClusterState, event: e.Planned, moves: Sequence[Move]) -> None
     for move in moves:
         record = _record(state, event.plan, move)
         if record is None:
-            state.void["migration.planned"] += 1
+            void(state, event)
             continue
         id = record.id
         state.put(state.migrations, id, record)
@@ -172,7 +172,7 @@ def _follow(state: ClusterState, before: Migration, uid: PodUid) -> None:
 def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
     """The saga answers for each of its migrations."""
     if event.plan not in state.plans:
-        state.void["migration.plan_cancelled"] += 1
+        void(state, event)
         return
     state.put(state.cancelled, event.plan, event.reason)
     state.drop(state.proposals, event.plan)
@@ -318,7 +318,7 @@ def turning_back(state: ClusterState, event: e.TurningBack) -> None:
     still, what is waited for are its own devices and CPUs."""
     record = state.migrations.get(event.migration)
     if record is None or record.step is not Step.EVICTED or record.back or _is_alive(state, record.successor):
-        state.void["migration.turning_back"] += 1
+        void(state, event)
         return
     if record.successor:
         # It went with the node that it had been given: the next one is waited for.
@@ -344,7 +344,7 @@ def turning_back(state: ClusterState, event: e.TurningBack) -> None:
 
 def landing_opened(state: ClusterState, event: e.LandingOpened) -> None:
     if event.migration not in state.migrations:
-        state.void["migration.landing_opened"] += 1
+        void(state, event)
         return
     state.put(state.landings, event.migration, Landing(event.controller, event.until))
     state.touched.migrations[event.migration] = None
@@ -352,7 +352,7 @@ def landing_opened(state: ClusterState, event: e.LandingOpened) -> None:
 
 def landing_closed(state: ClusterState, event: e.LandingClosed) -> None:
     if state.drop(state.landings, event.migration) is None:
-        state.void["migration.landing_closed"] += 1
+        void(state, event)
 
 
 def _empties(state: ClusterState, record: Migration) -> None:
@@ -367,7 +367,7 @@ def _empties(state: ClusterState, record: Migration) -> None:
 
 def node_emptied(state: ClusterState, event: e.NodeEmptied) -> None:
     if event.node not in state.emptied:
-        state.void["migration.node_emptied"] += 1
+        void(state, event)
         return
     state.put(state.emptied, event.node, Emptied(event.plan, state.time))
     state.touched.nodes[event.node] = None
@@ -375,7 +375,7 @@ def node_emptied(state: ClusterState, event: e.NodeEmptied) -> None:
 
 def node_returned(state: ClusterState, event: e.NodeReturned) -> None:
     if state.drop(state.emptied, event.node) is None:
-        state.void["migration.node_returned"] += 1
+        void(state, event)
         return
     state.touched.nodes[event.node] = None
 

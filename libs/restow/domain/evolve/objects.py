@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
 from restow.domain import usable_devices
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.state import ClusterState
 
 Key = Callable[[Any], Any]
@@ -39,7 +39,7 @@ def _gone(name: str, key: Key, may_fit: int = 1) -> Callable[[ClusterState, Any]
     def rule(state: ClusterState, event: Any) -> None:
         at = key(event)
         if state.drop(getattr(state, name), at) is None:
-            state.void[str(type(event).__struct_config__.tag)] += 1
+            void(state, event)
             return
         state.objects.append((name, at))
         state.capacity_epoch += may_fit
@@ -88,7 +88,7 @@ def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
 def pod_group_gone(state: ClusterState, event: e.PodGroupGone) -> None:
     key = (event.namespace, event.name)
     if state.drop(state.pod_groups, key) is None:
-        state.void["cluster.pod_group_gone"] += 1
+        void(state, event)
         return
     state.drop(state.group_order, key)
     state.drop(state.enqueued, key)
@@ -211,7 +211,7 @@ def budget_observed(state: ClusterState, event: e.BudgetObserved) -> None:
 
 def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
     if state.drop(state.budgets, _path(event)) is None:
-        state.void["cluster.budget_gone"] += 1
+        void(state, event)
     else:
         more_may_go(state)
 
@@ -227,7 +227,7 @@ def quota_observed(state: ClusterState, event: e.QuotaObserved) -> None:
 
 def quota_gone(state: ClusterState, event: e.QuotaGone) -> None:
     if state.drop(state.quotas, _path(event)) is None:
-        state.void["cluster.quota_gone"] += 1
+        void(state, event)
     state.drop(state.exceeded, _path(event))
 
 

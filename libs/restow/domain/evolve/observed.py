@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.state import ClusterState
 
 THERE, ENDED = "there", "ended"
@@ -21,7 +21,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
 
 def looked_back(state: ClusterState, event: e.LookedBack) -> None:
     if state.observed.get(event.plan) != event.look - 1:
-        state.void["migration.looked_back"] += 1
+        void(state, event)
         return
     pods, before = [move.pod for move in event.moves], state.score
     if event.look == 1:

@@ -2,7 +2,7 @@
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.movable import busy
 from restow.domain.pod_controllers import is_beyond
 from restow.domain.records import Migration, Pause, Step
@@ -15,7 +15,7 @@ KEEP = 1_000
 
 def paused(state: ClusterState, event: e.MovesPaused) -> None:
     if state.pause.since:
-        state.void["migration.paused"] += 1
+        void(state, event)
         return
     state.pause = Pause(Millis(state.time), event.by, event.reason)
 
@@ -23,7 +23,7 @@ def paused(state: ClusterState, event: e.MovesPaused) -> None:
 def resumed(state: ClusterState, event: e.MovesResumed) -> None:
     """What was missed before counts no more, and a time that has passed meanwhile is not made up for: nobody expects the nightly plan at noon."""
     if not state.pause.since:
-        state.void["migration.resumed"] += 1
+        void(state, event)
         return
     state.pause = Pause()
     for id in list(state.missed):

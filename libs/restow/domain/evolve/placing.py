@@ -1,12 +1,7 @@
-"""What rules about pods and rules about holds share: an event that is void, and what follows where a pod gets a node, or loses it."""
+"""What rules about pods and rules about holds share: what follows where a pod gets a node, or loses it."""
 
-from restow.contracts import events as e
 from restow.contracts.values import ClaimChoice
 from restow.domain.state import ClusterState
-
-
-def void(state: ClusterState, event: e.Event) -> None:
-    state.void[str(event.__struct_config__.tag)] += 1
 
 
 def choose_anew(state: ClusterState, choices: tuple[ClaimChoice, ...]) -> None:

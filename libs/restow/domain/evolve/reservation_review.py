@@ -6,7 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.domain.evolve import demand_slots
 from restow.domain.evolve.reservation_slots import SUPERSEDED, ask, cancel, note_review, rephase, slots_of
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState
@@ -21,7 +21,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     record = state.reservations.get(event.reservation)
     uid = event.reservation
     if record is None or record.over or record.fact.spec is None or not _is_about(event, record):
-        state.void["reservation.accepted"] += 1
+        void(state, event)
         return
     again = record.accepted == event.generation
     demand_slot = demand_slots.of(state, record)
@@ -78,7 +78,7 @@ def _keep_or_supersede(state: ClusterState, key: SlotKey, slot: Slot, asked: Slo
 def refused(state: ClusterState, event: e.ReservationRefused) -> None:
     record = state.reservations.get(event.reservation)
     if record is None or not _is_about(event, record):
-        state.void["reservation.refused"] += 1
+        void(state, event)
         return
     state.put(
         state.reservations,

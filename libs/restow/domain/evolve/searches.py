@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
+from restow.domain.evolve.rules import void
 from restow.domain.records import Search
 from restow.domain.state import ClusterState
 
@@ -26,7 +27,7 @@ def begun(state: ClusterState, event: e.SearchBegun) -> None:
 
 def ended(state: ClusterState, event: e.SearchEnded) -> None:
     if not state.search.plan or event.plan != state.search.plan:
-        state.void["migration.search_ended"] += 1
+        void(state, event)
     elif event.failed:
         _failed(state, event.reason, event.message)
     else:

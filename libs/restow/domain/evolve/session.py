@@ -10,8 +10,8 @@ from restow.domain.beside import (
     LET_GO_AGAIN,
     LET_GO_AGAIN_LONGEST,
 )
-from restow.domain.evolve.placing import choose_anew, settled, void
-from restow.domain.evolve.rules import Rules
+from restow.domain.evolve.placing import choose_anew, settled
+from restow.domain.evolve.rules import Rules, void
 from restow.domain.groups import named
 from restow.domain.records import (
     Capacity,
