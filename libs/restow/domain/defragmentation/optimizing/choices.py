@@ -1,6 +1,5 @@
 """Which pods would have to leave a row so that it is worth more, or so that something fits: the cheapest first."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
@@ -96,7 +95,7 @@ def _by_gain(world: World, row: int, worth: Usable, pods: int) -> list[Pods]:
     found |= dict.fromkeys(_by_device(world, row, there))
     for wanted in worth.wanted:
         found |= dict.fromkeys(tuple(sorted(some)) for some in lightest(world, row, wanted, 1, pods=pods))
-    found |= dict.fromkeys((uid,) for uid in _distinct(world, [uid for uid in there if world.movable(uid)], 1))
+    found |= dict.fromkeys((uid,) for uid in _distinct(world, [uid for uid in there if world.movable(uid)], 1)[0])
     world.steps += 1
     net = {some: gain(world, row, some) - easiest(world, some)[0] for some in found if some}
     return sorted((some for some, more in net.items() if more > 0), key=lambda some: (-net[some] // len(some), *easiest(world, some)))
@@ -156,9 +155,11 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
 
 def _among(world: World, row: int, everybody: list[PodUid], enough: Enough, pods: int) -> list[Pods]:
     """Of these, the easiest first; none where it takes more than so many."""
-    there = _distinct(world, everybody, pods)
+    there, class_of = _distinct(world, everybody, pods)
+    free, shares = world.free(row)
+    takes = {uid: _amounts(world, uid, len(shares)) for uid in there}
     found: list[Pods] = []
-    tried, classes = 0, set()
+    tried, classes = 0, set[tuple[int, ...]]()
     for many in range(1, pods + 1):
         if found:
             break  # more pods are hardly easier to move
@@ -166,17 +167,22 @@ def _among(world: World, row: int, everybody: list[PodUid], enough: Enough, pods
             tried += 1
             if tried > TRIED:
                 break
-            equivalence_class = tuple(sorted(_equivalence_class(world, uid) for uid in some))
-            if equivalence_class not in classes and enough(*free_without(world, row, some)):
+            alike = tuple(sorted([class_of[uid] for uid in some]))
+            if alike in classes:
+                continue
+            more, wider = free[:], shares[:]
+            for uid in some:
+                _change(more, wider, takes[uid], 1)
+            if enough(more, wider):
                 found.append(some)
-                classes.add(equivalence_class)
+                classes.add(alike)
     world.steps += tried // TRIES
     return sorted(found, key=lambda some: easiest(world, some))
 
 
 def _easiest_first(world: World, row: int, helps: Callable[[PodUid], bool]) -> list[PodUid]:
     """Of the row's pods those that help and may move."""
-    return sorted([uid for uid in world.pods(row) if world.movable(uid) and helps(uid)], key=lambda uid: easiest(world, (uid,)))
+    return sorted([uid for uid in world.pods(row) if world.movable(uid) and helps(uid)], key=lambda uid: (world.price(uid), size(world, uid), uid))
 
 
 def _equivalence_class(world: World, uid: PodUid) -> tuple:
@@ -184,25 +190,28 @@ def _equivalence_class(world: World, uid: PodUid) -> tuple:
     return world.vector(uid).items, world.price(uid), tuple(d.index for d in world.spot(uid).devices)
 
 
-def _distinct(world: World, pods: Sequence[PodUid], most: int) -> list[PodUid]:
-    """Of pods that are the same to move, only so many as a set may have."""
-    seen: Counter[tuple] = Counter()
-    left = []
+def _distinct(world: World, pods: Sequence[PodUid], most: int) -> tuple[list[PodUid], dict[PodUid, int]]:
+    """Of pods that are the same to move, only so many as a set may have; and a number for each, the same for those that are."""
+    numbers: dict[tuple, int] = {}
+    seen: list[int] = []
+    left: dict[PodUid, int] = {}
     for uid in pods:
-        equivalence_class = _equivalence_class(world, uid)
-        seen[equivalence_class] += 1
-        if seen[equivalence_class] <= most:
-            left.append(uid)
-    return left
+        number = numbers.setdefault(_equivalence_class(world, uid), len(numbers))
+        if number == len(seen):
+            seen.append(0)
+        seen[number] += 1
+        if seen[number] <= most:
+            left[uid] = number
+    return list(left), left
 
 
 def _thinned(world: World, row: int, there: Sequence[PodUid], enough: Enough) -> Pods:
-    """All of them but whom can be spared, those who are hardest to move first."""
+    """All of them, who come the easiest first, but whom can be spared, those who are hardest to move first."""
     left = dict.fromkeys(there)
     free, shares = free_without(world, row, there)
-    for uid in sorted(there, key=lambda uid: easiest(world, (uid,)), reverse=True):
+    for uid in reversed(there):
         less, fewer = free[:], shares[:]
-        _add(world, uid, less, fewer, -1)
+        _change(less, fewer, _amounts(world, uid, len(shares)), -1)
         if enough(less, fewer):
             free, shares = less, fewer
             del left[uid]
@@ -214,14 +223,23 @@ def free_without(world: World, row: int, pods: Sequence[PodUid]) -> tuple[list[i
     free, shares = world.free(row)
     free, shares = free[:], shares[:]
     for uid in pods:
-        _add(world, uid, free, shares, 1)
+        _change(free, shares, _amounts(world, uid, len(shares)), 1)
     return free, shares
 
 
-def _add(world: World, uid: PodUid, free: list[int], shares: list[int], sign: int) -> None:
-    """What a pod has, to what is free."""
-    for c, a in world.vector(uid).items:
+Amounts = tuple[tuple[tuple[int, int], ...], list[tuple[int, int]]]
+"""By column, and by device."""
+
+
+def _amounts(world: World, uid: PodUid, devices: int) -> Amounts:
+    """What a pod has of a row with so many devices."""
+    return world.vector(uid).items, [(d.index, d.milli) for d in world.spot(uid).devices if d.index < devices]
+
+
+def _change(free: list[int], shares: list[int], amounts: Amounts, sign: int) -> None:
+    """Add this to what is free, or take it off."""
+    items, devices = amounts
+    for c, a in items:
         free[c] += a * sign
-    for d in world.spot(uid).devices:
-        if d.index < len(shares):
-            shares[d.index] += d.milli * sign
+    for d, milli in devices:
+        shares[d] += milli * sign
