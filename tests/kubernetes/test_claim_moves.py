@@ -136,7 +136,7 @@ async def test_a_pod_lands_with_the_claim_that_was_held_for_it_while_others_wait
     one = await ended(stack, move)
     assert one["step"] == "landed", one
     await world.stands("victim", ["b"])
-    (successor,) = world.of("victim")
+    (successor,) = await world.running("victim")
     assert [said["resourceClaimName"] for said in successor["status"]["resourceClaimStatuses"]] == [claim]
     await placed(world, "crowd", 1)
     assert sorted(world.where("crowd")) == ["a"] + ["waits"] * 19
