@@ -64,9 +64,12 @@ def test_the_log_of_a_stack_that_was_killed_is_saved_by_the_next(tmp_path):
 def test_a_stack_whose_processes_were_all_killed_leaves_its_log_and_theirs_and_the_next_commands_say_so(tmp_path):
     assert restow(tmp_path, "up", "--detach", "--nodes", "2")[0] == 0
     pid = json.loads((tmp_path / ".restow" / "stack.json").read_text())["pid"]
+    # It is halted meanwhile, for it would end the rest once it has seen that one of them has ended.
+    os.kill(pid, signal.SIGSTOP)
     with open(f"/proc/{pid}/task/{pid}/children") as children:
         for child in children.read().split():
             os.kill(int(child), signal.SIGKILL)
+    os.kill(pid, signal.SIGCONT)
     while os.path.exists(f"/proc/{pid}"):
         time.sleep(0.02)
     log, logs, said = kept(tmp_path)
