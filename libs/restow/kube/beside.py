@@ -140,6 +140,11 @@ class Beside(Effects):
         another successor would not fit on the node, and go elsewhere. `claims`: the placeholder has some for it. `where`: the node that is its own by now, empty where there is none: one of a gang may have
         changed places with another one since (`restow.domain.evolve.changed_places`)."""
         self._stop_keeping(pod)
+        if claims and placeholder is not None:
+            # It may take seconds. So it comes before the nomination, which somebody could take away between its proof and the hand-over.
+            named = await self._handover.named(pod, placeholder)
+            if not isinstance(named, Done):
+                return named
         there = await (self._found(pod) if pod.uid in self._since else self._nominated(pod, node))
         if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
             there = await self._nominated(pod, node)

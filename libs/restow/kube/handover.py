@@ -5,7 +5,7 @@
     name      the successor's status names it; before, it named the one that was made for it
     drop      the one that was made for it, which has no device, goes: not before, or the controller would write its name down again
 
-It begins once the controller has named the claim that it made for the successor, or has not for ten seconds (`LOOKS`).
+It begins once the controller has named the claim that it made for the successor, or has not for a hundred looks (`named`).
 
 In this order: whoever dies after the first step leaves a claim that goes with its owner, and whose device is free once the placeholder has gone. Each can be made again.
 Measured on kube-scheduler and kube-controller-manager 1.36.3 (`tests/kubernetes/test_claim_handover.py`).
@@ -58,17 +58,28 @@ class Handover(Effects):
 
     _version = ""
 
-    async def hand(self, pod: PodRef, placeholder: PodRef) -> PatchOutcome:
-        """`Done` also where the placeholder has gone, and where it has no device, as somebody deletes its claim: nothing is kept for the successor then, and it
-        competes for one like any other. To wait would be no use: its pod has been evicted."""
+    async def named(self, pod: PodRef, placeholder: PodRef) -> PatchOutcome:
+        """`Done` once the controller has named what it makes for the successor, or has not for `LOOKS` looks: where a quota or a missing template keeps it from making any,
+        nobody waits for ever. It writes that name whatever is there by then, and its claim may have come before (it is throttled): a claim handed over earlier
+        would not last."""
 
         async def attempt() -> PatchOutcome:
             holder, there = await self._claiming(placeholder), await self._claiming(pod)
-            looks = 0
-            while there is not None and holder is not None and looks < LOOKS and not holder.claims().keys() <= there.claims().keys():
-                # The controller writes the name of what it makes whatever is there by then, and its claim may have come before (it is throttled): ours would not last.
+            for _ in range(LOOKS):
+                if there is None or holder is None or holder.claims().keys() <= there.claims().keys():
+                    break
                 await self._sleep(LOOK)
-                looks, there = looks + 1, await self._claiming(pod)
+                there = await self._claiming(pod)
+            return Done() if there is not None else Gone()
+
+        return await self._bounded(attempt)
+
+    async def hand(self, pod: PodRef, placeholder: PodRef) -> PatchOutcome:
+        """`Done` also where the placeholder has gone, and where it has no device, as somebody deletes its claim: nothing is kept for the successor then, and it
+        competes for one like any other. To wait would be no use: its pod has been evicted. After `named`."""
+
+        async def attempt() -> PatchOutcome:
+            holder, there = await self._claiming(placeholder), await self._claiming(pod)
             if there is None:
                 return Gone()
             mine = there.claims()

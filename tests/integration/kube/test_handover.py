@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from restow.kube.beside import Beside
 from restow.kube.client import ApiStatus, ClientConfig, connect
 from restow.kube.effects import Done, Gone, PodRef, Refused
 from restow.kube.handover import LOOKS, Handover
@@ -217,10 +218,45 @@ async def test_it_waits_for_the_controller_to_name_the_claim_that_it_makes(world
         assert world.having() == {"h": ["h"]}, "nothing is handed over before"
         naps.append(seconds)
 
-    assert await Handover(late, Backoff(attempts=1), sleep).hand(world.s, world.h) == Done()
+    handover = Handover(late, Backoff(attempts=1), sleep)
+    assert await handover.named(world.s, world.h) == Done()
     assert len(naps) == slept
     assert sum(naps) <= 10
+    assert await handover.hand(world.s, world.h) == Done()
     assert (world.claim_of("s"), world.having()) == (held, {"s": ["s"]})
+
+
+class Denominated(Late):
+    """Whoever preempts takes the nomination away while the controller is waited for."""
+
+    nominated = 0
+
+    async def get(self, path, *args):
+        if self.left > 0 and path.endswith("/pods/s"):
+            await self._client.patch(f"{path}/status", {"status": {"nominatedNodeName": None}}, "strategic")
+        return await super().get(path, *args)
+
+    async def patch(self, path, body, *args):
+        self.nominated += (body.get("status") or {}).get("nominatedNodeName") == "n"
+        assert not self.nominated or self.left <= 0, "what is proven before the wait may not hold after it"
+        return await self._client.patch(path, body, *args)
+
+
+async def test_the_nomination_is_proven_after_the_controller_has_been_waited_for(world):
+    """So that the placeholder never goes while nobody is nominated: the successor's claim ties it to that node, which could be full by then."""
+    client = Denominated(world.client, 20)
+
+    async def sleep(seconds):
+        await asyncio.sleep(0.001)
+
+    await Beside(client, Backoff(attempts=1), sleep).land(world.s, "n", world.h, "log", claims=True)
+    assert (client.left, client.nominated) == (0, 1)
+    await world.until(lambda: world.store.find(PODS, "default", "s")["spec"].get("nodeName") == "n")
+    assert world.having() == {"s": ["s"]}
+
+
+async def test_who_has_gone_is_not_waited_for(world):
+    assert await Handover(world.client, Backoff(attempts=1)).named(PodRef("default", "s", "another"), world.h) == Gone()
 
 
 async def test_a_successor_that_has_gone_gets_nothing(world):
