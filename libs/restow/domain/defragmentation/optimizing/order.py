@@ -299,10 +299,5 @@ def _who_waits(world: World) -> list[tuple[Vector, np.ndarray]]:
     if world.value.objective == "none":
         return []
     shapes = sorted({state.pods[uid].fact.shape for uid in waiting(state) if is_counted(state, uid)})
-    free, shares = state.table.free.tolist(), state.table.device_free.tolist()
-    found = []
-    for shape in shapes:
-        v, mask = state.vectors[shape], static_mask(state, shape) & state.table.alive
-        if not any(fits(free[row], shares[row], v) for row in np.flatnonzero(mask).tolist()):
-            found.append((v, mask))
-    return found
+    asked = [(state.vectors[shape], static_mask(state, shape) & state.table.alive) for shape in shapes]
+    return [(v, mask) for v, mask in asked if not (state.table.fits(v) & mask).any()]
