@@ -29,7 +29,7 @@ BASELINE = "the same plan beside the weaker bound, which needs no solver"
 MOVES = 2_000
 GOALS = {50: 97.0, 500: 95.0, 5_000: 92.0}
 """Percent, by nodes. At 10 there is none: there bounds are near to what is possible, so that the gaps say more of the search."""
-BUDGETS = {50: 2.0, 500: 5.0, 5_000: 5.0}
+BUDGETS = {50: 0.3, 500: 1.5, 5_000: 5.0}
 """CPU seconds of the bound."""
 SIZES = {Size.FULL: (10, 50, 500, 5_000), Size.QUICK: (50, 500), Size.SMOKE: (8,)}
 VALUED = {Size.FULL: 500, Size.QUICK: 50, Size.SMOKE: 8}
