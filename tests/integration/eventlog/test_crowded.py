@@ -11,10 +11,11 @@ from restow.eventlog.jetstream import stream as stream_module
 from restow.eventlog.jetstream.connect import ApiError
 from restow.eventlog.jetstream.replicas import set_replicas
 from restow.eventlog.jetstream.stream import TOO_MANY
+from restow.eventlog.port import Truncated
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import envelope
 
-from .helpers import BODY, end, follow, persist, until
+from .helpers import BODY, end, follow, persist, take, until
 from .test_permissions import CLUSTER, guarded_server
 
 MOST = 500
@@ -78,6 +79,41 @@ async def test_a_reader_beside_too_many_consumers_reads_one_by_one(as_user, dura
     assert [record.seq for record in seen] == list(range(1, 27))
     await end(task)
     await end(before)
+
+
+async def test_a_record_that_the_broker_has_lost_is_not_the_end_for_who_reads_one_by_one(guarded, as_user, caplog):
+    """Large ones, so that the broker keeps them in several files, of which one is damaged."""
+    log = await as_user("scheduler_session")
+    for i in range(12):
+        await log.append("session", json.dumps({"decisions": [], "large": "x" * 1_500_000}).encode(), envelope(f"r{i}"), expected_last=await log.tail())
+    await log.close()
+    await asyncio.to_thread(guarded.stop)
+    damage_second_block(guarded)
+    await guarded.start_async()
+    beside = await take(await as_user("scheduler_session"), 1, 12)
+    there = [record.seq for record in beside]
+    assert len(there) < 12
+    await crowd(await as_user("cli"), f"restow-{CLUSTER}")
+    late = await as_user("descheduler")
+    task, seen = follow(late, 1)
+    await until(lambda: seen and seen[-1].seq == 12, 20)
+    assert [(r.seq, r.family, r.envelope, r.body, r.time) for r in seen] == [(r.seq, r.family, r.envelope, r.body, r.time) for r in beside]
+    assert "the broker has lost them" in caplog.text
+    await end(task)
+    # What was truncated is said to be truncated.
+    await (await as_user("garbage_collector")).truncate(11)
+    with pytest.raises(Truncated):
+        await take(late, 1, 12)
+
+
+def damage_second_block(server):
+    files = sorted(server.folder.glob("**/streams/restow-*/msgs/*.blk"))
+    assert len(files) > 2
+    data = bytearray(files[1].read_bytes())
+    data[len(data) // 2] ^= 1
+    files[1].write_bytes(data)
+    for index in files[1].parent.glob("*.db"):
+        index.unlink()
 
 
 async def test_snapshots_are_read_beside_too_many_consumers(as_user):

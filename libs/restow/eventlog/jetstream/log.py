@@ -176,12 +176,12 @@ class JetStreamLog:
             raise beyond_end(from_seq, state.last, self.log_id)
 
     async def _single(self, seq: int) -> Delivery | None:
-        """One record, asked for by itself; None where the log has none."""
-        there = await self._stream.message(seq)
+        """The first record from `seq` on, asked for by itself; None where the log has none."""
+        there = await self._stream.message(seq, following=True)
         if there is None:
             return None
         headers = await self.broker.client._process_headers(there.headers)
-        return Delivery(seq, there.subject, headers or {}, there.data, there.time, 0)
+        return Delivery(there.seq, there.subject, headers or {}, there.data, there.time, 0)
 
     async def _hole(self, expected: int, got: int) -> Exception | None:
         """Truncated while it was read, or lost by the broker's disk: what is there is handed on, and the fold says that something is missing."""

@@ -84,8 +84,8 @@ class Feed:
     """One reader of one stream. `batches` is the whole use; `close` ends it from outside with Closed.
 
     first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
-    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. single: one record by
-    itself, None where there is none. filter_subject: only these, then holes are normal and not checked.
+    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. single: the first
+    record from a sequence on, by itself, None where there is none. filter_subject: only these, then holes are normal and not checked.
     """
 
     def __init__(
@@ -180,11 +180,13 @@ class Feed:
                 pause = ONE_BY_ONE
                 try:
                     if known is not None:
-                        if (there := await self._single(known.seq)) is not None:
+                        if (there := await self._single(known.seq)) is not None and there.seq == known.seq:
                             self._same(known, there.subject, there.headers, there.data)
                         known = None
                     while not making.done() and (one := await self._single(expected)) is not None:
-                        expected += 1
+                        if one.seq != expected and not self._filter:
+                            await self._pass_hole(expected, one.seq)
+                        expected = one.seq + 1
                         yield one
                 except (Unavailable, BrokerRefused) as error:
                     _log.debug("reader of %s cannot read one by one: %s", self._stream, error)
@@ -306,14 +308,18 @@ class Feed:
                 if batch:
                     self._problem = f"sequence {expected} is missing, got {seq}"
                     break
-                if error := await self._on_hole(expected, seq):
-                    raise error
-                _log.error("records %d to %d of %s are missing: the broker has lost them", expected, seq - 1, self._stream)
+                await self._pass_hole(expected, seq)
             expected = seq + 1
             batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
         if not batch and self._problem:
             raise _Broken(self._problem)
         return batch
+
+    async def _pass_hole(self, expected: int, got: int) -> None:
+        """Raises what `on_hole` says of it, else says it."""
+        if error := await self._on_hole(expected, got):
+            raise error
+        _log.error("records %d to %d of %s are missing: the broker has lost them", expected, got - 1, self._stream)
 
     def _same(self, known: Delivery, subject: str, headers: Mapping[str, str], data: bytes) -> None:
         """Raises LogMismatch where another record is there now than was handed on. The broker's time does not count: an import stamps its own."""

@@ -42,8 +42,9 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Stored(NamedTuple):
-    """A message as the stream has it. `headers` as they were sent; time: the broker's, ns since the epoch."""
+    """A message as the stream has it, at `seq`. `headers` as they were sent; time: the broker's, ns since the epoch."""
 
+    seq: int
     subject: str
     headers: bytes
     data: bytes
@@ -234,16 +235,17 @@ class Stream:
             raise BrokerRefused(f"the broker refused to show family {family!r}: {error}") from error
         return int(answer["message"]["seq"])
 
-    async def message(self, seq: int) -> Stored | None:
-        """None where there is none. Whoever leads the stream says it."""
+    async def message(self, seq: int, *, following: bool = False) -> Stored | None:
+        """None where there is none. Whoever leads the stream says it. following: or the next one that there is, for what is between the broker has lost."""
+        wanted: dict[str, Any] = {"seq": seq} | ({"next_by_subj": subject(self.cluster, "*")} if following else {})
         try:
-            answer = await self.broker.api(f"STREAM.MSG.GET.{self.name}", {"seq": seq})
+            answer = await self.broker.api(f"STREAM.MSG.GET.{self.name}", wanted)
         except ApiError as error:
             if error.err_code == NO_MESSAGE:
                 return None
             raise BrokerRefused(f"the broker refused to show record {seq}: {error}") from error
         message = answer["message"]
-        return Stored(message["subject"], base64.b64decode(message.get("hdrs", "")), base64.b64decode(message.get("data", "")), _ns(message["time"]))
+        return Stored(message["seq"], message["subject"], base64.b64decode(message.get("hdrs", "")), base64.b64decode(message.get("data", "")), _ns(message["time"]))
 
     async def purge(self, upto: int) -> None:
         """Drop every message with sequence <= `upto`."""
