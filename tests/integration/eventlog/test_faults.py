@@ -154,8 +154,8 @@ async def test_read_one_by_one_another_history_is_noticed(nats_server, opened, c
         if "CONSUMER.CREATE" not in subject:
             await publish(subject, payload, reply, headers)
 
-    async def another(seq):
-        there = await message(seq)
+    async def another(seq, **how):
+        there = await message(seq, **how)
         return there and there._replace(data=b"another")
 
     message = log._stream.message
