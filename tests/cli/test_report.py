@@ -37,6 +37,14 @@ def test_what_was_won_is_measured_when_the_last_move_has_ended_and_not_what_was_
     assert (found.cost, found.lost) == (1_000, 1_000)
 
 
+def test_an_old_pod_that_still_ends_when_its_successor_has_landed_takes_nothing_from_what_was_won():
+    """Pods end by their own time, often later than their successors are ready: the plan looked as if it had taken their place twice."""
+    log = migration(worth=worth(500), ends_late=True)
+    (found,) = settle(log.source())
+    assert "uid-web-old" in state_at(log.source()).charges
+    assert (found.landed, found.won) == (1, 0)
+
+
 def test_what_those_take_who_waited_for_it_is_won_and_not_lost():
     (found,) = settle(migration(worth=worth(500, waits=True), waits=True).source())
     assert (found.started, found.won) == (1, 0)

@@ -196,6 +196,21 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(objective, g
         assert missed.least < 0
 
 
+def test_one_piece_that_costs_more_than_any_gain_allows_is_told_all_the_same():
+    """A job of eight GPUs that has run for a week costs 1,345 GPU-hours, and 1 is the least `minimumGain` that counts."""
+    held = tuple(DeviceShare(i, 1_000) for i in range(8))
+    state = given(
+        EIGHT, node("a", gpus=8), node("b", gpus=16), job_of("job"),
+        pod("j", "eight", "a", owner=JOB, created=NOW - 168 * HOUR, devices=held), pod("k", "eight", "b", owner=replica_of("other", "Odd"), devices=held),
+    )  # fmt: skip
+    found = plan(state, msgspec.structs.replace(VALUE, objective="nodes", minimumGain=1))
+    assert not found.moves
+    assert found.worth is not None
+    assert found.worth.missed is not None
+    assert (found.worth.missed.moves, found.worth.missed.source, found.worth.missed.gain, found.worth.missed.least) == (1, "a", 1_000, 0)
+    assert found.worth.missed.cost > 1_000_000
+
+
 @pytest.mark.parametrize("alike", [1, 12])
 def test_who_would_fit_elsewhere_and_gains_nothing_there_is_not_said_to_fit_nowhere(alike):
     """Also of many that are alike, of which the search does not try each."""

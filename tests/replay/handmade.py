@@ -142,9 +142,10 @@ def placements():
     return log
 
 
-def migration(lands=True, worth=None, waits=False, approved=None):
+def migration(lands=True, worth=None, waits=False, approved=None, ends_late=False):
     """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself. `waits`: another pod does,
-    until it is placed on a when the successor is on b. `approved`: the plan has a second move, and a person approves these."""
+    until it is placed on a when the successor is on b. `approved`: the plan has a second move, and a person approves these.
+    `ends_late`: the old pod has not ended yet when the new one has landed."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -182,7 +183,8 @@ def migration(lands=True, worth=None, waits=False, approved=None):
         log.facts(e.PodGone("uid-web-old"))
         return log
     log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"), *([e.PodPlaced("uid-job", "a")] if waits else []))
-    log.facts(e.PodGone("uid-web-old"))
+    if not ends_late:
+        log.facts(e.PodGone("uid-web-old"))
     log.facts(e.PodChanged("uid-web-new", "b", "Running", True))
     log.decide("migration", c.Advance(time_at(15)), e.Landed("p1-1", "uid-web-new", "b"))
     return log

@@ -46,7 +46,11 @@ def missed(one: Missed, unit: str) -> str:
         count = one.gain // 1000
         gain = f"{count} {PIECES.get(one.objective, plain(one.objective))}{'s' * (count != 1)}"
         need = ""
-    with_ = f"minimumGain {one.least} would do" if one.least > 0 else "the cost is larger than the gain" if one.objective == "value" else "no minimumGain would do"
+    if one.objective == "value":
+        with_ = f"minimumGain {one.least} would do" if one.least >= 0 else "the cost is larger than the gain"
+    else:
+        # 0 is taken for 1 (`Limits`).
+        with_ = f"minimumGain {one.least} would do" if one.least > 0 else f"no minimumGain would do (1 allows {amount(1_000_000)} for one)"
     return f"nothing is worth its cost: moving {pods}, would gain {gain} and cost {amount(one.cost)} {unit}; " + (f"{need}; " if need else "") + with_
 
 

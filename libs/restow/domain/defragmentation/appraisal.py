@@ -74,14 +74,14 @@ def waiting(state: ClusterState) -> frozenset[PodUid]:
     return frozenset(uid for uid, pod in state.pods.items() if pod.live.node is None and not any(uid in some for some in kept))
 
 
-def as_if_waiting(state: ClusterState, pods: Iterable[PodUid]) -> tuple[FreeCapacity, dict[NodeName, int]]:
+def as_if_without(state: ClusterState, pods: Iterable[PodUid]) -> tuple[FreeCapacity, dict[NodeName, int]]:
     """Capacity, and pods that count more (here: fewer) by node, as if these had no node. What those who waited have taken since a plan was made was
-    free because of it, or would be: it is won like what nobody has taken yet."""
+    free because of it, or would be: it is won like what nobody has taken yet. So is what its old pods have while they end."""
     capacity, loads = FreeCapacity(state.table), Counter[NodeName]()
     for uid in sorted(pods):
         if uid in state.pods and (charge := state.charges.get(uid)) is not None:
             capacity.take(state.table.rows[charge.node], state.vectors[state.pods[uid].fact.shape], state.devices_of(uid), -1)
-            loads[charge.node] -= 1
+            loads[charge.node] -= uid not in state.victims  # Those are no load (`loads_of`).
     return capacity, dict(loads)
 
 

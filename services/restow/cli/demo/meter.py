@@ -8,7 +8,7 @@ from restow.contracts.ids import Millis, NodeName, PlanId
 from restow.contracts.values import Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.appraisal import Appraisal, as_if_waiting, waiting
+from restow.domain.defragmentation.appraisal import Appraisal, as_if_without, waiting
 from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.records import Step
@@ -48,7 +48,7 @@ class Meter:
         return sum(node.devices for name, node in state.nodes.items() if not loads[state.table.rows[name]])
 
     def _without(self) -> tuple[FreeCapacity, dict[NodeName, int]]:
-        return as_if_waiting(self._state, self._waited)
+        return as_if_without(self._state, self._waited)
 
     def cost(self) -> int:
         """Of all moves that have landed."""

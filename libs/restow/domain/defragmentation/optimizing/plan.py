@@ -213,11 +213,17 @@ class _Maker:
 
     def missed(self) -> Missed | None:
         """What gains anything, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""
+        if self.task.args.objective == "value":
+            return self._missed(gratis=True)
+        # A piece that costs more than the least of all `minimumGain` allows is found where nothing costs anything.
+        return self._missed(gratis=False) or self._missed(gratis=True)
+
+    def _missed(self, gratis: bool) -> Missed | None:
         args, rows = self.task.args, self.rows
         moves = self.limits.moves if args.wholeNodes else min(self.limits.moves, MISSED)
         sources = np.flatnonzero(rows.sources)
         with self._opened(NOWHERE) as world:
-            by_value = world.gratis = args.objective == "value"
+            by_value, world.gratis = args.objective == "value", gratis
             search, before = Search(world, Limits(moves, 1, args.searchSteps // MISSED_PART, args.wholeNodes, self.task.scope.quota)), world.total
             search.run(sources[np.argsort(self.task.state.table.rank[sources])])
             gain, cost = world.total - before, world.whatever_it_costs()
