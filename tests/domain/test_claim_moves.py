@@ -79,23 +79,34 @@ def test_its_slot_is_held_by_a_placeholder_with_a_claim_of_its_own_where_the_pod
     assert slot(state).phase is SlotPhase.HELD
 
 
-def test_the_successor_gets_the_slot_and_its_guard_has_no_claim():
+def evicting():
+    """Its placeholder has a device of b, and it is to be evicted."""
     state = holding(world(devices("b")))
     opened(state)
     placeholder(state)
     then(state, claim("h", "b"), changed("h", node="b"), changed("h", node="b", phase="Running", ready=True))
     session_answers(state)
     assert evicts(advance(state)) == ["x-1"]
-    (owed,) = [one for one in session_owes(state) if isinstance(one, CreatePlaceholder)]
-    made = of_slot(state, (owed.reservation, owed.slot), NOW)
-    assert (made.metadata.namespace, made.spec.resource_claims) == ("restow-holds", ())
+    return state
+
+
+def replaced(state):
+    """Its successor has come, gated."""
     then(state, guard(state))
     terminate(state, "p")
     advance(state)
     then(state, e.PodGone("p"), e.ResourceClaimGone("default", "p-gpu"), pod("p2", "s", owner=OWNER, gated=True, landing=True), claim("p2", device=""))
     session_answers(state)
     advance(state)
-    assert Land("p2", "b") in session_owes(state)
+    return state
+
+
+def test_the_successor_gets_the_slot_and_its_guard_has_no_claim():
+    state = evicting()
+    (owed,) = [one for one in session_owes(state) if isinstance(one, CreatePlaceholder)]
+    made = of_slot(state, (owed.reservation, owed.slot), NOW)
+    assert (made.metadata.namespace, made.spec.resource_claims) == ("restow-holds", ())
+    assert Land("p2", "b") in session_owes(replaced(state))
 
 
 def test_where_the_only_device_is_somebodys_no_slot_is_held():

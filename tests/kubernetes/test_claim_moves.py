@@ -175,6 +175,34 @@ async def test_it_says_what_it_does_and_the_guard_lets_the_session_do_no_more(wo
     await world.stands("victim", ["a"])
 
 
+async def test_a_hand_over_that_somebodys_admission_refuses_is_given_up_and_the_pod_lands_all_the_same(world: World, stack: Running) -> None:
+    """It was asked for until the end of the move, five minutes, and its pod had been evicted."""
+    victim = await with_devices(world, stack)
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    await held(world)
+    rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["resourceclaims"]}
+    only = {"name": "session", "expression": 'request.userInfo.username.endsWith("restow-scheduler-session")'}
+    policy = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "matchConditions": [only], "validations": [{"expression": "false", "message": "not yours"}]}
+    kinds = {"validatingadmissionpolicies": policy, "validatingadmissionpolicybindings": {"policyName": "theirs", "validationActions": ["Deny"]}}
+    try:
+        for kind, spec in kinds.items():
+            await world.api.ok("POST", f"/apis/admissionregistration.k8s.io/v1/{kind}", {"metadata": {"name": "theirs"}, "spec": spec})
+        await asyncio.sleep(3)
+        await world.budget(1)
+        one = await ended(stack, move, 60)
+    finally:
+        for kind in kinds:
+            await world.api.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}/theirs")
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["b"])
+    (successor,) = await world.running("victim")
+    told = (await world.api.ok("GET", f"/apis/events.k8s.io/v1/namespaces/{NS}/events"))["items"]
+    notes = [event["note"] for event in told if event["reason"] == "NotHandedOver" and event["regarding"]["uid"] == successor["metadata"]["uid"]]
+    assert len(notes) == 1, told
+    assert "not yours" in notes[0]
+
+
 async def test_in_a_namespace_of_peoples_services_make_and_delete_placeholders_only(world: World, stack: Running, lab: Lab) -> None:
     """Else a stolen account could read every Secret there, by a pod that mounts them, and end every pod past its budget."""
     victim = await with_devices(world, stack)

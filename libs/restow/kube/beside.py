@@ -44,7 +44,14 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-schedul
 _UNGATED = {"schedulingGates": [{"$patch": "delete", "name": LANDING}]}
 _OVER = ("Succeeded", "Failed")
 
-LandOutcome = Done | Bound | Taken | Gone | Refused | Failed
+
+class Unkept(msgspec.Struct, frozen=True):
+    """It is let go, and nothing keeps a device for it: the API refuses that its placeholder's claim is handed over."""
+
+    why: Refused
+
+
+LandOutcome = Done | Unkept | Bound | Taken | Gone | Refused | Failed
 
 
 class Beside(Effects):
@@ -134,7 +141,8 @@ class Beside(Effects):
 
     async def land(self, pod: PodRef, node: str, placeholder: PodRef | None, log: str, where: Callable[[], str] | None = None, claims: bool = False) -> LandOutcome:
         """Hands the node over: once the scheduler has heard of the nomination it counts the pod there, so that the placeholder may go. `Done`: nothing
-        holds the pod back any more. `Gone` leaves the placeholder, and so does `Failed`, where the scheduler is not heard of.
+        holds the pod back any more. `Gone` leaves the placeholder, and so does `Failed`, where the scheduler is not heard of, and `Refused`, where a claim may not be handed over (for a while: then
+        `Unkept`).
 
         One at a time for a node, until the pod is bound: a nomination is charged beside the placeholder that it replaces, and meanwhile
         another successor would not fit on the node, and go elsewhere. `claims`: the placeholder has some for it. `where`: the node that is its own by now, empty where there is none: one of a gang may have
@@ -151,13 +159,16 @@ class Beside(Effects):
         if isinstance(there, Gone | Refused | Failed):
             return there
         bound, gang = _node(there), _gang(there)
+        unkept: Unkept | None = None
         with self._coming(gang) as arrived:
             if placeholder is not None:
                 unheard = None if bound else await self._unheard(pod, there, log, node)
                 if unheard is not None:
                     return unheard
                 handed = await self._handover.hand(pod, placeholder) if claims and not bound else Done()
-                if not isinstance(handed, Done):
+                if isinstance(handed, Refused) and self._handover.is_given_up(pod):
+                    unkept = Unkept(handed)
+                elif not isinstance(handed, Done):
                     return handed
                 vacated = await self.vacate(placeholder)
                 if not isinstance(vacated, Done):
@@ -175,7 +186,7 @@ class Beside(Effects):
             if gang is not None and isinstance(went, Done):
                 self._ungated[gang] = machine.steady()
                 self._kept[pod.uid] = asyncio.create_task(self._keep_nominated(pod, where or (lambda: node), gang))
-            return went
+            return unkept if unkept is not None and isinstance(went, Done) else went
 
     @contextlib.contextmanager
     def _coming(self, gang: str | None) -> Iterator[Callable[[], Awaitable[None]]]:

@@ -8,19 +8,24 @@
 It begins once the controller has named the claim that it made for the successor, or has not for a hundred looks (`named`).
 
 In this order: whoever dies after the first step leaves a claim that goes with its owner, and whose device is free once the placeholder has gone. Each can be made again.
+Where the API refuses one of them (somebody's admission, or missing rights) for `PATIENCE`, it is given up, for the pod has been evicted: see `is_given_up`.
 Measured on kube-scheduler and kube-controller-manager 1.36.3 (`tests/kubernetes/test_claim_handover.py`).
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
 
+from restow import machine
 from restow.kube import decode as d
 from restow.kube import wire
-from restow.kube.client import ApiStatus, answered, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.discovery import serving
 from restow.kube.dynamic_resources import POD_CLAIM
-from restow.kube.effects import Done, Effects, Gone, PatchOutcome, PodRef, read
+from restow.kube.effects import Done, Effects, Gone, PatchOutcome, PodRef, Refused, read
+from restow.kube.hearing import MOST
+from restow.kube.retry import Backoff, Sleep
 
 
 class _Named(msgspec.Struct):
@@ -46,6 +51,8 @@ class _Claiming(msgspec.Struct):
 _claiming = msgspec.json.Decoder(_Claiming)
 LOOK, LOOKS = 0.1, 100
 """Seconds between two looks whether a claim was made for the successor, and how many of them at most."""
+PATIENCE = 10.0
+"""Seconds for which the API may refuse a hand-over: a policy may be on its way, or a right. After that it is not waited for."""
 
 
 def _has_a_device(claim: Any) -> bool:
@@ -57,6 +64,19 @@ class Handover(Effects):
     """Through one client. The version of the API is asked for once."""
 
     _version = ""
+
+    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep) -> None:
+        super().__init__(client, backoff, sleep)
+        self._refused: dict[str, float] = {}
+        """By the successor's uid: since when (steady seconds) its hand-over is refused."""
+
+    def is_given_up(self, pod: PodRef) -> bool:
+        """Whether its hand-over, which was refused just now, has been for `PATIENCE`. To go on asking would be no use to a pod that has been evicted: its successor competes for a device."""
+        since = self._refused.setdefault(pod.uid, machine.steady())
+        if len(self._refused) > MOST:
+            # Nobody has asked for it again.
+            del self._refused[next(iter(self._refused))]
+        return machine.steady() - since >= PATIENCE
 
     async def named(self, pod: PodRef, placeholder: PodRef) -> PatchOutcome:
         """`Done` once the controller has named what it makes for the successor, or has not for `LOOKS` looks: where a quota or a missing template keeps it from making any,
@@ -92,7 +112,10 @@ class Handover(Effects):
                     await self._one(pod, placeholder, name, held, mine.get(name, ""))
             return Done()
 
-        return await self._bounded(attempt)
+        handed = await self._bounded(attempt)
+        if not isinstance(handed, Refused):
+            self._refused.pop(pod.uid, None)
+        return handed
 
     async def _one(self, pod: PodRef, placeholder: PodRef, name: str, held: str, made: str) -> None:
         claim = await self._with_a_device(pod, placeholder, name, held)
@@ -118,7 +141,7 @@ class Handover(Effects):
         return next((one for one in await self._owned(pod, name) if _has_a_device(one)), None)
 
     async def _drop(self, pod: PodRef, made: str) -> None:
-        """If it has no device, and is this pod's: else it is somebody's to keep."""
+        """If it has no device, and is this pod's: else it is somebody's to keep. Where that is refused it stays, and goes with the pod: nothing depends on it any more."""
         claim = await self._claim(pod.namespace, made)
         if claim is None or (claim.status is not None and claim.status.allocation is not None) or all(one.uid != pod.uid for one in claim.metadata.owner_references or ()):
             return
@@ -126,7 +149,7 @@ class Handover(Effects):
         try:
             await self._client.delete(await self._path(pod.namespace, made), options)
         except ApiStatus as status:
-            if status.code not in (404, 409):
+            if status.transient:
                 raise
 
     async def _owned(self, pod: PodRef, name: str) -> list[Any]:

@@ -8,18 +8,20 @@ from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, Le
 from restow.domain.gated import forsaken_at
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
-from restow.kube.beside import Beside
+from restow.kube.beside import Beside, Unkept
 from restow.kube.event_recorder import Notice, Regarding
 from restow.kube.placeholder import IMAGE, of_slot, priority_of
 from restow.kube.retry import Backoff
 from restow.kube.server_clock import ServerClock
-from restow.runtime.effector import Answer, Done, Report, Wait, later
+from restow.runtime.effector import REFUSED, Answer, Done, Report, Wait, later
 from restow.runtime.service import Context
 from restow.scheduler_session.landing_leases import LandingLeases
 
 LOOK = 0.25
 """Seconds until it is asked again whether a guard is to step aside, or a successor that came without the gate may land: mostly the one before it is bound by then."""
 
+REFUSED_CLAIM = 2.0
+"""Seconds until a landing that was refused is tried again: an evicted pod waits for it, and it is not tried for long (`restow.kube.handover.PATIENCE`)."""
 LONGEST = 10.0
 """Seconds between two looks at the clock for a pod that another installation has gated: its annotation may say an earlier end by then."""
 LACKING = " (is deploy/beside applied?)"
@@ -75,7 +77,11 @@ class BesideEffects:
         else:
             outcome = await self._kube.land_free(_ref(pod), effect.node, placeholder, state.log, state.shapes[pod.shape].scheduler)
         if isinstance(outcome, k.Failed | k.Refused):
-            return later(outcome)
+            return later(outcome, REFUSED_CLAIM if state.shapes[pod.shape].claim_templates else REFUSED)
+        if isinstance(outcome, Unkept):
+            why = f"{outcome.why.code} {outcome.why.reason} {outcome.why.message}".strip()
+            note = f"{effect.node} and a device of it were held for it, and the API refuses to hand the claim over: {why}. It competes for a device like any other pod"
+            self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "NotHandedOver", "Landing", note, "Warning"))
         if isinstance(outcome, k.Done):
             note = f"{effect.node} was held for it, and is left to it now: {state.shapes[pod.shape].scheduler} binds it"
             self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "Landing", "Landing", note))

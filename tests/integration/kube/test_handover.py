@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from restow.kube.beside import Beside
+from restow.kube import handover
+from restow.kube.beside import Beside, Unkept
 from restow.kube.client import ApiStatus, ClientConfig, connect
-from restow.kube.effects import Done, Gone, PodRef, Refused
+from restow.kube.effects import Done, Failed, Gone, PodRef, Refused
 from restow.kube.handover import LOOKS, Handover
 from restow.kube.retry import Backoff
 from restow.kubesim.resources import (
@@ -25,17 +26,20 @@ GATE = "restow.dev/landing"
 
 
 class Cut:
-    """A client that breaks down after so many writes."""
+    """A client that breaks down after so many writes; with code 403 they are refused from then on."""
 
-    def __init__(self, client, writes):
-        self._client, self._left = client, writes
+    def __init__(self, client, writes, code=503):
+        self._client, self._left, self._code = client, writes, code
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
 
     async def get(self, *args):
         return await self._client.get(*args)
 
     async def _write(self, call, *args):
         if self._left <= 0:
-            raise ApiStatus(400, "Cut", "it is away")
+            raise ApiStatus(self._code, "Cut", "it is away")
         self._left -= 1
         return await call(*args)
 
@@ -130,7 +134,7 @@ async def test_the_successor_has_the_claim_of_the_placeholder(world):
 
 @pytest.mark.parametrize("writes", range(5))
 async def test_it_goes_on_where_it_has_stopped(world, writes):
-    assert (await hand(world, writes)) == (Done() if writes == 4 else Refused(400, "Cut", "it is away"))
+    assert (await hand(world, writes)) == (Done() if writes == 4 else Failed(503, "Cut", "it is away"))
     assert await hand(world) == Done()
     await world.lands()
 
@@ -262,3 +266,39 @@ async def test_who_has_gone_is_not_waited_for(world):
 async def test_a_successor_that_has_gone_gets_nothing(world):
     assert await hand(world, to=PodRef("default", "s", "another")) == Gone()
     assert world.having() == {"h": ["h"]}
+
+
+class Guarded(Cut):
+    """Somebody's admission refuses all writes to claims after so many."""
+
+    async def _write(self, call, path, *args):
+        if "/resourceclaims/" not in path and not path.endswith("/pods/s/status"):
+            return await call(path, *args)
+        if path.endswith("/pods/s/status") and "resourceClaimStatuses" not in json.dumps(args):
+            return await call(path, *args)
+        return await super()._write(call, path, *args)
+
+
+@pytest.mark.parametrize("writes", range(2))
+async def test_a_hand_over_that_is_refused_for_long_is_given_up_and_says_why(world, monkeypatch, writes):
+    """Its pod has been evicted: whoever asks until the end of the move keeps the successor from a device that is free for it."""
+    refused = Refused(403, "Cut", "it is away")
+    beside = Beside(Guarded(world.client, writes, 403), Backoff(attempts=1))
+    assert await beside.land(world.s, "n", world.h, "log", claims=True) == refused
+    assert await beside.land(world.s, "n", world.h, "log", claims=True) == refused, "not before it has been for some seconds"
+    assert world.store.find(PODS, "default", "h") is not None
+    monkeypatch.setattr(handover, "PATIENCE", 0.0)
+    assert await beside.land(world.s, "n", world.h, "log", claims=True) == Unkept(refused)
+    there = world.store.find(PODS, "default", "s")
+    assert (world.store.find(PODS, "default", "h"), there["spec"].get("schedulingGates") or []) == (None, [])
+    await world.until(lambda: len(world.having()) == 1 and "h" not in world.having())
+
+
+async def test_a_claim_without_a_device_that_may_not_be_deleted_keeps_nobody_waiting(world):
+    """All that matters is done by then. It goes with the pod."""
+    beside, held, made = Beside(Guarded(world.client, 3, 403), Backoff(attempts=1)), world.claim_of("h"), world.claim_of("s")
+    assert await beside.land(world.s, "n", world.h, "log", claims=True) == Done()
+    await world.until(lambda: world.store.find(PODS, "default", "s")["spec"].get("nodeName") == "n")
+    assert (world.having(), world.claim_of("s"), world.store.find(RESOURCECLAIMS, "default", made) is not None) == ({"s": ["s"]}, held, True)
+    await world.delete("s")
+    await world.until(lambda: world.store.find(RESOURCECLAIMS, "default", made) is None)

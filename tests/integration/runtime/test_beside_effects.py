@@ -9,6 +9,8 @@ from domain import test_beside_reservations as reserved
 from domain.build import NOW, configured, node, pod, replica_of, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, move, plan, step
 from domain.test_beside import STOCK, evicted, holding, opened, session_answers, stands, world
+from domain.test_claim_moves import evicting as evicting_claim
+from domain.test_claim_moves import replaced
 
 from restow import machine
 from restow.contracts import commands as c
@@ -17,21 +19,22 @@ from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
 from restow.domain import beside, config, gated, session
-from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, LetGo, ListOwners, OpenLanding
+from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, Land, LetGo, ListOwners, OpenLanding
 from restow.domain.landing_gate import LEASE, RENEWED
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 from restow.kube import effects as k
-from restow.kube.beside import Beside
+from restow.kube.beside import Beside, Unkept
 from restow.kube.gates import Gated, Missing, NotGated, Owned
 from restow.kube.gates import Gates as KubeGates
+from restow.kube.handover import PATIENCE
 from restow.kube.landing_entries import POD_NAME, entries
 from restow.kube.placeholder import IMAGE
 from restow.kube.reservation_objects import Created
 from restow.kube.server_clock import ServerClock
-from restow.runtime.effector import Report, Retry, Wait
+from restow.runtime.effector import Done, Report, Retry, Wait
 from restow.scheduler_session.beside import BesideEffects
 from restow.scheduler_session.landing_leases import HEARS, LandingLeases
 
@@ -299,6 +302,25 @@ async def test_a_gate_that_the_api_keeps_on_a_pod_is_told_in_the_log_and_by_an_e
     waits = await effects_of(context).let_go(LetGo("stranger"), state)
     assert isinstance(waits, Wait)
     assert len(told) == 1
+
+
+async def test_a_claim_that_may_not_be_handed_over_is_asked_for_again_soon_and_then_an_event_says_why_not(monkeypatch):
+    refused = k.Refused(403, "Forbidden", "by a webhook")
+    answers, told = [refused, Unkept(refused)], []
+
+    async def land(_, *said):
+        return answers.pop(0)
+
+    monkeypatch.setattr(Beside, "land", land)
+    context = SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW), recorder=SimpleNamespace(record=told.append))
+    state = replaced(evicting_claim())
+    again = await effects_of(context).land(Land("p2", "b"), state)
+    assert isinstance(again, Retry)
+    assert 0 < again.after < PATIENCE / 3
+    assert not told
+    assert await effects_of(context).land(Land("p2", "b"), state) == Done()
+    assert [(one.regarding.name, one.reason, one.type) for one in told] == [("p2", "NotHandedOver", "Warning")]
+    assert "refuses to hand the claim over: 403 Forbidden by a webhook" in told[0].note
 
 
 @pytest.mark.parametrize(("allowed", "listed"), [(k.Done(), True), (k.Refused(403, "Forbidden", "cannot patch pods"), False)])
