@@ -91,24 +91,29 @@ ALERTS = (
     Alert("RestowMetricsUnusable", f"max by (source) ({m('restow_metrics_source_usable')}) < 1", "30m", WARNING, "{{ $labels.source }} cannot be relied on", "Plugins of the policy that go by it evict nobody."),
 )  # fmt: skip
 
+def share(wrong: str, of: str) -> str:
+    """`wrong` of `of`, as if there had been FEW at least."""
+    return f"({wrong}) / clamp_min({of}, FEW)"
+
+
 def within(metric: str, bound: str, *more: str) -> str:
     """The share of what took longer than `bound` seconds, which is one of the histogram's."""
     labels = ",".join((HERE, *more))
-    share = f'sum(rate({metric}_bucket{{{labels},le="{bound}"}}[WINDOW])) / sum(rate({metric}_count{{{labels}}}[WINDOW]))'
-    return f"1 - {share}"
+    every = f"sum(increase({metric}_count{{{labels}}}[WINDOW]))"
+    return share(f'{every} - sum(increase({metric}_bucket{{{labels},le="{bound}"}}[WINDOW]))', every)
 
 
-FEW = 20
-"""Landings that a window counts at least: one miss of three moves says little."""
 OBJECTIVES = (
     Objective("decisions", 0.01, within("restow_reaction_seconds", "0.5", 'family="session"')),
-    Objective("landings", 0.01, f"sum(increase({MISSED}[WINDOW])) / clamp_min(sum(increase({ALL}[WINDOW])), {FEW})"),
+    Objective("landings", 0.01, share(f"sum(increase({MISSED}[WINDOW]))", f"sum(increase({ALL}[WINDOW]))")),
     Objective("watcher", 0.01, within("restow_watch_lag_seconds", "1.0")),
     Objective("pending", 0.005, f"avg_over_time({m('restow:undecided:late')}[WINDOW])"),
 )
 LATE = 10
 """Seconds for which a pod may wait that nothing keeps from running."""
-WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+WINDOWS = {"5m": 20, "30m": 20, "1h": 20, "6h": 200, "3d": 200}
+"""Each with how many decisions, landings or commits it counts at least: in a quiet cluster one that goes wrong of three says little, and no alert may fire for it, be it that
+of the smallest share which asks for this window (14.4, 6 or 1 %)."""
 BURNS = (
     Alert("RestowBudgetBurnsFast", "1h 5m 14.4", "2m", CRITICAL, "The error budget of {{ $labels.slo }} is used up within two days if this goes on", "{{ $value | humanizePercentage }} went wrong within the last hour."),
     Alert("RestowBudgetBurns", "6h 30m 6", "15m", CRITICAL, "The error budget of {{ $labels.slo }} is used up within five days if this goes on", "{{ $value | humanizePercentage }} went wrong within the last six hours."),
@@ -137,9 +142,9 @@ def _recorded() -> list[dict[str, Any]]:
     labels = {"namespace": NAMESPACE}
     late = {"record": "restow:undecided:late", "expr": f"max({m('restow_undecided_oldest_seconds')}) > bool {LATE}", "labels": labels}
     shares = [
-        {"record": f"restow:slo_errors:{window}", "expr": one.errors.replace("WINDOW", window), "labels": labels | {"slo": one.name}}
+        {"record": f"restow:slo_errors:{window}", "expr": one.errors.replace("WINDOW", window).replace("FEW", str(few)), "labels": labels | {"slo": one.name}}
         for one in OBJECTIVES
-        for window in WINDOWS
+        for window, few in WINDOWS.items()
     ]
     budgets = [{"record": "restow:slo_budget", "expr": f"vector({one.budget:g})", "labels": labels | {"slo": one.name}} for one in OBJECTIVES]
     return [late, *shares, *budgets]

@@ -123,6 +123,31 @@ def test_each_alert_fires_for_what_it_is_about_and_keeps_still_otherwise(tmp_pat
     assert run.returncode == 0, (run.stdout + run.stderr)[-6000:]
 
 
+ALONE = {
+    "decisions": reactions("0x500", "0x20 1x480"),
+    "landings": {"restow_landings_total:result=missed": "0x20 1x480", "restow_landings_total:result=landed": "0x500"},
+    "watcher": histogram("restow_watch_lag_seconds", "1.0", "0x20 1x480", "0x20 2x480"),
+}
+"""By objective: one thing goes wrong in hours in which next to nothing happens."""
+
+
+@needs_prometheus
+@pytest.mark.parametrize("slo", ALONE)
+def test_one_thing_that_goes_wrong_in_a_quiet_cluster_uses_up_no_budget(tmp_path, slo):
+    """Of three decisions one is a third: a page in the night, and moves that autoPause stops until somebody comes."""
+    ever = 'max_over_time(count(ALERTS{alertname=~"RestowBudget.*",alertstate="firing"})[8h:1m]) or vector(0)'
+    case = {
+        "name": slo,
+        "interval": "1m",
+        "input_series": [{"series": series(one), "values": values} for one, values in ALONE[slo].items()],
+        "promql_expr_test": [{"expr": ever, "eval_time": "500m", "exp_samples": [{"labels": "{}", "value": 0}]}],
+    }
+    file = tmp_path / "alone.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}))
+    run = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, (run.stdout + run.stderr)[-6000:]
+
+
 @needs_prometheus
 def test_promtool_takes_the_rules():
     run = subprocess.run(["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(RULES)], capture_output=True, text=True, timeout=300, check=False)
