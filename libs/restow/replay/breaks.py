@@ -12,7 +12,7 @@ from restow.replay.source import Source
 from restow.replay.state_at import Progress, examine_record, no_progress
 
 KEPT = 20
-"""Breaks and repairs that are told in full."""
+"""Breaks that are told in full, and records that are not ours."""
 
 
 class Break(msgspec.Struct, frozen=True):
@@ -25,8 +25,17 @@ class Break(msgspec.Struct, frozen=True):
     repaired: int = 0
 
 
+class Stranger(msgspec.Struct, frozen=True):
+    """A record that is not ours, and void."""
+
+    seq: int
+    family: str
+    what: str
+
+
 class Wholeness(msgspec.Struct):
-    """Of `records`, `said` name the digest of what their writer had read, and `compared` of these could be compared."""
+    """Of `records`, `said` name the digest of what their writer had read, and `compared` of these could be compared. `void` are not ours; `strangers`
+    are the first of them."""
 
     source: str
     log_id: str
@@ -38,22 +47,23 @@ class Wholeness(msgspec.Struct):
     compared: int = 0
     digest: str = ""
     """Of the whole log, up to `last`; empty where it is not known (part of a log in which nobody has said it)."""
+    broken: int = 0
+    """The first record at which the log is broken and was not repaired; 0 where it is whole."""
     breaks: list[Break] = []
+    """The first of them, and the first that was not repaired."""
     count: int = 0
     """Of all breaks."""
     repairs: list[int] = []
-
-    @property
-    def broken(self) -> int:
-        """The first record at which the log is broken and was not repaired; 0 where it is whole."""
-        return next((one.seq for one in self.breaks if not one.repaired), 0)
+    void: int = 0
+    strangers: list[Stranger] = []
 
     @property
     def sentence(self) -> str:
         if self.broken:
             return f"{BROKEN} at record {self.broken}"
         if self.count:
-            return f"the log was broken at {'record' if self.count == 1 else 'records'} {', '.join(str(one.seq) for one in self.breaks)}, and was repaired"
+            more = f" and {self.count - len(self.breaks)} more" if self.count > len(self.breaks) else ""
+            return f"the log was broken at {'record' if self.count == 1 else 'records'} {', '.join(str(one.seq) for one in self.breaks)}{more}, and was repaired"
         return "the log is whole: no record is missing, and each follows from those before it" if self.compared else "no record is missing; none says what it follows from"
 
 
@@ -139,17 +149,21 @@ class _Check:
         if record.seq != expected:
             what = f"record {expected} is missing" if record.seq == expected + 1 else f"records {expected} to {record.seq - 1} are missing"
             self._breaks(Break(expected, "", what))
+        examined = examine_record(record, self._source.log_id)
+        if examined.kind:
+            found.void += 1
+            if len(found.strangers) < KEPT:
+                found.strangers.append(Stranger(record.seq, record.family, examined.why))
         history = self._history or self._begun(record)
         if history is None:
             self._before.append(record)
             return
-        self._judge(record, history)
+        if not examined.kind:
+            self._judge(record, history)
         history.add(record.seq, record.family, envelope, record.body)
 
     def _judge(self, record: Record, history: History) -> None:
-        envelope, ours = record.envelope, examine_record(record, self._source.log_id)
-        if ours.kind:
-            return
+        envelope = record.envelope
         if envelope.digest and history.at(int(envelope.digest.partition(":")[0])) is not None:
             self._found.compared += 1
         if why := history.differs(record.seq, envelope):
@@ -159,6 +173,7 @@ class _Check:
             for number in self._open:
                 self._found.breaks[number] = msgspec.structs.replace(self._found.breaks[number], repaired=record.seq)
             self._open.clear()
+            self._found.broken = 0
 
     def _begun(self, record: Record) -> History | None:
         """The history of part of a log, from the first record on that says what comes before it."""
@@ -173,9 +188,11 @@ class _Check:
         return history
 
     def _breaks(self, one: Break) -> None:
-        self._found.count += 1
-        if len(self._found.breaks) < KEPT:
-            self._open.append(len(self._found.breaks))
-            self._found.breaks.append(one)
+        found = self._found
+        found.count += 1
+        if len(found.breaks) < KEPT or not found.broken:
+            self._open.append(len(found.breaks))
+            found.breaks.append(one)
+        found.broken = found.broken or one.seq
 
 

@@ -27,7 +27,7 @@ def verify(file: str | None, where: Where, output: str) -> None:
     """Check that the log is whole: no record is missing, and each follows from those before it.
 
     Every commit says the digest of what its writer had read. Where the log holds something else, the broker has lost records that it had
-    acknowledged, or one was changed on its disk. FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log is checked. With --archive it is compared
+    acknowledged, or one was changed on its disk. Records that somebody else has written are named, too; they are void, and no break. FILE is an export, or an archive in a folder or a bucket (s3://...); without it, the running log is checked. With --archive it is compared
     with the archive, too: what does that hold that the log has not?
 
     \b
@@ -58,7 +58,7 @@ def verify(file: str | None, where: Where, output: str) -> None:
             held = _checked(where, beside)[1]
     try:
         if output == "json":
-            said = {"ok": not found.broken, "broken": found.broken, "sentence": found.sentence, **msgspec.to_builtins(found)}
+            said = {"ok": not found.broken, "sentence": found.sentence, **msgspec.to_builtins(found)}
             emit(said | ({"archive": msgspec.to_builtins(held)} if held is not None else {}))
         else:
             _show(found)
@@ -97,6 +97,11 @@ def _show(found: Wholeness) -> None:
         if found.count > len(found.breaks):
             click.echo(f"… and {number(found.count - len(found.breaks))} more")
         click.echo()
+    if found.void:
+        table(("NOT OURS", "FAMILY", "WHAT"), [(str(one.seq), one.family, one.what) for one in found.strangers], right=("NOT OURS",), flexible=("WHAT",))
+        if found.void > len(found.strangers):
+            click.echo(f"… and {number(found.void - len(found.strangers))} more")
+        click.echo("Somebody else has written these: they are void, and decide nothing (docs/runbooks.md, RestowForeignRecords)\n")
     click.echo(colored(found.sentence, "red" if found.broken else "green"))
     if found.broken:
         click.echo("An archive or an export may still hold what is missing. To go on without it: restow log repair (docs/failures.md)")
