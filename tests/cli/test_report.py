@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from replay.handmade import Handmade, migration, node, observed, pod, proposed, shape, time_at
 
+from restow.cli.report import parts
 from restow.cli.top_screen import picture
 from restow.cli.views import summary
 from restow.contracts import commands as c
@@ -82,6 +83,10 @@ def test_plans_of_older_logs_say_no_worth_and_are_left_out():
     assert settle(migration().source()) == []
 
 
+def nothing():
+    return period(migration().source())
+
+
 @pytest.mark.parametrize("form", [(), ("-o", "json")])
 def test_the_report_is_a_table_or_json(restow, tmp_path, form):
     file = export(tmp_path / "log.jsonl", migration(worth=worth(2_500)))
@@ -92,6 +97,18 @@ def test_the_report_is_a_table_or_json(restow, tmp_path, form):
     else:
         assert "p1    2026-01-01 00:00:02      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
         assert "promised and won in GPU-hours in 24 h" in output
+
+
+def test_where_the_unit_has_changed_each_plan_says_its_own():
+    """Two policies, one after the other: whoever read the table took dollars for GPU-hours."""
+    (first,) = settle(migration(worth=worth(2_500)).source())
+    alone = parts(replace(nothing(), plans=(first, first)))[-1]
+    assert "UNIT" not in alone[1]
+    assert alone[3] == "promised and won in GPU-hours in 24 h; cost and lost in the same unit"
+    _, titles, rows, line = parts(replace(nothing(), plans=(first, replace(first, plan="p2", unit="USD", hours=168))))[-1]
+    assert titles[-1] == "UNIT"
+    assert [row[-1] for row in rows] == ["GPU-hours in 24 h", "USD in 168 h"]
+    assert "do not add up" in line
 
 
 def test_a_log_without_such_plans_says_so(restow, tmp_path):

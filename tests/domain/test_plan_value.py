@@ -5,23 +5,24 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from domain.build import GIB, NOW, given, job_of, member, node, pod, replica_of, shape, then
+from domain.build import GIB, NOW, configured, given, job_of, member, node, pod, replica_of, shape, then
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import defragmentation
-from restow.domain.config import DefragmentationArgs, PriceArgs
+from restow.domain.config import DefragmentationArgs, MigrationConfig, PriceArgs
 from restow.domain.defragmentation import ArgsError, check
 from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.prices import OWN_PRICE
 from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.hooks import CHECKPOINTED
+from restow.domain.migration.warnings import warnings
 from restow.domain.planview import node_groups
 
 HOUR = 3_600_000
-SERVER, JOB = replica_of("rs"), replica_of("job", "Job")
+SERVER, JOB, ODD = replica_of("rs"), replica_of("job", "Job"), replica_of("other", "Odd")
 VALUE = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={}, searchSteps=4_000)
 ONE, EIGHT = shape("one", cpu=0, memory=0, gpu=(1, 1_000)), shape("eight", cpu=0, memory=0, gpu=(8, 1_000))
 GPUS = {"cpu": 0, "memory": 0, "gpus": 8}
@@ -54,7 +55,37 @@ def test_a_node_is_worth_what_it_has_in_gpu_hours_unless_somebody_says_a_price()
     assert {name: found.per_hour[row] for name, row in state.table.rows.items()} == {
         "plain": 10_000_000, "classed": 40_000_000, "text": 12_500_000, "own": 3_250_000, "unreadable": 40_000_000,
     }  # fmt: skip
-    assert Appraisal(state, VALUE, NOW).prices.unit == "GPU-hours"
+    assert Appraisal(state, VALUE, NOW).prices.unit == "units", "of money, for one node says a price, and nobody which"
+    assert Appraisal(given(node("plain"), node("unreadable", labels={OWN_PRICE: "much"})), VALUE, NOW).prices.unit == "GPU-hours"
+
+
+@pytest.mark.parametrize(
+    ("prices", "labels", "told"),
+    [
+        (PriceArgs(), {}, []),
+        (PriceArgs(perHour={"dear": 40, "cheap": 1}, label="class"), {"a": {"class": "dear"}, "b": {"class": "cheap"}}, []),
+        (PriceArgs(), {"a": {OWN_PRICE: "3"}}, ["prices: 1 node of 2 has none, such as b, and counts by GPUs, cores and memory, which is no money"]),
+        (
+            PriceArgs(perHour={"deer": 40}, label="class"),
+            {"a": {"class": "dear"}, "b": {"class": "cheap"}},
+            ["prices.perHour: no node has label class with deer"],
+        ),
+        (
+            PriceArgs(perHour={"cheap": 1, "v": 1, "w": 1, "x": 1, "y": 1}, label="class"),
+            {"a": {OWN_PRICE: "3 €\n"}, "b": {"class": "cheap"}},
+            [
+                "restow.dev/price-per-hour: of 1 node it does not count, such as '3 €' of a; allowed: a number of units per hour, 0 to 10000",
+                "prices.perHour: no node has label class with v, w, x and 1 more",
+                "prices: 1 node of 2 has none, such as a, and counts by GPUs, cores and memory, which is no money",
+            ],
+        ),
+    ],
+)
+def test_prices_that_count_for_no_node_and_nodes_without_one_beside_others_are_told(prices, labels, told):
+    """A slip in the name of a class weighed its nodes by their GPUs, beside others in dollars, without a word."""
+    nodes = [node(name, labels=labels.get(name, {}), gpus=8) for name in "ab"]
+    conf = configured("migration", MigrationConfig(defragmentation=msgspec.structs.replace(VALUE, prices=prices)))
+    assert warnings(given(conf, ONE, *nodes, one("p", "a", 0))) == told
 
 
 @pytest.mark.parametrize("price", [-1, "much", "nan", "inf", 10_001])
@@ -201,7 +232,7 @@ def test_one_piece_that_costs_more_than_any_gain_allows_is_told_all_the_same():
     held = tuple(DeviceShare(i, 1_000) for i in range(8))
     state = given(
         EIGHT, node("a", gpus=8), node("b", gpus=16), job_of("job"),
-        pod("j", "eight", "a", owner=JOB, created=NOW - 168 * HOUR, devices=held), pod("k", "eight", "b", owner=replica_of("other", "Odd"), devices=held),
+        pod("j", "eight", "a", owner=JOB, created=NOW - 168 * HOUR, devices=held), pod("k", "eight", "b", owner=ODD, devices=held),
     )  # fmt: skip
     found = plan(state, msgspec.structs.replace(VALUE, objective="nodes", minimumGain=1))
     assert not found.moves
@@ -209,6 +240,21 @@ def test_one_piece_that_costs_more_than_any_gain_allows_is_told_all_the_same():
     assert found.worth.missed is not None
     assert (found.worth.missed.moves, found.worth.missed.source, found.worth.missed.gain, found.worth.missed.least) == (1, "a", 1_000, 0)
     assert found.worth.missed.cost > 1_000_000
+
+
+@pytest.mark.parametrize(("waits", "told"), [(True, False), (False, True)])
+def test_what_could_not_be_carried_out_is_not_said_to_have_been_missed(waits, told):
+    """Once the job's pod has left a, who waits for eight GPUs gets them, and not the pod of c: no `minimumGain` would have them moved."""
+    held = tuple(DeviceShare(i, 1_000) for i in range(8))
+    state = given(
+        ONE, EIGHT, *(node(name, gpus=8) for name in "abc"), job_of("job"), one("j", "a", 0, owner=JOB, created=NOW - 100 * HOUR),
+        shape("cpu"), pod("stays", "cpu", "a", owner=ODD), one("k", "b", 0, owner=ODD), pod("p", "eight", "c", owner=SERVER, devices=held), *([pod("w", "eight")] if waits else []),
+    )  # fmt: skip
+    found = plan(state, msgspec.structs.replace(VALUE, objective="nodes"))
+    assert not found.moves
+    assert found.worth is not None
+    assert (found.worth.missed is not None) == told
+    assert bool(plan(state, msgspec.structs.replace(VALUE, objective="nodes", minimumGain=1)).moves) == told
 
 
 @pytest.mark.parametrize("alike", [1, 12])

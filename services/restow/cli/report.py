@@ -122,8 +122,10 @@ def _plans(plans: Sequence[Settled]) -> Part:
         counts = map(str, (one.moves, one.landed, one.failed))
         rows.append((one.plan, day_and_time(one.at), *counts, amount(one.promised, sign=True), won, str(one.started), amount(one.cost), amount(one.lost)))
     titles = ("PLAN", "AT", "MOVES", "LANDED", "FAILED", "PROMISED", "WON", "STARTED", "COST", "LOST")
-    units = ", ".join(dict.fromkeys(f"{plain(one.unit)} in {one.hours} h" for one in plans))
-    return title, titles, rows, f"promised and won in {units}; cost and lost in the same unit"
+    units = [f"{plain(one.unit)} in {one.hours} h" for one in plans]
+    if len(set(units)) == 1:
+        return title, titles, rows, f"promised and won in {units[0]}; cost and lost in the same unit"
+    return title, (*titles, "UNIT"), [(*row, unit) for row, unit in zip(rows, units, strict=True)], "amounts of different units, or for different times, do not add up"
 
 
 def _span(ms: int) -> str:
@@ -132,7 +134,7 @@ def _span(ms: int) -> str:
     return f"{ms} ms" if ms < 1000 else span(ms)  # type: ignore[arg-type]
 
 
-WORDS = ("", "NAMESPACE", "WORKLOAD", "PLAN", "AT", "SINCE", "UNTIL", "BY", "WHY")
+WORDS = ("", "NAMESPACE", "WORKLOAD", "PLAN", "AT", "SINCE", "UNTIL", "BY", "WHY", "UNIT")
 """Columns of text; the others are numbers."""
 
 

@@ -15,8 +15,8 @@ from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_MILLI, MEMORY
 from restow.domain.state import ClusterState
 
-UNIT = "GPU-hours"
-"""What amounts are called where `prices.unit` says nothing."""
+UNIT, UNSAID = "GPU-hours", "units"
+"""What amounts are called where `prices.unit` says nothing: the first where no price is said either."""
 OWN_PRICE = "restow.dev/price-per-hour"
 MILLIONTHS = 1_000_000
 MOST = 10**4
@@ -68,17 +68,19 @@ class Prices:
     are called."""
 
     def __init__(self, state: ClusterState, args: PriceArgs) -> None:
-        self.unit = args.unit or (UNIT if not args.perHour else "units")
         self.sizes = sizes(state)
         classes = {name: micros(str(price)) for name, price in args.perHour.items()}
         self.size = [0] * len(state.table.names)
         self.per_hour = [0] * len(state.table.names)
+        said = bool(args.perHour)
         for name, row in state.table.rows.items():
             node = state.nodes.get(name)
             if node is not None:
                 self.size[row] = min(self.sizes.of(state.table.vector(node.allocatable, None)), _LARGEST)
                 own = priced(node, args.label, classes)
                 self.per_hour[row] = self.size[row] if own is None else own
+                said = said or own is not None
+        self.unit = args.unit or (UNSAID if said else UNIT)
 
     def part(self, row: int, size: int) -> int:
         """What so much of a node is worth per hour."""

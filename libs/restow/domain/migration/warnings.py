@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from restow.domain import eviction_budgets
-from restow.domain.config import DefragmentationArgs
+from restow.domain.config import DefragmentationArgs, PriceArgs
 from restow.domain.defragmentation.args import ArgsError, capacity_of, selector
+from restow.domain.defragmentation.prices import MOST as MOST_PRICE
+from restow.domain.defragmentation.prices import OWN_PRICE, micros, priced
 from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.hooks import CHECKPOINTED, checkpointed
@@ -14,6 +16,9 @@ from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
+
+MANY = 3
+"""Names that are told."""
 
 
 def warnings(state: ClusterState) -> list[str]:
@@ -29,7 +34,7 @@ def _of_policy(state: ClusterState) -> list[str]:
     of_claims = _missing(state, "claimNamespaces", state.migration_config.claim_namespaces)
     if args is None:
         return [*of_claims, *_checkpoints(state)]
-    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state), *of_claims, *_checkpoints(state)]
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_prices(state, args.prices), *_profile(state), *of_claims, *_checkpoints(state)]
 
 
 def _profile(state: ClusterState) -> list[str]:
@@ -99,3 +104,24 @@ def _capacity(state: ClusterState, args: DefragmentationArgs) -> list[str]:
     if any(all(node.allocatable.get(name, 0) >= amount for name, amount in wanted.items()) for node in state.nodes.values()):
         return []
     return [f"capacity: no node is large enough for {', '.join(f'{amount} {name}' for name, amount in args.capacity.items())}"]
+
+
+def _prices(state: ClusterState, args: PriceArgs) -> list[str]:
+    """A node without a price beside others that have one is worth something in another unit."""
+    told = []
+    unread = [node for node in state.nodes.values() if OWN_PRICE in node.labels and micros(node.labels[OWN_PRICE]) is None]
+    if unread:
+        one = unread[0]
+        told.append(f"{OWN_PRICE}: of {_nodes(len(unread))} it does not count, such as {shown(one.labels[OWN_PRICE])!r} of {one.name}; allowed: a number of units per hour, 0 to {MOST_PRICE}")
+    missing = sorted(args.perHour.keys() - {node.labels.get(args.label) for node in state.nodes.values()})
+    if missing:
+        told.append(f"prices.perHour: no node has label {args.label} with {', '.join(map(shown, missing[:MANY]))}" + (f" and {len(missing) - MANY} more" if len(missing) > MANY else ""))
+    classes = {name: micros(str(price)) for name, price in args.perHour.items()}
+    without = [name for name, node in state.nodes.items() if priced(node, args.label, classes) is None]
+    if without and len(without) < len(state.nodes):
+        told.append(f"prices: {_nodes(len(without))} of {len(state.nodes)} {'has' if len(without) == 1 else 'have'} none, such as {without[0]}, and {'counts' if len(without) == 1 else 'count'} by GPUs, cores and memory, which is no money")
+    return told
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' * (count != 1)}"

@@ -229,10 +229,17 @@ class _Maker:
             gain, cost = world.total - before, world.whatever_it_costs()
             if gain <= 0 or not world.away:
                 return None
-            source = min(world.name(world.home(uid).row) for uid in world.away)
+            wanted = dict(world.away)
+            source = min(world.name(world.home(uid).row) for uid in wanted)
             # It must be more than the cost, not as much.
             least = (gain * 1000 - 1) // max(cost, 1) - 1000 if by_value else (gain * THOUSANDTHS - 1) // max(cost, 1)
-            return Missed(args.objective, len(world.away), source, gain if by_value else gain * 1000, cost, least)
+        found = Missed(args.objective, len(wanted), source, gain if by_value else gain * 1000, cost, least)
+        return found if self._in_order(wanted) else None
+
+    def _in_order(self, wanted: Ends) -> bool:
+        """Whether these can all be carried out: what some would leave may be somebody else's, who waits for it."""
+        with self._opened(NOWHERE) as world:
+            return Order(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted)).ends.keys() == wanted.keys()
 
     def search(self, steps: int, ends: Ends) -> Wanted:
         search = self.searched(steps, ends)
