@@ -4,6 +4,7 @@ import pytest
 from domain.build import NOW, changed, configured, given, node, pod, run, shape, then
 from domain.saga import OWNER, advance, evicts, failed, move, plan, terminate
 from domain.test_beside import STOCK, guard, holding, opened, session_answers, session_owes
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -111,7 +112,7 @@ def test_the_successor_gets_the_slot_and_its_guard_has_no_claim():
 
 def test_where_the_only_device_is_somebodys_no_slot_is_held():
     state = world(devices("b"), shape("t", scheduler=STOCK), pod("q", "t", node="b"), claim("q", "b"))
-    with pytest.raises(Rejected, match=r"node\(s\) had no free device like the one that its claim has"):
+    with pytest.raises(Rejected, match=r"node\(s\) had too few free devices like those that its claim has"):
         move_pod(state, NOW, "m", "p", "b")
     holding(state)
     assert slot(state).phase is SlotPhase.PENDING
@@ -121,11 +122,11 @@ def test_a_placeholder_that_has_its_device_needs_no_other_one():
     """The slot's own device is not counted twice, and no second move gets it."""
     second = (pod("p2", node="c", owner=OWNER), node("c", cpu=4_000), devices("c"), claim("p2", "c"))
     state = holding(world(devices("b"), *second))
-    with pytest.raises(Rejected, match="no free device"):
+    with pytest.raises(Rejected, match="too few free devices"):
         move_pod(state, NOW, "m", "p2", "b")
     placeholder(state)
     then(state, claim("h", "b"))
-    with pytest.raises(Rejected, match="no free device"):
+    with pytest.raises(Rejected, match="too few free devices"):
         move_pod(state, NOW, "m", "p2", "b")
 
 
@@ -135,7 +136,7 @@ def test_two_moves_to_one_node_need_two_devices():
     then(state, plan("x", move("x-1", target="d")))
     assert [one.target for one in move_pod(state, NOW, "m", "p2", "d").moves] == ["d"]
     then(state, claim("q", "d"))
-    with pytest.raises(Rejected, match="no free device"):
+    with pytest.raises(Rejected, match="too few free devices"):
         move_pod(state, NOW, "m", "p2", "d")
 
 
@@ -145,22 +146,78 @@ def test_a_device_does_that_is_alike_in_all_that_the_selectors_read():
     then(state, devices("a", gpu(memory="40")))
     for memory, does in (("40", True), ("80", False)):
         then(state, devices("b", gpu("gpu-7", memory=memory)))
-        assert (Free(state, "b").take(wanted(state, "p")) is not None) is does, memory
+        assert Free(state, "b").take(wanted(state, "p")) is does, memory
 
 
 def test_parts_of_a_device_share_its_counters():
     parts = [PublishedDevice(name, {"type": "gpu"}, consumes=(CounterSet("gpu-0", {"slices": many}),)) for name, many in (("half-0", 2), ("half-1", 2), ("whole", 4))]
     state = world(devices("b", *parts, counters=(CounterSet("gpu-0", {"slices": 4}),)))
     free, one = Free(state, "b"), wanted(state, "p")
-    assert [found and found.name for found in (free.take(one), free.take(one), free.take(one))] == ["half-0", "half-1", None]
+    assert [found and found.name for found in (free.first(one), free.take(one) and free.first(one), free.take(one) and free.first(one))] == ["half-0", "half-1", None]
+    assert not free.take(one)
+
+
+def two(of: str = "p", on: str = "a", have: tuple[str, ...] = ("gpu-0", "gpu-1"), selectors: tuple[str, ...] = (), **more) -> e.ResourceClaimObserved:
+    """Of a pod that has two devices by one claim."""
+    got = tuple(AllocatedDevice("gpu", DRIVER, on, device) for device in have)
+    asked = (ClaimRequest("gpu", (SubRequest("", "gpu", selectors, 2),)),)
+    return e.ResourceClaimObserved("default", f"{of}-gpu", f"uid-{of}", owner=of, pod_claim="gpu", requests=asked, allocated=got, reserved=(of,), **more)
+
+
+@pytest.mark.parametrize(
+    ("there", "moves"),
+    [
+        ((gpu(), gpu("gpu-1")), True),
+        ((gpu(), gpu("gpu-1"), gpu("gpu-2")), True),
+        ((gpu(),), False),
+        ((gpu(), gpu("gpu-1", memory="80")), False),
+    ],
+)
+def test_who_has_two_devices_by_one_claim_goes_where_two_like_them_are_free(there, moves):
+    state = world(devices("b", *there), said=two(selectors=(f"device.attributes['{DRIVER}'].memory == '40'",)))
+    then(state, devices("a", gpu(memory="40"), gpu("gpu-1", memory="40")), devices("b", *(replace(one, attributes={"memory": "40"} | one.attributes) for one in there)))
+    assert stays(state, "p") == ""
+    if moves:
+        assert [one.target for one in move_pod(state, NOW, "m", "p", "b").moves] == ["b"]
+        then(state, claim("q", "b", there[0].name))
+        moves = len(there) > 2
+    if not moves:
+        with pytest.raises(Rejected, match="too few free devices"):
+            move_pod(state, NOW, "m", "p", "b")
+
+
+def test_who_has_two_devices_that_are_not_alike_stays():
+    """Of one that is like neither, or of two like the first, nobody knows whether they pass."""
+    state = world(devices("b", gpu(), gpu("gpu-1")), said=two(selectors=(f"device.attributes['{DRIVER}'].memory > '20'",)))
+    then(state, devices("a", gpu(memory="40"), gpu("gpu-1", memory="80")))
+    assert "what it asks for is more than a number of devices of its node that are alike" in stays(state, "p")
+
+
+def test_of_two_devices_that_are_not_there_none_is_taken():
+    """A whole one and its two halves: once a half is somebody's, there is one left, and it stays free for who asks for one."""
+    parts = [PublishedDevice(name, {"type": "gpu"}, consumes=(CounterSet("gpu-0", {"slices": many}),)) for name, many in (("half-0", 2), ("half-1", 2), ("whole", 4))]
+    state = world(devices("b", *parts, counters=(CounterSet("gpu-0", {"slices": 4}),)))
+    free, one = Free(state, "b"), wanted(state, "p")
+    assert free.take(one)
+    assert not free.take(one._replace(number=2))
+    assert free.take(one)
+    assert Free(state, "b").take(one._replace(number=2))
+
+
+def test_where_two_devices_are_promised_to_a_move_none_is_left_for_another():
+    second = (pod("p2", node="c", owner=OWNER), node("c", cpu=4_000), devices("c"), claim("p2", "c"), node("d", cpu=16_000), devices("d", gpu(), gpu("gpu-1")))
+    state = world(devices("a", gpu(), gpu("gpu-1")), *second, said=two())
+    then(state, plan("x", move("x-1", target="d")))
+    with pytest.raises(Rejected, match="too few free devices"):
+        move_pod(state, NOW, "m", "p2", "d")
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (claim(constraints=(ClaimConstraint("x"),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than one device of its node"),
-        (claim(requests=(ClaimRequest("gpu", (SubRequest("", "gpu", count=0),)),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than one device of its node"),
-        (claim(requests=(ClaimRequest("gpu", (SubRequest("a", "gpu"), SubRequest("b", "gpu"))),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than one device of its node"),
+        (claim(constraints=(ClaimConstraint("x"),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than a number of devices of its node that are alike"),
+        (claim(requests=(ClaimRequest("gpu", (SubRequest("", "gpu", count=0),)),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than a number of devices of its node that are alike"),
+        (claim(requests=(ClaimRequest("gpu", (SubRequest("a", "gpu"), SubRequest("b", "gpu"))),)), "it has gpu-0 of gpu.example.com by ResourceClaim, and what it asks for is more than a number of devices of its node that are alike"),
     ],
 )
 def test_who_asks_for_more_stays(said, why):

@@ -137,6 +137,17 @@ def test_who_may_not_go_keeps_the_device():
     assert {one.pod: one.verdict for one in explain(state, ARGS, NOW)} == {"p": "Bare", "q": "Bare"}
 
 
+def test_who_has_two_devices_is_left_where_it_is():
+    """Moving it would free two at once, or none: this planner moves pods with one."""
+    (fact, claim) = has("p", "a", "gpu-0-half-0")
+    asked = (ClaimRequest("gpu", (msgspec.structs.replace(claim.requests[0].any_of[0], count=2),)),)
+    both = msgspec.structs.replace(claim, requests=asked, allocated=(*claim.allocated, AllocatedDevice("gpu", DRIVER, "a", "gpu-1-half-0")))
+    state = world([fact, both], *(has(f"q{i}", "b", f"gpu-{i}-half-0") for i in range(2)), *(has(f"r{i}", "b", f"gpu-{i}-half-1", owner=None) for i in range(2)), nodes="ab", gpus=2)
+    assert planned(state) == []
+    (stays,) = [one for one in explain(state, ARGS, NOW) if one.pod == "p"]
+    assert "has 2 devices: only pods with one are moved to free whole ones" in stays.message
+
+
 def test_a_device_that_many_pods_share_is_not_worth_it():
     many = [has(f"p{i}", "a", f"gpu-0-quarter-{i}") for i in range(3)]
     state = world(*many, has("q", "b", "gpu-0-quarter-0"), nodes="ab")

@@ -308,6 +308,35 @@ async def test_ten_moves_at_once_land_while_thirty_wait_for_their_devices(world:
     await until(world, lambda claims: sorted(len(one.get("status", {}).get("reservedFor") or ()) for one in claims) == [0] * 20 + [1] * 20, "each device is one pod's")
 
 
+async def test_a_pod_with_two_devices_by_one_claim_lands_with_two_while_others_wait_for_them(world: World, stack: Running) -> None:
+    await world.node("a", gpus=0)
+    await publish(world, "a", [gpu(0), gpu(1)])
+    await template(world, count=2)
+    await template(world, "single")
+    await world.workload("deployments", "victim", 1, claiming(), 0.2)
+    (victim,) = await world.running("victim", 1)
+    for name, devices in (("b", [gpu(0), gpu(1), gpu(2)]), ("c", [gpu(0)])):
+        await world.node(name, gpus=0)
+        await publish(world, name, devices)
+    await known(stack, [victim])
+    await seen(stack, "its devices, and those of b and c", lambda state: len(claim_devices(state).on("b")) == 3 and len(claim_devices(state).on("c")) == 1 and len(claim_devices(state).on("a")) == 2)
+    with pytest.raises(urllib.error.HTTPError, match="had too few free devices like those that its claim has"):
+        await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{NS}/{victim['metadata']['name']}", "target": "c"})
+    await world.budget(0)
+    move = await migrate(stack, victim, "b")
+    placeholder = await held(world)
+    await world.replicaset("crowd", 20, claiming("single"))
+    await placed(world, "crowd", 2)
+    await world.budget(1)
+    one = await ended(stack, move)
+    assert one["step"] == "landed", one
+    await world.stands("victim", ["b"])
+    (successor,) = await world.running("victim")
+    assert [said["resourceClaimName"] for said in successor["status"]["resourceClaimStatuses"]] == [said["resourceClaimName"] for said in placeholder["status"]["resourceClaimStatuses"]]
+    await placed(world, "crowd", 4)
+    assert sorted(world.where("crowd")) == ["a", "a", "b", "c"] + ["waits"] * 16
+
+
 async def test_where_no_device_is_free_nobody_is_evicted(world: World, stack: Running) -> None:
     victim = await with_devices(world, stack)
     await world.cordon("a")
@@ -315,7 +344,7 @@ async def test_where_no_device_is_free_nobody_is_evicted(world: World, stack: Ru
     await placed(world, "taker", 1)
 
     await seen(stack, "that the device is somebody's", lambda state: not claim_devices(state).on("b")[0].free)
-    with pytest.raises(urllib.error.HTTPError, match="had no free device like the one that its claim has"):
+    with pytest.raises(urllib.error.HTTPError, match="had too few free devices like those that its claim has"):
         await asyncio.to_thread(posted, stack, "/migrations", {"pod": f"{NS}/{victim['metadata']['name']}", "target": "b"})
 
 

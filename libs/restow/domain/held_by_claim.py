@@ -4,8 +4,8 @@ A nomination keeps cpu and memory of a node for a gated successor, and none of i
 template in the pod's namespace (`MigrationConfig.claim_namespaces`): another scheduler gives it a device, and before the placeholder goes the claim is handed over to the
 successor as it is (`restow.kube.handover`). It is never free meanwhile (kube-scheduler 1.36, `tests/kubernetes/test_claim_handover.py`).
 
-So a pod may go that has one device, by one claim that was made for it. What other nodes have for it, without evaluating CEL: its claim's selectors have let its own device pass,
-so they let every device pass that is equal in all that they can read by name (`Wanted.does`). Those of other devices may, too: these are no targets.
+So a pod may go that has a device, or several that are alike, by one claim that was made for it. What other nodes have for it, without evaluating CEL: its claim's selectors have let its own
+device pass, so they let every device pass that is equal in all that they can read by name (`Wanted.does`). Those of other devices may, too: these are no targets.
 """
 
 import re
@@ -34,7 +34,7 @@ _EQUAL = re.compile(rf"device\.(driver|(attributes|capacity)\[{_LITERAL}\]\.\w+)
 
 
 class Wanted(NamedTuple):
-    """A device like the one that a pod has: of this driver, and with these values of all attributes and amounts that its claim's selectors read."""
+    """`number` devices like those that a pod has: of this driver, and with these values of all attributes and amounts that its claim's selectors read."""
 
     driver: str
     attributes: tuple[tuple[str, str], ...]
@@ -44,6 +44,7 @@ class Wanted(NamedTuple):
     equal: bool = True
     """The selectors ask for values that are equal, and for nothing else: of a device that differs it is known that it does not pass."""
     tolerations: tuple[Toleration, ...] = ()
+    number: int = 1
 
     def does(self, device: ClaimDevice) -> bool:
         published = device.published
@@ -70,9 +71,9 @@ def why_it_stays(state: ClusterState, uid: PodUid) -> str:
     shape = state.shapes[fact.shape]
     if not is_beside(state, fact.shape):
         return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and scheduler {shape.scheduler} gives no devices"
-    if len(shape.resource_claims) > 1 or len(devices) > 1:
-        return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and a place is held for one device by one claim only"
-    return "" if wanted(state, uid) is not None else f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and what it asks for is more than one device of its node"
+    if len(shape.resource_claims) > 1:
+        return f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and a place is held for one claim only"
+    return "" if wanted(state, uid) is not None else f"{UNSUPPORTED}: it has {has or 'devices'} by ResourceClaim, and what it asks for is more than a number of devices of its node that are alike"
 
 
 def wanted(state: ClusterState, uid: PodUid) -> Wanted | None:
@@ -83,24 +84,26 @@ def wanted(state: ClusterState, uid: PodUid) -> Wanted | None:
         return None
     (claim,) = claims
     asked, devices = _asked(claim), known.claim(f"{claim.namespace}/{claim.name}")
-    if asked is None or len(devices) != 1:
-        return None
-    (device,) = devices
-    of = state.device_classes.get(asked.device_class)
-    published = device.published
-    if of is None or published is None or not device.node or published.shared or published.waits:
+    of = state.device_classes.get(asked.device_class) if asked is not None else None
+    if asked is None or of is None or len(devices) != asked.count:
         return None
     names = frozenset(word for text in (*of.selectors, *asked.selectors) for word in _WORD.findall(text))
     equal = all(_EQUAL.fullmatch(one.strip()) for text in (*of.selectors, *asked.selectors) for one in text.split("&&"))
-    return Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names, equal, asked.tolerations)
+    found: set[Wanted] = set()
+    for device in devices:
+        published = device.published
+        if published is None or not device.node or published.shared or published.waits:
+            return None
+        found.add(Wanted(device.driver, _read(device.attributes, names), _read(published.capacity, names), names, equal, asked.tolerations, asked.count))
+    return found.pop() if len(found) == 1 else None
 
 
 def _asked(claim: ResourceClaimObserved) -> SubRequest | None:
-    """Its only request, where that is for one device that nobody else has, whatever other devices are."""
+    """Its only request, where that is for a number of devices that nobody else has, whatever other devices are."""
     if len(claim.requests) != 1 or len(claim.requests[0].any_of) != 1 or claim.constraints or claim.reserved_otherwise or claim.deleting:
         return None
     (asked,) = claim.requests[0].any_of
-    return asked if asked.count == 1 and not asked.admin and not asked.capacity else None
+    return asked if asked.count > 0 and not asked.admin and not asked.capacity else None
 
 
 def _read(said: Mapping[str, T], names: frozenset[str]) -> tuple[tuple[str, T], ...]:
@@ -118,7 +121,7 @@ def is_moves(state: ClusterState, pod: PodObserved) -> bool:
 
 
 def wanted_in(state: ClusterState, key: SlotKey) -> Wanted | None:
-    """What a slot is to hold besides its capacity: a device like that of the pod that is to move to it. None where it is none, or has it already."""
+    """What a slot is to hold besides its capacity: devices like those of the pod that is to move to it. None where it is none, or has it already."""
     record = state.reservations.get(key[0])
     migration = state.migrations.get(record.fact.migration) if record is not None else None  # type: ignore[call-overload]
     if migration is None or migration.back or migration.reservation != key[0] or not state.shapes[migration.shape].resource_claims:
@@ -156,13 +159,20 @@ class Free:
                     return None
         return None
 
-    def take(self, one: Wanted) -> ClaimDevice | None:
-        """The same, which nobody else gets then."""
-        device = self.first(one)
-        if device is not None:
+    def take(self, one: Wanted) -> bool:
+        """Whether there are as many as it asks for, one after the other; nobody else gets them then. Where there are fewer none is taken."""
+        before, taken = list(self._devices), list[ClaimDevice]()
+        while len(taken) < one.number:
+            device = self.first(one)
+            if device is None:
+                self._devices = before
+                for other in taken:
+                    self._left[other.driver, other.pool].update(other.uses)
+                return False
+            taken.append(device)
             self._left[device.driver, device.pool].subtract(device.uses)
             self._devices.remove(device)
-        return device
+        return True
 
     def _is_left(self, device: ClaimDevice) -> bool:
         left = self._left[device.driver, device.pool]
@@ -170,11 +180,11 @@ class Free:
 
 
 def has_one(state: ClusterState, node: NodeName, one: Wanted, before: Iterable[Wanted]) -> bool:
-    """Whether a node has such a device beside those that are to be given away `before`."""
+    """Whether a node has such devices beside those that are to be given away `before`."""
     free = Free(state, node)
     for other in before:
         free.take(other)
-    return free.take(one) is not None
+    return free.take(one)
 
 
 def owed_on(state: ClusterState, node: NodeName) -> Iterator[tuple[SlotKey, Wanted]]:

@@ -91,6 +91,8 @@ class _Compaction:
                 if (why := stay(said)).id:
                     self._why.setdefault(uid, why)
                 return Stay(NO_GAIN, f"pod {self._state.pods[uid].fact.name}, which has a part of {whole[2]} of {whole[0]}, stays")
+            if (one := wanted(self._state, uid)) is not None and one.number > 1:
+                return Stay(NO_GAIN, f"pod {self._state.pods[uid].fact.name}, which has a part of {whole[2]} of {whole[0]}, has {one.number} devices: only pods with one are moved to free whole ones")
         if len(pods) * self._task.args.minimumGain > THOUSAND:
             return Stay(NO_GAIN, f"{len(pods)} pods would move for one device")
         if len(self._moves) + len(pods) > self._task.max_moves:

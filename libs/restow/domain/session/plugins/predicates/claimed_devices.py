@@ -13,7 +13,7 @@ from restow.domain.occupants import Who, held_slot
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 
-NONE_FREE = "node(s) had no free device like the one that its claim has"
+NONE_FREE = "node(s) had too few free devices like those that its claim has"
 
 
 class ClaimedDevices(Filter):
