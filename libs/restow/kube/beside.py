@@ -22,7 +22,7 @@ from restow.kube import decode as d
 from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
-from restow.kube.effects import Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, done
+from restow.kube.effects import POD, Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, done
 from restow.kube.handover import Handover
 from restow.kube.hearing import MOST, Hearing, Who, is_looked_at
 from restow.kube.placeholder import IMAGE, Placeholder
@@ -79,7 +79,7 @@ class Beside(Effects):
         not, and `Failed`: another attempt may succeed. Its PriorityClass is made where there is none."""
         async def attempt() -> CreateOutcome:
             try:
-                made = answered(_pod, await hold_classes.create(self._client, manifest.metadata.namespace, manifest, priority, log))
+                made = answered(POD, await hold_classes.create(self._client, manifest.metadata.namespace, manifest, priority, log))
                 return Created(made.metadata.uid)
             except ApiStatus as status:
                 if status.code == 409:
@@ -107,7 +107,7 @@ class Beside(Effects):
 
     async def _made_before(self, manifest: Placeholder) -> CreateOutcome:
         meta = manifest.metadata
-        there = answered(_pod, await self._client.get(path_of(d.PODS, meta.namespace, meta.name)))
+        there = answered(POD, await self._client.get(path_of(d.PODS, meta.namespace, meta.name)))
         labels, notes = there.metadata.labels or {}, there.metadata.annotations or {}
         if labels.get(LOG) != meta.labels[LOG] or notes.get(SLOT) != meta.annotations[SLOT]:
             return Refused(409, "AlreadyExists", f"{meta.name} exists, and is not the placeholder that is wanted")
@@ -349,7 +349,6 @@ class _LeaseSpec(msgspec.Struct):
     holderIdentity: str | None = None
 
 
-_pod = msgspec.json.Decoder(wire.Pod)
 _deleted = msgspec.json.Decoder(_Deleted)
 _lease = msgspec.json.Decoder(_Lease)
 

@@ -28,7 +28,8 @@ from restow.kube.retry import Backoff, Sleep, retrying
 
 W = TypeVar("W")
 _OVER = ("Succeeded", "Failed")
-_pod = msgspec.json.Decoder(wire.Pod)
+POD = msgspec.json.Decoder(wire.Pod)
+"""Of a pod as the API answers (`client.answered`)."""
 _LONGEST_TIME = 18
 """Digits of a time in ms; a pod's user may have written any."""
 _BUDGET_CAUSE = "DisruptionBudget"
@@ -307,7 +308,7 @@ class Effects:
         async def attempt() -> Any:
             try:
                 body = await self._client.patch(_path(pod, subresource), patch, "strategic")
-                return answered(_pod, body)
+                return answered(POD, body)
             except ApiStatus as status:
                 outcome = await self._after_patch(pod, status)
                 # A pod that ends is a pod.

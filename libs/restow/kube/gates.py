@@ -19,7 +19,7 @@ from restow.domain.other_schedulers import LOG
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.client import ApiStatus, answered, path_of
-from restow.kube.effects import Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, done
+from restow.kube.effects import POD, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, done
 from restow.kube.placeholder import NAMESPACE, idle_container, restricted
 
 LANDINGS = "/apis/restow.dev/v1/landings"
@@ -158,7 +158,7 @@ class Gates(Effects):
         }
 
         async def attempt() -> GatedOutcome:
-            made = answered(_pod, await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod))
+            made = answered(POD, await self._client.create(f"{path_of(d.PODS, NAMESPACE)}?dryRun=All", pod))
             return Gated(said_by((made.metadata.annotations or {}).get(GATE, ""))[1]) if waits(made) else NotGated()
 
         return await self._bounded(attempt)
@@ -179,7 +179,6 @@ class _Landing(msgspec.Struct):
     spec: dict[str, dict[str, Any] | None] | None = None
 
 
-_pod = msgspec.json.Decoder(wire.Pod)
 _landing = msgspec.json.Decoder(_Landing)
 
 

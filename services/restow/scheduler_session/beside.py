@@ -3,7 +3,7 @@
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
-from restow.domain.beside import GUARD, keeps_slot, let_go_at, placeholder_of, steps_aside_at
+from restow.domain.beside import GUARD, NAMESPACES, keeps_slot, let_go_at, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
 from restow.domain.gated import forsaken_at
 from restow.domain.state import ClusterState
@@ -25,6 +25,9 @@ REFUSED_CLAIM = 2.0
 LONGEST = 10.0
 """Seconds between two looks at the clock for a pod that another installation has gated: its annotation may say an earlier end by then."""
 LACKING = " (is deploy/beside applied?)"
+NO_RIGHTS = "cannot create resource"
+"""What RBAC says, where a quota or somebody's admission says something else by the same code."""
+LACKING_RIGHTS = " (is deploy/beside/claims/rights.yaml applied in this namespace, or is it in beside.claimNamespaces of the chart?)"
 
 
 class BesideEffects:
@@ -53,6 +56,8 @@ class BesideEffects:
                 return later(refused)
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip() + LACKING * (code == 404)
+                if code == 403 and NO_RIGHTS in message and manifest.metadata.namespace not in NAMESPACES:
+                    why += LACKING_RIGHTS
                 return Report(c.RefusePlaceholder(self._context.clock.now(), effect.reservation, effect.slot, why))
             case k.Failed() as failed:
                 return later(failed)

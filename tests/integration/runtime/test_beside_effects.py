@@ -9,8 +9,10 @@ from domain import test_beside_reservations as reserved
 from domain.build import NOW, configured, node, pod, replica_of, run, shape, then
 from domain.saga import OWNER, advance, create, decider, evicts, move, plan, step
 from domain.test_beside import STOCK, evicted, holding, opened, session_answers, stands, world
+from domain.test_claim_moves import devices as claims_devices
 from domain.test_claim_moves import evicting as evicting_claim
 from domain.test_claim_moves import replaced
+from domain.test_claim_moves import world as claims_world
 
 from restow import machine
 from restow.contracts import commands as c
@@ -302,6 +304,24 @@ async def test_a_gate_that_the_api_keeps_on_a_pod_is_told_in_the_log_and_by_an_e
     waits = await effects_of(context).let_go(LetGo("stranger"), state)
     assert isinstance(waits, Wait)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [('pods is forbidden: User "x" cannot create resource "pods" in API group "" in the namespace "default"', "is deploy/beside/claims/rights.yaml applied in this namespace"), ("exceeded quota: q", "")],
+)
+async def test_a_namespace_of_claims_without_rights_is_told_what_to_apply(monkeypatch, message, hint):
+    """A policy can name a namespace that nobody has given rights in."""
+    async def occupy(_, *said):
+        return k.Refused(403, "Forbidden", message)
+
+    monkeypatch.setattr(Beside, "occupy", occupy)
+    state = holding(claims_world(claims_devices("b")))
+    (name,) = state.slots["hold-x-1"]
+    said = await effects_of(SimpleNamespace(client=None, clock=SimpleNamespace(now=lambda: NOW))).occupy(CreatePlaceholder("hold-x-1", name), state)
+    assert said.command.reason.startswith(f"403 Forbidden {message}")
+    assert hint in said.command.reason
+    assert ("rights.yaml" in said.command.reason) == bool(hint)
 
 
 async def test_a_claim_that_may_not_be_handed_over_is_asked_for_again_soon_and_then_an_event_says_why_not(monkeypatch):
