@@ -22,7 +22,19 @@ from restow.kube import decode as d
 from restow.kube import hold_classes, wire
 from restow.kube.annotations import TOUCHED
 from restow.kube.client import ApiStatus, Client, answered, path_of
-from restow.kube.effects import POD, Bound, Done, Effects, Failed, Gone, PatchOutcome, PodRef, Refused, Taken, done
+from restow.kube.effects import (
+    POD,
+    Bound,
+    Done,
+    Effects,
+    Failed,
+    Gone,
+    PatchOutcome,
+    PodRef,
+    Refused,
+    Taken,
+    done,
+)
 from restow.kube.handover import Handover
 from restow.kube.hearing import MOST, Hearing, Who, is_looked_at
 from restow.kube.placeholder import IMAGE, Placeholder
