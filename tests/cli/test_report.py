@@ -46,6 +46,13 @@ def test_an_old_pod_that_still_ends_when_its_successor_has_landed_takes_nothing_
     assert (found.landed, found.won) == (1, 0)
 
 
+@pytest.mark.parametrize(("plan", "won"), [("p1", 0), ("another", -2_160)])
+def test_a_node_that_the_plan_has_emptied_and_cordoned_counts_as_what_was_won(plan, won):
+    """`emptied: cordon` closes what the plan frees, for an autoscaler: it was promised, and then counted as lost."""
+    (found,) = settle(migration(worth=worth(500), cordons=plan).source())
+    assert (found.landed, found.won) == (1, won)
+
+
 def test_what_those_take_who_waited_for_it_is_won_and_not_lost():
     (found,) = settle(migration(worth=worth(500, waits=True), waits=True).source())
     assert (found.started, found.won) == (1, 0)

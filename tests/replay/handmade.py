@@ -18,6 +18,7 @@ from restow.contracts.values import (
     ReservationSpec,
     ReservationTask,
 )
+from restow.domain.autoscalers import CORDONED
 from restow.domain.config import DefragmentationArgs, EvictionBudget, MigrationConfig, digest_of, text_of
 from restow.domain.fold import evolve_one
 from restow.eventlog.port import Record
@@ -142,10 +143,10 @@ def placements():
     return log
 
 
-def migration(lands=True, worth=None, waits=False, approved=None, ends_late=False):
+def migration(lands=True, worth=None, waits=False, approved=None, ends_late=False, cordons=""):
     """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself. `waits`: another pod does,
     until it is placed on a when the successor is on b. `approved`: the plan has a second move, and a person approves these.
-    `ends_late`: the old pod has not ended yet when the new one has landed."""
+    `ends_late`: the old pod has not ended yet when the new one has landed. `cordons`: node a is cordoned meanwhile, for this plan."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -185,6 +186,8 @@ def migration(lands=True, worth=None, waits=False, approved=None, ends_late=Fals
     log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"), *([e.PodPlaced("uid-job", "a")] if waits else []))
     if not ends_late:
         log.facts(e.PodGone("uid-web-old"))
+    if cordons:
+        log.facts(replace(node("a"), unschedulable=True, marks={CORDONED: f"{LOG_ID} {cordons}"}), kind="nodes")
     log.facts(e.PodChanged("uid-web-new", "b", "Running", True))
     log.decide("migration", c.Advance(time_at(15)), e.Landed("p1-1", "uid-web-new", "b"))
     return log

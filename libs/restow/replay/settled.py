@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, Millis, PodUid
+from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
 from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_without, waiting
@@ -29,7 +29,8 @@ from restow.replay.state_at import (
 class Settled(msgspec.Struct, rename="camel"):
     """One plan that has moves and says its worth; amounts are in thousandths of `unit`, for `hours`. `won` is by how much what is free in the whole cluster is worth
     more since the plan was made, by the demands that there were then, when its last move has ended: what others did meanwhile counts, too, but what
-    those have taken who waited when it was made (`started` of them by then), and what its old pods have while they end, counts as free. None where moves have not ended, or nodes have come or gone.
+    those have taken who waited when it was made (`started` of them by then), and what its old pods have while they end, counts as free, and so do nodes
+    that it has emptied and closed (`emptied: cordon`). None where moves have not ended, or nodes have come or gone.
     `lost` is what the evictions cost that there were, by the time of each; `evicted` counts them."""
 
     plan: str
@@ -82,7 +83,8 @@ class _Open:
         if state.table.names == self.nodes:
             started = [uid for uid in self.waited if uid in state.charges]
             self.settled.started = len(started)
-            self.settled.won = self.appraisal.total(*as_if_without(state, {*started, *self._ending(state)})) - self.worth.before
+            now = self.appraisal.total(*as_if_without(state, {*started, *self._ending(state)}), emptied=PlanId(self.settled.plan))
+            self.settled.won = now - self.worth.before
         return True
 
     def _ending(self, state: ClusterState) -> list[PodUid]:

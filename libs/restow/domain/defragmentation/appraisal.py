@@ -7,8 +7,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Dear, Missed, Move, Worth
+from restow.domain.autoscalers import cordoned_for
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.costs import PREFERENCES, USUAL, Costs
 from restow.domain.defragmentation.prices import Prices
@@ -34,12 +35,17 @@ class Appraisal:
         """What free capacity is worth. O(pods)."""
         return UsableWorth(self.state, self.prices, self.hours)
 
-    def total(self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None, only: np.ndarray | None = None) -> int:
-        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these."""
+    def total(
+        self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None, only: np.ndarray | None = None, emptied: PlanId | None = None
+    ) -> int:
+        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these. `emptied`: also of those
+        that were cordoned for this plan, to be taken away."""
         table, loads = self.state.table, loads_of(self.state)
         for name, count in (more or {}).items():
             loads[table.rows[name]] += count
         open = usable(self.state) & table.alive
+        if emptied is not None:
+            open |= table.mask(name for name, node in self.state.nodes.items() if node.ready and cordoned_for(node, self.state.log) == emptied)
         rows = np.flatnonzero(open if only is None else open & only)
         free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
         return int(self.usable.many(rows, free[rows], shares[rows], loads[rows]).sum())
