@@ -10,19 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
-from restow.domain.defragmentation.appraisal import waiting
 from restow.domain.defragmentation.optimizing.rule_order import RuleOrder, Step
 from restow.domain.defragmentation.optimizing.value import fits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
-from restow.domain.fragmentation.demands import is_counted
-from restow.domain.node_table import Vector
-from restow.domain.predicates import static_mask
 
 
 class Leg(NamedTuple):
@@ -102,7 +97,6 @@ class Sequence:
         self._steps: list[Step] = []
         self._number: dict[MigrationId, int] = {}
         self._by_rules: dict[PodUid, bool] = {}
-        self._waiting = _who_waits(world)
         self._late: set[PodUid] = set()
         """Whose target those take who wait."""
 
@@ -169,7 +163,7 @@ class Sequence:
             self._free(row, left)
             freed.append(left)
             spot = self._at(leg, ruled)
-        if spot is not None and freed and self._is_waited_for(row):
+        if spot is not None and self._is_left_to(row) and self._is_waited_for(row):
             self._late.add(leg.uid)
             spot = None
         if spot is None:
@@ -247,6 +241,10 @@ class Sequence:
         self.world.session.nodes.take(row, self.world.vector(left.uid), left.spot.devices)
         self._left[row].insert(0, left)
 
+    def _is_left_to(self, row: int) -> bool:
+        """Whether who begins to arrive there waits for others to have left: what these leave somebody else may have by then."""
+        return bool(self._freed.get(row)) or row in self.world.emptied
+
     def _is_waited_for(self, row: int) -> bool:
         """Whether somebody who waits fits there beside what has not left, and fitted nowhere in the beginning."""
         world = self.world
@@ -256,7 +254,7 @@ class Sequence:
                 free[c] += a
             for d in left.spot.devices:
                 shares[d.index] += d.milli
-        return any(mask[row] and fits(free, shares, v) for v, mask in self._waiting)
+        return any(mask[row] and fits(free, shares, v) for v, mask in world.waiting)
 
     def _is_ruled(self, uid: PodUid) -> bool:
         known = self._by_rules.get(uid)
@@ -277,7 +275,7 @@ class Sequence:
             spot = None
             if not self._is_ruled(leg.uid):
                 spot = self.world.placement.find(leg.uid, wanted)
-            if spot is None:
+            if spot is None or (self._is_left_to(spot.row) and self._is_waited_for(spot.row)):
                 continue
             id = self._take(leg, spot, tuple(self._freed.get(spot.row, ())), False)
             legs[i] = Leg(leg.uid, leg.end, spot, id)
@@ -291,13 +289,3 @@ class Sequence:
                 del legs[i]
                 return True
         return False
-
-
-def _who_waits(world: World) -> list[tuple[Vector, np.ndarray]]:
-    """What those ask for who wait for capacity, which is nowhere as things are, and on which rows. Of plans for them it is nobody: these hold what they make."""
-    state = world.state
-    if world.value.objective == "none":
-        return []
-    shapes = sorted({state.pods[uid].fact.shape for uid in waiting(state) if is_counted(state, uid)})
-    asked = [(state.vectors[shape], static_mask(state, shape) & state.table.alive) for shape in shapes]
-    return [(v, mask) for v, mask in asked if not (state.table.fits(v) & mask).any()]

@@ -7,7 +7,7 @@ back exactly. Whoever is elsewhere than the state says is `away`: that, at the e
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,6 +20,7 @@ from restow.domain.defragmentation.args import capacity_of, optional_threshold
 from restow.domain.defragmentation.classify import exact, promised_to_others, spared
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.ranking import LOSSLESS, LeastLoss
+from restow.domain.defragmentation.optimizing.unplaced import Unplaced, unplaced
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.placement import PARTS, Placement
@@ -50,7 +51,11 @@ class World:
         self.value, self._costs = _value(task, objective, rows.appraisal), rows.appraisal.costs
         self.column, self.floor = _floor(state, args)
         self._evictable, self._verdicts = rows.evictable, rows.verdicts
+        self.waiting: Sequence[Unplaced] = ()
+        """Who waits, and fitted nowhere before anybody moved; nobody in plans for those who wait, which hold what they make."""
         self.moved: dict[PodUid, Spot] = {}
+        self.emptied: frozenset[int] = frozenset()
+        """Rows that the earlier part has taken somebody from."""
         self.away: dict[PodUid, Spot] = {}
         self._cost: dict[PodUid, int] = {}
         self._preferences = Preferences(simulation, self._costs.preferences)
@@ -112,6 +117,7 @@ class World:
         for there in self._homes.values():
             there.sort()
         self.moved = dict(moved)
+        self.emptied = frozenset(table.rows[self.state.charges[uid].node] for uid in moved)
 
     def leave_as_one(self, pods: Iterable[PodUid]) -> None:
         """Where these run says nothing of where their gangs are to be."""
@@ -369,6 +375,8 @@ class Rows:
         self.loads = loads_of(state)
         self.verdicts: dict[PodUid, str] = {}
         """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
+        self._state, self._waiting = state, list[Unplaced]()
+        self._asked = False
         self.gangs: dict[PodUid, str] = {}
         """Of pods that are moved with all of their gang its PodGroup (`namespace/name`)."""
         self.counted = usable(state) & table.alive
@@ -387,6 +395,13 @@ class Rows:
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
         self.open &= ~table.mask(owed | left)
+
+
+    def waiting(self) -> list[Unplaced]:
+        """Who waits and fits nowhere. To be asked while nobody is thought to have moved."""
+        if not self._asked:
+            self._waiting, self._asked = unplaced(self._state), True
+        return self._waiting
 
 
 def _value(task: Task, objective: Objective, appraisal: Appraisal) -> Value:
@@ -412,8 +427,10 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 @contextmanager
 def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[World]:
     """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
+    waiting = [] if objective == "none" else rows.waiting()
     with simulated(task.state, task.time) as simulation:
         world = World(simulation, task, objective, rows, moved)
+        world.waiting = waiting
         if objective == "nodes":
             world.objective.stay = _stay(world)
         yield world
