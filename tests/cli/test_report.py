@@ -46,6 +46,14 @@ def test_an_old_pod_that_still_ends_when_its_successor_has_landed_takes_nothing_
     assert (found.landed, found.won) == (1, 0)
 
 
+@pytest.mark.parametrize("cost", [1_000, 1_200, 1_400])
+def test_what_a_pod_prefers_and_has_no_more_is_lost_whether_or_not_the_pod_is_still_there(cost):
+    """Where an eviction was told before its pod had gone, a fifth for each kind of preferences was left out: of equal moves some cost more than others."""
+    for gone_first in (False, True):
+        (found,) = settle(migration(worth=worth(500), cost=cost, gone_first=gone_first).source())
+        assert (found.evicted, found.lost) == (1, cost), gone_first
+
+
 @pytest.mark.parametrize(("plan", "won"), [("p1", 0), ("another", -2_160)])
 def test_a_node_that_the_plan_has_emptied_and_cordoned_counts_as_what_was_won(plan, won):
     """`emptied: cordon` closes what the plan frees, for an autoscaler: it was promised, and then counted as lost."""

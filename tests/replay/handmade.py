@@ -143,10 +143,11 @@ def placements():
     return log
 
 
-def migration(lands=True, worth=None, waits=False, approved=None, ends_late=False, cordons=""):
+def migration(lands=True, worth=None, waits=False, approved=None, ends_late=False, cordons="", cost=1_000, gone_first=False):
     """A pod is moved from a to b: planned, held, evicted, and its successor lands, or none comes. `worth`: what the plan says of itself. `waits`: another pod does,
     until it is placed on a when the successor is on b. `approved`: the plan has a second move, and a person approves these.
-    `ends_late`: the old pod has not ended yet when the new one has landed. `cordons`: node a is cordoned meanwhile, for this plan."""
+    `ends_late`: the old pod has not ended yet when the new one has landed. `cordons`: node a is cordoned meanwhile, for this plan.
+    `gone_first`: the old pod has gone before its eviction is decided upon."""
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
@@ -156,7 +157,7 @@ def migration(lands=True, worth=None, waits=False, approved=None, ends_late=Fals
     )
     log.facts(node("a"), node("b"), kind="nodes")
     log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner), *([pod("job")] if waits else []))
-    moves = (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=1_000),)
+    moves = (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b", cost=cost),)
     if approved is not None:
         moves += (Move("p1-2", "uid-web-other", "shop", "web-other", "a", "b", cost=700),)
     log.decide(
@@ -179,6 +180,8 @@ def migration(lands=True, worth=None, waits=False, approved=None, ends_late=Fals
     log.facts(e.PodChanged("uid-web-old", "a", "Running", True, time_at(9)))
     if lands:
         log.facts(replace(pod("web-new"), **owner))
+    if gone_first:
+        log.facts(e.PodGone("uid-web-old"))
     log.decide("migration", c.Advance(time_at(11)), e.Evicted("p1-1", time_at(99)))
     if not lands:
         log.facts(e.PodGone("uid-web-old"))

@@ -10,7 +10,7 @@ from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
 from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_without, waiting
-from restow.domain.defragmentation.costs import USUAL, Costs
+from restow.domain.defragmentation.costs import PREFERRED, USUAL, Costs
 from restow.domain.planview import carried_out
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
@@ -60,6 +60,7 @@ class _Open:
         _ = self.appraisal.usable  # The demands are those of now.
         self.nodes, self.waited = list(state.table.names), waiting(state)
         self.moves: dict[MigrationId, Move] = {move.migration: move for move in planned.moves}
+        self.less = {move.migration: self._less(move) for move in planned.moves if move.pod in state.pods}
         self.settled = Settled(
             planned.plan, time, planned.planner, self.worth.unit, self.worth.hours, len(planned.moves), self.worth.after - self.worth.before, self.worth.cost
         )
@@ -70,7 +71,15 @@ class _Open:
         known = state.pods.get(move.pod)
         costs = Costs(state, USUAL | self.args.costs, time, self.appraisal.prices)
         self.settled.evicted += 1
-        self.settled.lost += costs.cost(move.pod, as_one=bool(move.gang)) if same and known is not None else move.cost
+        self.settled.lost += costs.cost(move.pod, as_one=bool(move.gang)) + self.less.get(move.migration, 0) if same and known is not None else move.cost
+
+    def _less(self, move: Move) -> int:
+        """What its pod prefers and has no more where it goes: its planner has found that out, and says it in the cost alone. So much for each of the kinds."""
+        price = self.appraisal.costs.preferences
+        if not price or not move.cost:
+            return 0
+        over = move.cost - self.appraisal.costs.cost(move.pod, as_one=bool(move.gang))
+        return min(max((over + price // 2) // price, 0), PREFERRED) * price
 
     def settle(self, state: ClusterState) -> bool:
         """Whether all moves have ended; then also what was won."""

@@ -22,7 +22,8 @@ from restow.domain.state import ClusterState
 
 MOVE = 1000
 MOST_HOURS, MOST_RESTARTS, MOST_PRIORITY, MOST_MATES = 7 * 24, 10, 1_000_000, 20
-PREFERENCES = "preferences"
+PREFERENCES, PREFERRED = "preferences", 2
+"""And how many kinds of them there are."""
 USUAL = {"work": 1000, "budget": 500, "localStorage": 200, PREFERENCES: 200, "restarts": 100, "gang": 50, "priority": 1}
 """What is said where a policy says nothing else."""
 _HOUR = 3_600_000
