@@ -6,8 +6,10 @@ Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 ano
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +46,10 @@ from restow.tracing.exporter import Exporter
 TAIL_ASKED_EVERY = 5.0
 """Seconds between two questions of how far the log goes: a reader whom nobody sends anything does not know that it is behind."""
 
+THREADS_END = 5.0
+"""Seconds that threads have to end once everything else has stopped: a bucket that hangs answers after a minute, and an archive may be folded for longer. What they do they must
+stand being killed in, as ever."""
+
 GC_THRESHOLD = (20_000, 20, 100)
 """The state is large, lives for ever and has next to no cycles: Python's collector should rarely look at it."""
 
@@ -57,24 +63,39 @@ def run(service: Service, argv: Sequence[str] | None = None) -> None:
     logger = logs.configure(given.log_level, given.log_format, service=service.name, identity=given.identity)
     import uvloop
 
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code = _lived(runner, Process(service, given, logger), logger)
+        # Its end waits for all threads of the loop, and so does Python's.
+        last = threading.Timer(THREADS_END, _leave, (code,))
+        last.daemon = True
+        last.start()
+    sys.exit(code)
+
+
+def _lived(runner: asyncio.Runner, process: "Process", logger: logs.Logger) -> int:
+    """The exit code of what it has come to, which is logged."""
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(Process(service, given, logger).life())
+        return runner.run(process.life())
     except (BadConfig, NoCollector) as error:
         logger.error("bad configuration", reason=str(error))
-        code = 2
+        return 2
     except Deposed as error:
         logger.warning("deposed", reason=str(error))
-        code = 3
+        return 3
     except (LogError, ClientConfigError, OSError) as error:
         logger.error("cannot go on", reason=str(error), kind=type(error).__name__)
-        code = 1
+        return 1
     except KeyboardInterrupt:
-        code = 0
+        return 0
     except BaseException:
         logger.exception("crashed")
-        code = 1
-    sys.exit(code)
+        return 1
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _said(code: int, text: str) -> int:
