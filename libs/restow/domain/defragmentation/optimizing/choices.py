@@ -77,7 +77,9 @@ def _choices(world: World, row: int, whole: bool, pods: int) -> tuple[list[Pods]
         return [], ()
     if (small := known.get("small")) is None:
         small = known["small"] = _thinned(world, row, easy, enough)
-    return _among(world, row, easy, enough, pods) or [small], small
+    if (single := known.get("single")) is None:
+        single = known["single"] = _among(world, row, easy, enough, 1)
+    return single or _among(world, row, easy, enough, pods, fewest=2) or [small], small
 
 
 def gain(world: World, row: int, pods: Sequence[PodUid]) -> int:
@@ -153,14 +155,16 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
     return (_among(world, row, everybody, enough, pods) or [_thinned(world, row, everybody, enough)])[:most]
 
 
-def _among(world: World, row: int, everybody: list[PodUid], enough: Enough, pods: int) -> list[Pods]:
-    """Of these, the easiest first; none where it takes more than so many."""
+def _among(world: World, row: int, everybody: list[PodUid], enough: Enough, pods: int, fewest: int = 1) -> list[Pods]:
+    """Of these, the easiest first; none where it takes more than so many. `fewest`: with fewer it is known not to do."""
+    if pods < fewest:
+        return []
     there, class_of = _distinct(world, everybody, pods)
     free, shares = world.free(row)
     takes = {uid: _amounts(world, uid, len(shares)) for uid in there}
     found: list[Pods] = []
     tried, classes = 0, set[tuple[int, ...]]()
-    for many in range(1, pods + 1):
+    for many in range(fewest, pods + 1):
         if found:
             break  # more pods are hardly easier to move
         for some in combinations(there if many == 1 else there[:PAIRED], many):

@@ -4,6 +4,7 @@ of use."""
 import numpy as np
 
 from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.gaps import wasted, wasted_one
 from restow.domain.defragmentation.optimizing.value import Value
 from restow.domain.defragmentation.placement import PARTS
 from restow.domain.defragmentation.simulation import Simulation, Spot
@@ -20,10 +21,11 @@ _NEVER = 1 << 40
 
 class LeastLoss:
     """`counted` `(nodes,) bool`: rows whose worth counts; `loads` `(nodes,) int64`: pods that keep each row from being free; `stay` `(nodes,) int64`, 0 to
-    PARTS: how hard each row is to empty, so that pods land where others stay anyway. The last two are changed from outside."""
+    PARTS: how hard each row is to empty, so that pods land where others stay anyway. The last two are changed from outside. `fill`: as `gaps.fillable`."""
 
-    def __init__(self, simulation: Simulation, value: Value, counted: np.ndarray, loads: np.ndarray) -> None:
-        self._simulation, self._value, self._counted, self._loads = simulation, value, counted, loads
+    def __init__(self, simulation: Simulation, value: Value, counted: np.ndarray, loads: np.ndarray, fill: np.ndarray) -> None:
+        self._simulation, self._value, self._counted, self._loads, self._fill = simulation, value, counted, loads, fill
+        self._fills = fill.tolist()
         table = simulation.state.table
         self.stay = np.zeros(len(table.names), np.int64)
         self._names = len(table.names) - table.rank
@@ -71,11 +73,12 @@ class LeastLoss:
         for c, totals in self._plain:
             full += PARTS - min(max(free[c] - asked.get(c, 0), 0) * PARTS // totals[row], PARTS)
         objective = self._value.objective
-        if objective in ("devices", "value") and v.devices is not None and v.devices.milli < WHOLE:
+        if objective in ("devices", "nodes", "value") and v.devices is not None and v.devices.milli < WHOLE:
             milli = v.devices.milli
             able = sorted(share for share in shares if share >= milli)
-            full += (WHOLE - min(able[v.devices.count - 1] - milli, WHOLE)) << 13
-        elif objective == "nodes":
+            gap = able[v.devices.count - 1]
+            full += (WHOLE - (min(gap - milli, WHOLE) if objective == "value" else wasted_one(self._fills, gap, milli))) << 13
+        if objective == "nodes":
             full += int(self.stay[row]) << 13
         elif objective == "capacity":
             left = max([max(free[c] - asked.get(c, 0), 0) % a * PARTS // a for c, a in self._value.needs], default=0)
@@ -103,8 +106,9 @@ class LeastLoss:
             left = np.maximum(free[:, c] - asked.get(c, 0), 0)
             full += PARTS - np.minimum(left * PARTS // total[rows], PARTS)
         objective = self._value.objective
-        if objective in ("devices", "value") and v.devices is not None and v.devices.milli < WHOLE:
-            full += (WHOLE - np.clip(_last_able(shares, v, WHOLE + v.devices.milli) - v.devices.milli, 0, WHOLE)) << 13
+        if objective in ("devices", "nodes", "value") and v.devices is not None and v.devices.milli < WHOLE:
+            gaps, milli = _last_able(shares, v, WHOLE + v.devices.milli), v.devices.milli
+            full += (WHOLE - (np.clip(gaps - milli, 0, WHOLE) if objective == "value" else wasted(self._fill, gaps, milli))) << 13
         if objective == "nodes":
             full += self.stay[rows] << 13
         if objective == "capacity":

@@ -154,8 +154,12 @@ class Search:
         for toll in self._tolls([(net, uses[-1]) for *_, net, uses in offers if net > 0 and uses[-1]]):
             self.toll = toll
             self._over(items)
-            items = [item for row in rows.tolist() if (item := self._offer(row)) is not None]
+            items = [item for row in rows.tolist() if not self._is_refused(row) and (item := self._offer(row)) is not None]
         self.toll = 0
+
+    def _is_refused(self, row: int) -> bool:
+        """Whether nobody may leave it any more: there is no move left, and all who are on it would take one."""
+        return self.full and len(self.world.away) >= self.limits.moves and not self.world.come(row)
 
     def _tolls(self, offers: list[tuple[int, int]]) -> list[int]:
         """What moves must gain besides, time after time less: where all `offers` (what each gains, and in how many moves) take more moves than are allowed,
@@ -170,6 +174,8 @@ class Search:
         heapify(heap)
         while heap and not self.spent:
             _, depth, row, seen = heappop(heap)
+            if self._is_refused(row):
+                continue
             again: Item | None = None
             if seen != self._seen(row) or any(self._tried(row, pods, depth) for _, pods in self._best(row) if not self.spent):
                 again = self._offer(row)

@@ -19,6 +19,7 @@ from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.args import capacity_of, optional_threshold
 from restow.domain.defragmentation.classify import exact, promised_to_others, spared
 from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.optimizing.gaps import fillable
 from restow.domain.defragmentation.optimizing.ranking import LOSSLESS, LeastLoss
 from restow.domain.defragmentation.optimizing.unplaced import Unplaced, unplaced
 from restow.domain.defragmentation.optimizing.usable import Usable
@@ -91,7 +92,7 @@ class World:
         if self.gangs:
             self.leave_as_one(self.gangs)
         self._begin_at(moved or {})
-        self.objective = LeastLoss(simulation, self.value, self.counted, self.loads)
+        self.objective = LeastLoss(simulation, self.value, self.counted, self.loads, rows.fill)
         self.placement = Placement(simulation, self.open, self.column, self.floor, self.objective)
         self.placement.suits = self
         self.worth = self._worths()
@@ -238,6 +239,10 @@ class World:
         """Who has left the row, of those whose home it is."""
         return self._gone.get(row, {})
 
+    def come(self, row: int) -> Mapping[PodUid, None]:
+        """Who is there away from home."""
+        return self._come.get(row, {})
+
     def charged(self, uid: PodUid) -> tuple[str, ...]:
         """The eviction budgets that its leaving home is charged to."""
         return self._quota.charged(uid, self.name(self.home(uid).row))
@@ -372,7 +377,7 @@ class Rows:
         table, leavable = state.table, scope.leavable_rows(state)
         self.appraisal = Appraisal(state, args, time)
         self.evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=scope)
-        self.loads = loads_of(state)
+        self.loads, self.fill = loads_of(state), fillable(state)
         self.verdicts: dict[PodUid, str] = {}
         """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
         self._state, self._waiting = state, list[Unplaced]()
