@@ -456,7 +456,7 @@ def test_one_row_is_ranked_as_many_are(objective):
         ({"objective": "capacity", "capacity": {"cpu": "0"}}, "capacity['cpu']: 0; allowed: more than 0"),
         ({"objective": "capacity", "capacity": {"cpu": "much"}}, "capacity: "),
         ({"objective": "capacity", "capacity": {"koordinator.sh/gpu": "150"}}, "capacity: "),
-        ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, localStorage, preferences, priority, restarts, work"),
+        ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, localStorage, move, preferences, priority, restarts, work"),
         ({"costs": {"age": -1}}, "costs['age']: -1; allowed: 0 to 1000000"),
         ({"minimumGain": -1}, "minimumGain: -1; allowed: 0 to"),
         ({"searchSteps": 0}, "searchSteps: 0; allowed: 1 to"),

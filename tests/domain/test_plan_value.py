@@ -20,6 +20,7 @@ from restow.domain.defragmentation.usable_worth import loads_of
 from restow.domain.hooks import CHECKPOINTED
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import node_groups
+from restow.domain.protection import PREFER_NO_EVICTION
 
 HOUR = 3_600_000
 SERVER, JOB, ODD = replica_of("rs"), replica_of("job", "Job"), replica_of("other", "Odd")
@@ -127,6 +128,30 @@ def test_of_a_gang_all_start_again():
     mates = [member(f"m{i}", "g", "one", "a", owner=JOB, created=NOW - 5 * HOUR, devices=(DeviceShare(i, 1_000),)) for i in range(3)]
     state = given(ONE, node("a", **GPUS), *mates)
     assert cost(state, "m0") == 1_000 + 15_000 + 2 * 50, "and the others may wait"
+
+
+def test_what_every_move_costs_can_be_said():
+    """It was one unit of the prices, whichever that is: with prices in yen nothing kept a pod where it is, and where a node earns less in a day nothing moved."""
+    state = given(ONE, node("a", **GPUS), one("p", "a", 0, annotations={PREFER_NO_EVICTION: ""}), one("q", "a", 1))
+    assert [cost(state, uid, msgspec.structs.replace(VALUE, costs={"move": 30})) for uid in "qp"] == [30, 60]
+    assert [cost(state, uid) for uid in "qp"] == [1_000, 2_000]
+    small = PriceArgs(unit="USD", perHour={"small": "0.05"}, label="class")
+    state = given(
+        shape("half", cpu=2_000), shape("large", cpu=8_000), *(node(name, cpu=8_000, labels={"class": "small"}) for name in "ab"),
+        pod("p", "half", "a", owner=SERVER), pod("q", "half", "b", owner=SERVER), pod("w", "large"),
+    )  # fmt: skip
+    args = msgspec.structs.replace(VALUE, prices=small)
+    assert not plan(state, args).moves, "a node of 1.2 dollars a day, and a dollar for the move"
+    found = plan(state, msgspec.structs.replace(args, costs={"move": 50}))
+    assert [move.cost for move in found.moves] == [50]
+    assert found.worth is not None
+    assert [one.parts for one in found.worth.dearest] == [{"move": 50}]
+
+
+@pytest.mark.parametrize("move", [0, -1, 1_000_001])
+def test_no_move_is_for_nothing(move):
+    with pytest.raises(ArgsError, match=rf"costs\['move'\]: {move}; allowed: 1 to 1000000"):
+        check(msgspec.structs.replace(VALUE, costs={"move": move}))
 
 
 # -- worth -----------------------------------------------------------------------------------------------------------

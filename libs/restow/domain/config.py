@@ -128,8 +128,8 @@ class DefragmentationArgs(Config, rename=None):
 
     `planner`: greedy (seed 000's rules and order), claims (frees whole devices by claim, by `minimumGain`) or optimizing. The last one minimises, by `objective`, what is not a whole free
     device (`devices`), a whole free node (`nodes`), or capacity for the amounts of `capacity` (`capacity`), per pod moved: a set of moves must
-    gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
-    restarts, gang, budget; `work` that is lost), 1000 is one move, and one unit of `prices`: a GPU-hour. By `value` what is free is worth what the demands
+    gain `minimumGain` thousandths of one of these per unit of cost; `costs` say what each costs (`move`, 1000: one unit of
+    `prices`, a GPU-hour) and are added for what a pod is (priority, age, restarts, gang, budget; `work` that is lost). By `value` what is free is worth what the demands
     that there are could use of it for `horizonHours`, by the `prices` of nodes, and must gain `minimumGain` thousandths more than it costs. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
     or not at all. `demand`: plan for pods that wait although the capacity is there in
     pieces.

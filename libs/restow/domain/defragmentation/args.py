@@ -2,6 +2,7 @@
 
 from restow.contracts.values import DeviceRequest
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.costs import FLOOR
 from restow.domain.defragmentation.prices import MOST as MOST_PRICE
 from restow.domain.defragmentation.prices import micros
 from restow.domain.policy_args import LabelSelector, Requirement
@@ -17,8 +18,8 @@ from restow.domain.resources import (
 
 THRESHOLDS = ("lowThresholds", "defragmentThresholds", "protectionThresholds")
 """From the lowest to the highest."""
-KINDS = ("age", "budget", "gang", "localStorage", "preferences", "priority", "restarts", "work")
-"""What may cost more than a move (`costs.Costs`)."""
+KINDS = ("age", "budget", "gang", "localStorage", "move", "preferences", "priority", "restarts", "work")
+"""What a move costs (`costs.Costs`)."""
 MOST_COST, MOST_GAIN, MOST_STEPS = 1_000_000, 1_000_000, 10_000_000
 MOST_HOURS = 8_766
 
@@ -109,8 +110,8 @@ def _check_search(args: DefragmentationArgs) -> None:
     for kind, cost in args.costs.items():
         if kind not in KINDS:
             raise ArgsError(f"costs[{kind!r}]: unknown; allowed: {', '.join(KINDS)}")
-        if not 0 <= cost <= MOST_COST:
-            raise ArgsError(f"costs[{kind!r}]: {cost}; allowed: 0 to {MOST_COST} (1000 is one move, and one GPU-hour)")
+        if not (kind == FLOOR) <= cost <= MOST_COST:
+            raise ArgsError(f"costs[{kind!r}]: {cost}; allowed: {int(kind == FLOOR)} to {MOST_COST} (thousandths of a GPU-hour, or of the unit of prices)")
     if not 0 <= args.minimumGain <= MOST_GAIN:
         raise ArgsError(f"minimumGain: {args.minimumGain}; allowed: 0 to {MOST_GAIN} (thousandths a move)")
     if not 1 <= args.searchSteps <= MOST_STEPS:

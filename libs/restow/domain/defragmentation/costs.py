@@ -1,4 +1,4 @@
-"""What moving a pod costs, in thousandths of the unit of `prices` (GPU-hours, or money): 1000 for the move, the work that is lost by it, and `costs` for
+"""What moving a pod costs, in thousandths of the unit of `prices` (GPU-hours, or money): `move`, 1000, for the move, the work that is lost by it, and `costs` for
 what the pod is.
 
 `work`: for each unit of work that is lost, which is what the pod's part of its node is worth per hour, times the hours since it was made, or saved its work
@@ -20,7 +20,8 @@ from restow.domain.protection import PREFER_NO_EVICTION
 from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
 
-MOVE = 1000
+MOVE, FLOOR = 1000, "move"
+"""What every move costs, and where `costs` says something else: prices may be in a unit of which 1 is nothing, or much."""
 MOST_HOURS, MOST_RESTARTS, MOST_PRIORITY, MOST_MATES = 7 * 24, 10, 1_000_000, 20
 PREFERENCES, PREFERRED = "preferences", 2
 """And how many kinds of them there are."""
@@ -38,6 +39,8 @@ class Costs:
         """Without `prices` no work is counted."""
         self._state, self._time, self._prices = state, time, prices
         self._said = {kind: amount for kind, amount in said.items() if amount}
+        self.move = self._said.pop(FLOOR, MOVE)
+        """What every move costs at least."""
         self.preferences = self._said.get(PREFERENCES, 0)
         """For each kind of them that suits a target less."""
         self._gangs: dict[tuple[str, str], int] = {}
@@ -54,7 +57,7 @@ class Costs:
     def parts(self, uid: PodUid, new: bool = False, as_one: bool = False) -> dict[str, int]:
         """The same, by what it is for: `move`, and the keys of `costs`."""
         pod, said = self._state.pods[uid].fact, self._said
-        found = {"move": MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)}
+        found = {FLOOR: self.move * (2 if PREFER_NO_EVICTION in pod.annotations else 1)}
         if not said:
             return found
         if "work" in said and not new:

@@ -8,7 +8,6 @@ whether its end is better is asked of the world, and whether it can be reached w
 
 import numpy as np
 
-from restow.domain.defragmentation.costs import MOVE
 from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
 from restow.domain.defragmentation.optimizing.improve import take_if_better, take_up
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
@@ -49,7 +48,7 @@ def anneal(search: Search, steps: int, fresh: bool) -> None:
     board = Board(search)
     if steps > 0 and len(board.rows) > 1 and board.uids:
         tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
-        first = max(MOVE * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)
+        first = max(world.least_cost * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)
         Tries(board, search.limits.moves).cool(first, tries)
         world.steps += tries // TRIES
         take_if_better(search, board.ends())

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.costs import MOVE
 from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, gain, size
 from restow.domain.defragmentation.optimizing.pushing import Pushing
 from restow.domain.defragmentation.optimizing.ranking import LOSSLESS
@@ -229,7 +228,7 @@ class Search:
         found = []
         for some in choices(self.world, row, self.limits.whole, 3, pods):
             net, uses = self.weighed(row, some)
-            net -= dearer * (MOVE * self.limits.least + self.toll)
+            net -= dearer * (self.world.least_cost * self.limits.least + self.toll)
             if net > 0:
                 uses[-1] += dearer
                 found.append((self._key(row, some, net, uses), some))

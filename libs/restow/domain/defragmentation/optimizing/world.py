@@ -205,6 +205,11 @@ class World:
             known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved, as_one=uid in self.gangs)
         return known
 
+    @property
+    def least_cost(self) -> int:
+        """What every move costs at least."""
+        return self._costs.move
+
     enough = LOSSLESS
 
     def worse(self, uid: PodUid) -> np.ndarray | None:
