@@ -137,6 +137,8 @@ class _Check:
             self._progress(batch[-1].seq - source.first + 1, source.last - source.first + 1)
         if self._expected <= source.last:
             self._breaks(Break(self._expected, "", f"records {self._expected} to {source.last} are missing"))
+        elif source.claimed > source.last:
+            self._breaks(Break(self._expected, "", f"the broker says that there are records up to {source.claimed}, and cannot show them"))
         if self._history is not None:
             found.digest = self._history.digest.hex()
         return found

@@ -47,6 +47,11 @@ class Source(Protocol):
     @property
     def last(self) -> int: ...
 
+    @property
+    def claimed(self) -> int:
+        """Where its broker says that it ends, if that has lost the last records; else 0."""
+        ...
+
     def batches(self, from_seq: int = 0, to_seq: int | None = None) -> Iterator[list[Record]]:
         """Batches of records with from_seq <= seq <= to_seq (None: `last`). May be called again. Raises LogError."""
         ...
@@ -59,6 +64,7 @@ class _Bounded:
 
     first: int
     last: int
+    claimed: int = 0
 
     def batches(self, from_seq: int = 0, to_seq: int | None = None) -> Iterator[list[Record]]:
         start = max(from_seq, self.first)
@@ -147,6 +153,7 @@ class LiveSource(_Bounded):
             self.log = self.run(opening())
             self.cluster, self.log_id = self.log.cluster, self.log.log_id
             self.last = self.run(self.log.tail())
+            self.claimed = getattr(self.log, "claimed", 0)
             self.first = self._first()
         except BaseException:
             self.close()

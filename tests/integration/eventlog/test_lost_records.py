@@ -20,7 +20,7 @@ from restow.eventlog.jetstream import connect
 from restow.eventlog.port import LogError, LogMismatch
 from restow.replay.breaks import check
 from restow.replay.restore import fill
-from restow.replay.source import ListSource, open_path, save
+from restow.replay.source import ListSource, open_broker, open_path, save
 
 from .helpers import persist
 
@@ -161,6 +161,59 @@ async def test_a_broker_and_services_that_died_together_are_found_out_by_what_th
         found = await log_repair.look(again, None, None, lost=RECORDS)
         await log_repair.write(again, found, "ann", "a test")
         await until(lambda: rig.leadership.leading, rig.follower)
+    finally:
+        await rig.end()
+
+
+def flip_last(server):
+    """The index stays, by which the broker counts its records."""
+    (block,) = blocks(server)
+    data = bytearray(block.read_bytes())
+    data[data.rindex(b'"n30"') + 2] ^= 1
+    block.write_bytes(data)
+
+
+def cut_end(server):
+    (block,) = blocks(server)
+    data = block.read_bytes()
+    block.write_bytes(data[: data.rindex(b'"n27"')])
+
+
+@pytest.mark.parametrize(("damage", "left"), [(flip_last, 29), (cut_end, 26)])
+async def test_the_last_records_that_a_broker_counts_and_cannot_show_keep_nobody_waiting(own_server, opened, cluster, damage, left):
+    """Nobody was left who had read them: services, and commands, waited for ever to have folded what there is not."""
+    log = await opened(own_server.url, cluster)
+    await written(log, RECORDS)
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    damage(own_server)
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    assert (await again._stream.state()).last == RECORDS, "or the broker has found out by itself"
+    assert (await again.tail(), again.claimed) == (left, RECORDS)
+
+    def verified():
+        source = open_broker(own_server.url, cluster)
+        try:
+            return check(source)
+        finally:
+            source.close()
+
+    found = await asyncio.wait_for(asyncio.to_thread(verified), 30)
+    assert (found.last, found.broken) == (left, left + 1)
+    rig = Rig(again).start()
+    try:
+        await soon(rig.follower.known.wait())
+        await soon(rig.follower.folded.reached(left))
+        # The first commit comes behind what is lost, so from then on everybody knows.
+        rig.leadership.claim()
+        await until(lambda: rig.state.broken == left + 1, rig.follower)
+        assert rig.follower.broken
+        assert (await again.tail(), again.claimed) == (RECORDS + 1, 0)
+        found = await log_repair.look(again, None, None)
+        assert found.what == f"The log is broken at record {left + 1}"
+        await log_repair.write(again, found, "ann", "a test")
+        await until(lambda: rig.leadership.leading and not rig.follower.broken, rig.follower)
     finally:
         await rig.end()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed, another_record
-from restow.eventlog.jetstream.stream import Stored, Stream
+from restow.eventlog.jetstream.stream import State, Stored, Stream
 from restow.eventlog.port import (
     BrokerRefused,
     Closed,
@@ -26,6 +27,8 @@ from restow.eventlog.port import (
     check_from,
     check_token,
 )
+
+_log = logging.getLogger(__name__)
 
 END_CHECKS, END_PAUSE = 3, 0.1
 """How often, and after how many seconds, a log that seems to end too early is asked again: a replica that has just
@@ -45,6 +48,10 @@ class JetStreamLog:
         self._verified_losses = 0
         self._newest: Delivery | None = None
         """Of all records that were read, the one with the highest sequence."""
+        self._there = 0
+        """The highest sequence that was asked for by itself, and is there."""
+        self.claimed = 0
+        """Where the broker says that it ends, if it cannot show that record; as of the last look for the tail."""
 
     @property
     def cluster(self) -> str:
@@ -120,8 +127,42 @@ class JetStreamLog:
         return ""
 
     async def tail(self) -> int:
-        """See EventLog.tail. Raises Unavailable when the broker does not answer."""
-        return (await self._stream.state()).last
+        """See EventLog.tail. Raises Unavailable when the broker does not answer.
+
+        Where the last records are damaged on its disk the broker goes on counting them, and whoever waited for them would wait for ever: the log ends
+        with the last one that can be read. The next commit comes behind what is lost, and by that every reader finds the hole."""
+        for check in range(END_CHECKS):
+            await asyncio.sleep(END_PAUSE if check else 0)
+            state = await self._stream.state()
+            if await self._is_there(state):
+                self.claimed = 0
+                return state.last
+        if self.claimed != state.last:
+            _log.error("the broker says that log %s ends at record %d, which it cannot show: it has lost the last ones", self.log_id, state.last)
+        self.claimed = state.last
+        return await self._readable(state)
+
+    async def _is_there(self, state: State) -> bool:
+        """Whether the last record is. A log without any ends where it says."""
+        known = max(self._there, self._newest.seq if self._newest is not None else 0)
+        if state.first > state.last or state.last <= known:
+            return True
+        if await self._stream.message(state.last) is None:
+            return False
+        self._there = state.last
+        return True
+
+    async def _readable(self, state: State) -> int:
+        """The last record that there is, before `state.last`, which cannot be read."""
+        there, lost = state.first - 1, state.last
+        while lost - there > 1:
+            # Whether there is any from the middle on: where there is one, all before it count as there.
+            found = await self._stream.message((there + 1 + lost) // 2, following=True)
+            if found is None:
+                lost = (there + 1 + lost) // 2
+            else:
+                there = found.seq
+        return there
 
     async def time(self) -> int:
         """See EventLog.time. Raises Unavailable when the broker does not answer."""
