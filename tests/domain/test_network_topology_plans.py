@@ -3,9 +3,10 @@
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape
-from domain.test_network_topology import conf, hard
+from domain.test_network_topology import SOFT, conf, hard
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -82,3 +83,34 @@ def test_and_none_is_made_where_no_block_can_have_it():
     plan = defragmentation.plan_demand(pieces(blocked, topology=hard(1)), OPTIMIZING, NOW, "d", "default/g")
     assert plan.moves == ()
     assert plan.slots == ()
+
+
+def soft(topology, mine: int, others: int, tiers=("zone", "rack"), price: dict[str, int] | None = None):
+    """Where the second of a gang goes, and what that costs, that keeps a node of its rack from being free: another one of the rack has so many pods, and one of another rack so many."""
+    odd = replica_of("odd", "Odd")
+    nodes = [node(name, cpu=4_000, labels={"zone": "z", "rack": name[:2]}) for name in ("r0n0", "r0n1", "r0n2", "r1n0")]
+    fill = [pod(f"{name}-{i}", "s", name, owner=odd) for name, many in (("r0n0", 3), ("r0n2", mine), ("r1n0", others)) for i in range(many)]
+    gang = [pod_group("g", need=0, topology=topology), *(member(f"g{i}", "g", "s", node=f"r0n{i}", owner=replica_of("g")) for i in range(2))]
+    state = given(conf(tiers, "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *gang, *fill)
+    (move,) = defragmentation.plan(state, msgspec.structs.replace(OPTIMIZING, costs=price or {}), NOW, "p").moves
+    return move.pod, move.target, move.cost
+
+
+@pytest.mark.parametrize(("mine", "others", "target"), [(2, 2, "r0n2"), (2, 3, "r0n2"), (1, 3, "r0n2"), (4, 2, "r1n0")])
+def test_who_is_to_be_near_to_a_gang_leaves_its_rack_only_where_nothing_else_would_do_and_at_a_price(mine, others, target):
+    """Mode soft counted for nothing: it went to the fuller node."""
+    assert soft(SOFT, mine, others) == ("g1", target, 1_050 if target == "r0n2" else 1_250)
+    assert soft(None, 2, 3) == ("g1", "r1n0", 1_050)
+    assert soft(SOFT, 2, 3, price={"preferences": 0}) == ("g1", "r1n0", 1_050)
+    assert soft(SOFT, 2, 3, tiers=("zone",)) == ("g1", "r1n0", 1_050), "it is as near as before"
+
+
+def test_where_all_of_a_gang_go_they_are_near_to_each_other_where_they_come_to():
+    """What counts is where the others will be, not where they were."""
+    odd = replica_of("odd", "Odd")
+    nodes = [node(name, cpu=4_000, labels={"zone": "z", "rack": name[:2]}) for name in ("r0n0", "r0n1", "r1n0", "r2n0")]
+    fill = [pod(f"{name}-{i}", "s", name, owner=odd) for name, many in (("r1n0", 2), ("r2n0", 3)) for i in range(many)]
+    gang = [pod_group("g", need=0, topology=SOFT), *(member(f"g{i}", "g", "s", node=f"r0n{i}", owner=replica_of("g")) for i in range(2))]
+    state = given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *gang, *fill)
+    moves = defragmentation.plan(state, OPTIMIZING, NOW, "p").moves
+    assert {move.target for move in moves} in ({"r1n0"}, {"r0n0"}, {"r0n1"})

@@ -13,6 +13,11 @@ Who = PodUid | SlotKey
 """An occupant of a node: a pod, or a slot that is held."""
 
 
+def stands_for(uid: PodUid) -> PodUid:
+    """Whose successor the twin of a pod is (`migration.targets.stand_in`, `defragmentation.simulation.equal`); a pod stands for itself."""
+    return PodUid(uid.removeprefix("move/").removesuffix("~"))
+
+
 def everybody(state: ClusterState) -> Iterator[Who]:
     """All that are charged to a node: pods, then what is held."""
     yield from state.charges

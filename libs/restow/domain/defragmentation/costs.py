@@ -23,7 +23,7 @@ from restow.domain.state import ClusterState
 MOVE, FLOOR = 1000, "move"
 """What every move costs, and where `costs` says something else: prices may be in a unit of which 1 is nothing, or much."""
 MOST_HOURS, MOST_RESTARTS, MOST_PRIORITY, MOST_MATES = 7 * 24, 10, 1_000_000, 20
-PREFERENCES, PREFERRED = "preferences", 2
+PREFERENCES, PREFERRED = "preferences", 3
 """And how many kinds of them there are."""
 USUAL = {"work": 1000, "budget": 500, "localStorage": 200, PREFERENCES: 200, "restarts": 100, "gang": 50, "priority": 1}
 """What is said where a policy says nothing else."""

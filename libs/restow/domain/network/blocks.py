@@ -120,6 +120,17 @@ class Blocks:
         alike = (at == at[:, :1]).all(axis=1) & (at[:, 0] != NO_BLOCK)
         return [(int(tier), int(at[tier, 0])) for tier in np.flatnonzero(alike)]
 
+    def near(self, rows: Sequence[int], tiers: int) -> np.ndarray:
+        """`(rows,) int64`: with how many of these each row shares a block, summed over so many tiers, the narrowest first."""
+        shared = np.zeros(self.at.shape[1], np.int64)
+        for tier in range(tiers):
+            at = self.at[tier]
+            there = at[list(rows)]
+            # The last place is that of rows in no block.
+            counts = np.bincount(there[there != NO_BLOCK], minlength=len(self.names[tier]) + 1)
+            shared += counts[at]
+        return shared
+
     def sums(self, tier: int, amounts: np.ndarray) -> np.ndarray:
         """`(blocks,) int64`: by number the sum of these amounts, `(rows,) int64`, over each block's rows."""
         at = self.at[tier]

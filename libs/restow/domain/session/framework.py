@@ -191,6 +191,15 @@ class BlockChooser(Protocol):
         """Why it does not fit; empty where it may be anywhere."""
         ...
 
+    def concerns(self, pod: PodObserved) -> bool:
+        """Whether it is to be near to others."""
+        ...
+
+    def near(self, pod: PodObserved, now: bool = False) -> Any:
+        """`(nodes,) int64`: the more, the nearer each node is to the others of the pod's gang, where those would be, or are `now`; None where nothing is asked for it, or nobody else is there. `pod`
+        may stand for one that would move."""
+        ...
+
     def leave(self, pods: Iterable[PodUid]) -> None:
         """Members of a gang that are to be moved as one: where they run does not count."""
         ...

@@ -13,6 +13,7 @@ from restow.domain.groups import Group
 from restow.domain.network.blocks import NO_BLOCK, Blocks
 from restow.domain.network.reach import Reach
 from restow.domain.node_table import Vector
+from restow.domain.occupants import stands_for
 from restow.domain.predicates import only, static_mask
 from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.resources import GPU_MILLI
@@ -36,6 +37,16 @@ class Choice:
         """How many were looked at that wait already, and of which nothing can be placed."""
         self._sums: dict[tuple[PodClass, Blocks, int], tuple[int | None, np.ndarray]] = {}
         self._fits: dict[PodClass, tuple[int | None, np.ndarray]] = {}
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return self._groups.of(pod) is not None
+
+    def near(self, pod: PodObserved, now: bool = False) -> np.ndarray | None:
+        group = self._groups.of(pod)
+        if group is None or not (rows := self._groups.others(group, stands_for(pod.pod), now)):
+            return None
+        blocks = self._groups.reach(group).blocks
+        return blocks.near(rows, len(blocks.tiers))
 
     def leave(self, pods: Iterable[PodUid]) -> None:
         self._groups.leave(set(pods))

@@ -7,7 +7,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, named
 from restow.domain.network.reach import Reach, asked, reach
-from restow.domain.occupants import held_slot
+from restow.domain.occupants import held_slot, stands_for
 from restow.domain.records import FINAL, Migration
 from restow.domain.slots import SlotKey
 from restow.domain.state import OVER, ClusterState
@@ -80,6 +80,14 @@ class Groups:
                 there = self._there[group] = self._of_state(group)
             known = self._rows[group] = sorted((there | self._come.get(group, {})).values())
         return known
+
+    def others(self, group: Group, pod: PodUid, now: bool) -> list[int]:
+        """The same without this one: where they are `now`, or as if whoever would move were where it goes alone. Sorted."""
+        self.rows(group)
+        found = dict(self._there[group])
+        if not now:
+            found.update({stands_for(twin): row for twin, row in self._come.get(group, {}).items()})
+        return sorted(row for who, row in found.items() if who != pod)
 
     def _of_state(self, group: Group) -> dict[PodUid | SlotKey, int]:
         state, found = self._state, dict[PodUid | SlotKey, int]()

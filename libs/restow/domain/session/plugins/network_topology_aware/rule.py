@@ -101,11 +101,4 @@ class Nearest:
         tiers = len(blocks.tiers) if within is None or within.group != group else within.tier
         if not tiers:
             return None
-        shared = np.zeros(len(among), np.int64)
-        for tier in range(tiers):
-            at = blocks.at[tier]
-            there = at[rows]
-            # The last place is that of rows in no block.
-            counts = np.bincount(there[there != NO_BLOCK], minlength=len(blocks.names[tier]) + 1)
-            shared += counts[at]
-        return shared * (SCALE * self._weight) // (len(rows) * len(blocks.tiers))
+        return blocks.near(rows, tiers) * (SCALE * self._weight) // (len(rows) * len(blocks.tiers))

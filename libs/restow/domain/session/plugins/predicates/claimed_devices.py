@@ -9,7 +9,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, SlotName
 from restow.domain.held_by_claim import Wanted, has_one, owed_on, wanted, wanted_in
-from restow.domain.occupants import Who, held_slot
+from restow.domain.occupants import Who, held_slot, stands_for
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 
@@ -40,7 +40,7 @@ class ClaimedDevices(Filter):
             return None
         if (slot := (ReservationUid(head), SlotName(tail)))[0] in state.reservations:
             return wanted_in(state, slot)
-        return wanted(state, _moved(pod))
+        return wanted(state, stands_for(pod.pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         one = self._wanted(pod)
@@ -57,7 +57,7 @@ class ClaimedDevices(Filter):
         return ((NONE_FREE, known),)
 
     def _home(self, pod: PodObserved) -> int | None:
-        charge = self._state.charges.get(_moved(pod))
+        charge = self._state.charges.get(stands_for(pod.pod))
         return None if charge is None else self._state.table.rows.get(charge.node)
 
     def _before(self, node: NodeName, row: int) -> list[Wanted]:
@@ -89,8 +89,3 @@ class ClaimedDevices(Filter):
         if isinstance(who, tuple) and who in self._aside and (slot := held_slot(self._state, who)) is not None:
             del self._aside[who]
             self._changed(self._state.table.rows[slot.node])
-
-
-def _moved(twin: PodObserved) -> PodUid:
-    """Whose successor it stands for (`migration.targets.stand_in`, `simulation.equal`); a pod stands for itself."""
-    return PodUid(twin.pod.removeprefix("move/").removesuffix("~"))
