@@ -19,7 +19,7 @@ from restow.domain.defragmentation.optimizing.annealing import (
     anneal,
     numbers,
 )
-from restow.domain.defragmentation.optimizing.board import NEVER, Board
+from restow.domain.defragmentation.optimizing.board import NEVER, Board, sign
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
@@ -279,3 +279,9 @@ def test_a_device_is_emptied_by_one_try_although_nothing_is_gained_before_all_ha
         for _ in range(20):
             tries.even(64, 0)
         assert {uid: world.name(spot.row) for uid, spot in board.ends().items()} == {"p": "b", "q": "b"}
+
+
+def test_what_a_row_has_is_told_apart_where_two_pods_have_changed_devices():
+    """Signs of pods on a row are added up. When two that ask for unequal shares have changed devices, other shares fit, and what was known of the row holds no more."""
+    sums = Counter(sign(one, 1 << d) + sign(other, 1 << e) for one in range(24) for other in range(one) for d in range(4) for e in range(4))
+    assert max(sums.values()) == 1

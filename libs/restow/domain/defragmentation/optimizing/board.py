@@ -33,6 +33,14 @@ _NONE_LEFT = 1 << 40
 """More than any share of a device."""
 
 
+def sign(pod: int, devices: int) -> int:
+    """For this pod with these devices. Of pods on one row signs are added up: mixed at the end, too, or two that have changed their devices would come to the same sum."""
+    mixed = (pod + 1) * _MIX & _MASK
+    mixed = (mixed ^ mixed >> 29 ^ devices) * _MIX & _MASK
+    mixed = (mixed ^ mixed >> 32) * _MIX & _MASK
+    return mixed ^ mixed >> 29
+
+
 def takes_part(world: World, uid: PodUid) -> bool:
     """Whether a board can follow this pod, if it may be moved."""
     v, shape = world.vector(uid), world.state.shapes[world.state.pods[uid].fact.shape]
@@ -279,9 +287,7 @@ class Board:
 
     def _sign(self, i: int) -> None:
         """A number for this pod with the devices that it has."""
-        mixed = (i + 1) * _MIX & _MASK
-        devices = sum([1 << d for d in np.flatnonzero(self.used[i]).tolist()])
-        self._signs[i] = (mixed ^ mixed >> 29 ^ devices) * _MIX & _MASK
+        self._signs[i] = sign(i, sum([1 << d for d in np.flatnonzero(self.used[i]).tolist()]))
 
     def _unseat(self, i: int, row: int) -> None:
         last, seat = int(self.many[row]) - 1, self._seats[i]
