@@ -1,6 +1,7 @@
 """A real broker that loses records which it had acknowledged: its volume is an old copy, its file is cut, a bit of it has flipped."""
 
 import asyncio
+import os
 import shutil
 from contextlib import suppress
 
@@ -16,8 +17,9 @@ from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import covered as archived
 from restow.eventlog.archive import export, full_log, import_, open_archive
-from restow.eventlog.jetstream import connect
+from restow.eventlog.jetstream import connect, open_snapshots
 from restow.eventlog.port import LogError, LogMismatch
+from restow.eventlog.snapshots import Snapshot
 from restow.replay.breaks import check
 from restow.replay.restore import fill
 from restow.replay.source import ListSource, open_broker, open_path, save
@@ -216,6 +218,27 @@ async def test_the_last_records_that_a_broker_counts_and_cannot_show_keep_nobody
         await until(lambda: rig.leadership.leading and not rig.follower.broken, rig.follower)
     finally:
         await rig.end()
+
+
+@pytest.mark.parametrize("part", [0.1, 0.6, 0.95])
+async def test_a_snapshot_of_which_a_part_is_damaged_is_passed_over_at_once(own_server, opened, cluster, part):
+    """The broker counts what it cannot show; every service that started waited a minute for it."""
+    log = await opened(own_server.url, cluster)
+    for number in range(3):
+        await persist(log, f"id-{number}")
+    for seq in (1, 2):
+        await (await open_snapshots(log)).put(Snapshot(log.log_id, seq, 1, os.urandom(1_200_000)))
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    (block,) = own_server.folder.glob("**/streams/OBJ_*/msgs/*.blk")
+    data = bytearray(block.read_bytes())
+    half = len(data) // 2
+    data[half + int(half * part)] ^= 1
+    block.write_bytes(data)
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    found = await asyncio.wait_for((await open_snapshots(again, create=False)).latest(), 20)
+    assert found.seq == 1
 
 
 async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_passes_in_the_same_way(own_server, opened, cluster, tmp_path):

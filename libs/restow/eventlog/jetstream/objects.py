@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import hashlib
 import logging
 import re
 import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +51,9 @@ CHUNK = 512 * 1024
 
 WINDOW = 16
 """Chunks under way at once."""
+
+IDLE = 1.0
+"""Seconds without a chunk after which it is asked whether there is any more."""
 
 ORPHANED = 600_000
 """Milliseconds, by the broker's clock, after which chunks that no description names are nobody's: their writer was killed."""
@@ -254,20 +259,27 @@ class JetStreamSnapshots:
         check_log(log_id, self._log_id, f"snapshot {meta.name} in bucket {self.bucket}")
 
     async def _get_chunks(self, meta: _Meta, what: str) -> bytes:
+        subject = self._chunks_subject(meta.nuid)
+        single = functools.partial(self._chunk, subject)
         chunks: list[bytes] = []
         feed = Feed(
             self._broker,
             self._stream,
             first_check=_nothing_to_check,
             on_hole=_no_hole,
-            single=functools.partial(self._chunk, self._chunks_subject(meta.nuid)),
-            filter_subject=self._chunks_subject(meta.nuid),
+            single=single,
+            filter_subject=subject,
         )
+        last = 0
         try:
             async with asyncio.timeout(60.0), aclosing(feed.batches(1)) as batches:  # type: ignore[type-var]
                 while len(chunks) < meta.chunks:
-                    batch = await anext(batches)
+                    batch = await _batch(batches, functools.partial(single, last + 1))
+                    if batch is None:
+                        # One that is damaged on the broker's disk is counted, and comes never.
+                        raise SnapshotError(f"{what}: only {len(chunks)} of {meta.chunks} chunks are there")
                     chunks += [delivery.data for delivery in batch]
+                    last = batch[-1].seq
         except TimeoutError:
             raise SnapshotError(f"{what}: {len(chunks)} of {meta.chunks} chunks came within 60 s") from None
         blob = b"".join(chunks)
@@ -346,6 +358,20 @@ class JetStreamSnapshots:
 
 def _name(seq: int) -> str:
     return f"{seq:020d}"
+
+
+async def _batch(batches: AsyncIterator[list[Delivery]], more: Callable[[], Awaitable[Delivery | None]]) -> list[Delivery] | None:
+    """The next one; None where none comes, and by themselves there are no `more`."""
+    coming = asyncio.ensure_future(anext(batches))
+    try:
+        while not (await asyncio.wait({coming}, timeout=IDLE))[0]:
+            with contextlib.suppress(Unavailable):
+                if await more() is None and not coming.done():
+                    return None
+        return coming.result()
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
 
 
 async def _nothing_to_check(_: int) -> None:
