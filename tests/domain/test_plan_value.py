@@ -95,6 +95,13 @@ def test_a_price_that_is_none_is_refused_with_its_path(price):
         check(msgspec.structs.replace(VALUE, prices=PriceArgs(perHour={"h100": price})))
 
 
+@pytest.mark.parametrize(("unit", "said"), [("x" * 33, "x" * 32), ("\x1b[31m", r"\\x1b\[31m")])
+def test_a_unit_is_a_word_that_fits_into_a_table(unit, said):
+    with pytest.raises(ArgsError, match=rf"prices\.unit: '{said}'; allowed: up to 32 printable characters"):
+        check(msgspec.structs.replace(VALUE, prices=PriceArgs(unit=unit)))
+    check(msgspec.structs.replace(VALUE, prices=PriceArgs(unit="€ ohne Mehrwertsteuer")))
+
+
 def test_value_is_an_objective_of_the_optimizing_planner_and_its_time_is_bounded():
     with pytest.raises(ArgsError, match="objective: value; allowed: only with planner optimizing"):
         check(msgspec.structs.replace(VALUE, planner="greedy"))

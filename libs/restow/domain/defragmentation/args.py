@@ -22,6 +22,8 @@ KINDS = ("age", "budget", "gang", "localStorage", "move", "preferences", "priori
 """What a move costs (`costs.Costs`)."""
 MOST_COST, MOST_GAIN, MOST_STEPS = 1_000_000, 1_000_000, 10_000_000
 MOST_HOURS = 8_766
+LONGEST_UNIT = 32
+"""Characters: each plan of the log says it, and each line of a table."""
 
 
 class ArgsError(ValueError):
@@ -139,6 +141,8 @@ def _check_claims(args: DefragmentationArgs) -> None:
 def _check_value(args: DefragmentationArgs) -> None:
     if args.objective == "value" and args.planner != "optimizing":
         raise ArgsError(f"objective: value; allowed: only with planner optimizing, not with {args.planner}")
+    if len(args.prices.unit) > LONGEST_UNIT or not args.prices.unit.isprintable():
+        raise ArgsError(f"prices.unit: {args.prices.unit[:LONGEST_UNIT]!r}; allowed: up to {LONGEST_UNIT} printable characters, such as USD")
     for name, price in args.prices.perHour.items():
         if micros(str(price)) is None:
             raise ArgsError(f"prices.perHour[{name!r}]: {price}; allowed: a number of units per hour, 0 to {MOST_PRICE}")
