@@ -21,7 +21,7 @@ ROOTS = RULES["importlinter"]["root_packages"].split()
 NO_CLOCK = set(RULES["importlinter:contract:core"]["forbidden_modules"].split())
 ALLOWED = {"restow.contracts": {"msgspec"}, "restow.domain": {"msgspec", "numpy"}}
 """All that these may import beside the standard library and Restow."""
-OPTIONAL = {"restow.domain.defragmentation.bound.lp": {"highspy"}}
+OPTIONAL = {"restow.domain.defragmentation.bound.program": {"highspy"}}
 """What an extra of the package installs, and one module uses where it is there: no decision depends on it."""
 
 

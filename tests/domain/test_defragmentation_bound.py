@@ -16,9 +16,15 @@ from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.bound import ONE, bound, countable, judged, lp
-from restow.domain.defragmentation.bound.relaxed import ANY, Totals, _product, dot
+from restow.domain.defragmentation.bound import ONE, _rows, bound, countable, judged, lp, tables, traced
+from restow.domain.defragmentation.bound.contents import Contents
+from restow.domain.defragmentation.bound.priced import CLOSE
+from restow.domain.defragmentation.bound.problem import problems
+from restow.domain.defragmentation.bound.program import Leaf, halves
+from restow.domain.defragmentation.bound.relaxed import ANY, Totals, _product, anything, dot
 from restow.domain.defragmentation.demand_mix import mix
+from restow.domain.defragmentation.optimizing.plan import least
+from restow.domain.defragmentation.optimizing.world import opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.prices import Prices
 
@@ -234,10 +240,10 @@ def test_totals_in_whole_numbers_are_no_less_than_what_placements_have(nodes, po
 
 def test_each_whole_number_of_a_total_is_in_one_half():
     known = Totals(np.array([0, 2]), np.array([ANY, 9]))
-    leaf = lp.Leaf(0, known, None, np.array([1.5, 4.3]))  # type: ignore[arg-type]
+    leaf = Leaf(0, known, None, np.array([1.5, 4.3]))  # type: ignore[arg-type]
     for which, most in ((0, 1), (1, 4)):
-        halves = [(int(one.least[which]), int(one.most[which])) for one in lp._halves(leaf, which)]
-        assert halves == [(most + 1, int(known.most[which])), (int(known.least[which]), most)]
+        parts = [(int(one.least[which]), int(one.most[which])) for one in halves(leaf, which)]
+        assert parts == [(most + 1, int(known.most[which])), (int(known.least[which]), most)]
     assert (known.least.tolist(), known.most.tolist()) == ([0, 2], [ANY, 9])
 
 
@@ -278,7 +284,7 @@ def test_more_moves_have_no_lower_bound(objective):
         state, before = cluster(seed, objective), 0
         for moves in (0, 1, 2, 4, 8, 2_000):
             said = bound(_task(state, _args(objective), moves), "LP")
-            assert said >= before * (1 - (0.05 if objective == "value" else lp.CLOSE))
+            assert said >= before * (1 - (0.05 if objective == "value" else CLOSE))
             assert moves or not said
             before = said
 
@@ -299,7 +305,7 @@ def test_a_plan_is_told_with_its_bound_and_its_gap():
     made = defragmentation.plan(state, args, NOW, PlanId("p"))
     said = judged(_task(state, args), made)
     assert (said.kind, said.gained, said.cost, said.most, said.gap) == ("LP", ONE, ONE // 10, ONE, 0)
-    assert 900_000 <= said.net <= 900_000 * (1 + lp.CLOSE)
+    assert 900_000 <= said.net <= 900_000 * (1 + CLOSE)
 
 
 def test_shares_of_devices_count_as_they_fit_where_nodes_are_wanted():
@@ -345,3 +351,38 @@ def test_products_are_those_of_numpy():
         matrix, other = chance.integers(0, 9, (7, 11)).astype(float), chance.integers(0, 9, (11, 5)) * (chance.random((11, 5)) < density)
         assert (_product(matrix, other.astype(float)) == matrix @ other).all()
         assert (dot(matrix, matrix[0]) == matrix @ matrix[0]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@any_of(
+    st.lists(st.tuples(st.sampled_from([2_000, 3_300, 4_000]), st.integers(1, 4)), min_size=2, max_size=3),
+    st.lists(st.tuples(st.sampled_from(sorted(LISTED)), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=6),
+    st.sampled_from([1, 2, 2_000]), st.integers(0, 1 << 30), st.sampled_from([1, 2, 8, 32]), st.booleans(),
+)  # fmt: skip
+def test_whatever_the_prices_nodes_that_are_filled_in_one_way_hold_no_less_than_placements(nodes, pods, moves, chance, unit, emptied):
+    """And what they hold is worth what the bound says at these prices: so the program's columns are those that the bound is made of."""
+    state = given(
+        *(node(f"n{i}", cpu=cpu, gpus=gpus, labels={"zone": "x"}) for i, (cpu, gpus) in enumerate(nodes)), *(shape(name, **{"memory": 0} | more) for name, more in LISTED.items())
+    )
+    _fill(state, [(name, at, False, first) for name, at, first in pods], len(nodes))
+    if emptied:
+        state.migration_config = msgspec.structs.replace(state.migration_config, emptied="cordon")
+    args = _args("value")
+    most = _tried(state, args, moves) - _tried(state, args, 0)
+    task = _task(state, args, moves)
+    with opened(task, "value", _rows(task)) as world:
+        every = [of for of in problems(world, least(args), moves) if Contents.may(of)]
+    random = np.random.default_rng(chance)
+    for of in every:
+        contents, demands = Contents(of, unit), len(of.wants.parts)
+        pods, rest = random.integers(0, of.scale, len(of.size)) // random.integers(1, 9), random.integers(0, of.scale, len(of.admits)) // random.integers(1, 9)
+        totals = np.zeros(demands + of.wants.levels.shape[1], np.int64)
+        filled = traced.filled(contents, tables.Prices(pods, rest, int(random.integers(0, of.scale)), totals), moves, anything(of))
+        assert filled.value >= most
+        totals = random.integers(-of.scale // 9, of.scale // 9, len(totals))
+        known = Totals(np.where(totals < 0, 1, 0), np.where(totals > 0, 3, ANY))
+        prices = tables.Prices(pods, rest, int(random.integers(0, of.scale)), totals)
+        filled, paid = traced.filled(contents, prices, moves, known), tables.tables(contents, prices).prices
+        said = filled.worth.sum() - paid.move * (filled.moves.sum() - moves) + filled.inside.sum(axis=0) @ paid.pods - paid.pods @ of.number
+        said += (filled.spare.sum(axis=0) @ rest) - filled.totals.sum(axis=0) @ totals + known.pay(totals) - of.before
+        assert said == pytest.approx(filled.value, rel=1e-9, abs=1_000)

@@ -70,8 +70,11 @@ def _bound(world: World, task: Task, kind: Kind) -> int:
     limit = min(task.max_moves, len(task.state.pods))
     if not limit:
         return 0
-    solve = lp.solved if kind == "LP" else volume.descended
-    return max(min(solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10))) for of in problems(world, max(least(task.args), 1), limit)), 0)
+    solve, lowest = lp.solved if kind == "LP" else volume.descended, None
+    for of in problems(world, max(least(task.args), 1), limit):
+        value = solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10)), lowest)
+        lowest = value if lowest is None else min(value, lowest)
+    return max(lowest or 0, 0)
 
 
 def _work(of: Problem) -> int:

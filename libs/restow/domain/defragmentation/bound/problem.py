@@ -33,8 +33,8 @@ REST = 1024
 MOST_STEPS = 256
 """Amounts of one resource at which another request of some demand fits, that are told apart."""
 CLASSES, GROUPS, VALUED, EACH = 400, 48, 192, 64
-"""At most about so many: beyond, those that are nearly the same are taken for the same. `VALUED`: groups, by objective `value`; up to `EACH` nodes each is a group of its own then, so that
-what one keeps of a resource is of no use to another."""
+"""At most about so many: beyond, those that are nearly the same are taken for the same. `VALUED`: groups, by objective `value`; up to `EACH` nodes each is a group of its own then, where no devices are packed, so
+that what one keeps of a resource is of no use to another."""
 OTHERS = 2
 """Resources that have a price, beside the one that is packed: those that are used most."""
 FEW = 4
@@ -132,7 +132,7 @@ class Problem(NamedTuple):
 
     `size` `(K,)`, `rest` `(K, R)`, `number` `(K,)`: how many there are; `parts` `(K,)`: of how many a pod consists; `admits` `(G, K) bool`. `slot`: the size of one of the
     objective beside what is in a bin (0 for none), `slot_rest` `(R,)`, `slot_worth`. `before`: what all of this is worth now. `left` `(G, units)`: what is left of a bin is worth that, and
-    `together` `(G, n)`: that many of a node's bins that are `whole` (so many units) and have nothing in them, that more; with `wants` both are what prices make of these. `scale`: what counts is about so much."""
+    `together` `(G, n)`: that many of a node's bins that are `whole` (so many units; 0 where bins are no devices) and have nothing in them, that more; with `wants` both are what prices make of these. `scale`: what counts is about so much."""
 
     size: np.ndarray
     rest: np.ndarray
@@ -176,7 +176,8 @@ def problems(world: World, least: int, limit: int) -> Iterator[Problem]:
     single = wanted.devices if wanted is not None and wanted.devices is not None and wanted.devices.count == 1 else None
     by_device = objective == "devices" or single is not None or (objective in ("nodes", "value") and gpu in columns)
     if by_device:
-        others = [c for c in columns if c != gpu][:OTHERS]
+        # By `value` one is packed exactly beside the devices: that is lower than prices for two.
+        others = [c for c in columns if c != gpu][: 1 if objective == "value" else OTHERS]
         for values in _values(world, -1, others, limit):
             raws, slot = list(_by_device(world, least, others, values)), 0 if objective in ("nodes", "value") else single.milli if single is not None else WHOLE
             yield _problem(world, raws, slot, tuple(asked.get(c, 0) for c in others), others, values)
@@ -286,7 +287,9 @@ def _problem(world: World, raws: list[Raw], slot: int, slot_rest: tuple[int, ...
     profiles = np.zeros((len(table.names), len(values.wanted) if values is not None else 0), np.int64)
     for raw in raws:
         profiles[raw.row] = raw.profile
-    admits, group_of, profiles = _groups(world, [masks[one[2]] for one in classes], others, profiles)
+    # Where devices are packed each node is worked out by itself anyway (`exact`).
+    apart = EACH if values is not None and not values.by_device else 0
+    admits, group_of, profiles = _groups(world, [masks[one[2]] for one in classes], others, profiles, apart)
     count = np.zeros(len(classes), np.int64)
     bins: Counter[tuple] = Counter()
     nodes: Counter[tuple] = Counter()
@@ -326,7 +329,7 @@ def _worths(
     fit, parts = values.by_units(unit, width)
     wants = Wants(profiles, values.asks(others), fit, parts, values.together(most), tuple(_steps(values, c, most) for c, most in zip(others, largest, strict=True)), values.levels(unit, width))
     scale = int((profiles @ (fit[-1] // parts)).max(initial=0)) + int((profiles @ (wants.whole // np.maximum(np.arange(most + 1), 1)[:, None]).T).max(initial=0))
-    return np.zeros((groups, width), np.int64), np.zeros((groups, most + 1 if wants.whole.any() else 1), np.int64), WHOLE // unit, max(scale, ONE), wants
+    return np.zeros((groups, width), np.int64), np.zeros((groups, most + 1 if wants.whole.any() else 1), np.int64), WHOLE // unit if values.by_device else 0, max(scale, ONE), wants
 
 
 def _steps(values: Values, column: int, largest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -363,13 +366,13 @@ def _nodes(nodes: Counter[tuple], numbered: dict[tuple, int], others: int) -> No
     )  # fmt: skip
 
 
-def _groups(world: World, masks: list[np.ndarray], others: list[int], profiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _groups(world: World, masks: list[np.ndarray], others: list[int], profiles: np.ndarray, apart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`(G, K) bool`, `(nodes,) int64` and `(G, demands) int64`: nodes are one group that take the same classes and are worth the same, and (as far as there are not too many) that are of
-    one size. `profiles` `(nodes, demands)`; of a group the largest. By `value` few nodes are a group each."""
+    one size. `profiles` `(nodes, demands)`; of a group the largest. Up to `apart` nodes are a group each."""
     table = world.state.table
     take = np.array(masks, bool).reshape(len(masks), len(table.names)).T
     same, limit = np.hstack([take, profiles]), VALUED if profiles.size else GROUPS
-    each = [np.hstack([np.arange(len(take))[:, None], same])] if profiles.size and len(take) <= EACH else []
+    each = [np.hstack([np.arange(len(take))[:, None], same])] if len(take) <= apart else []
     for kind in (*each, np.hstack([table.allocatable, same]) if others else same, same):
         _, first, group_of = np.unique(kind, axis=0, return_index=True, return_inverse=True)
         if len(first) <= limit:

@@ -39,6 +39,10 @@ class Values:
         self._others = tuple(others)
         self.wanted: tuple[Wanted, ...] = worth.of.wanted
 
+    @property
+    def by_device(self) -> bool:
+        return self._packed < 0
+
     def of(self, row: int, there: Sequence[PodUid]) -> Valued:
         """With these who may leave."""
         world, worth = self._world, self._worth

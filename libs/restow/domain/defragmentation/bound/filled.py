@@ -1,0 +1,89 @@
+"""The bound by `value` where each node is filled in one way (`exact`): the program over what nodes hold."""
+
+import numpy as np
+
+from restow.domain.defragmentation.bound import exact
+from restow.domain.defragmentation.bound.contents import Contents
+from restow.domain.defragmentation.bound.problem import Problem
+from restow.domain.defragmentation.bound.program import Leaf, Program
+from restow.domain.defragmentation.bound.relaxed import Totals, anything, dot
+from restow.domain.defragmentation.bound.tables import Prices, tables
+from restow.domain.defragmentation.bound.traced import Filled, filled
+from restow.domain.defragmentation.bound.volume import descent
+
+CLOSE = 0.001
+"""The program's value and the bound meet where they differ by less than this part."""
+UNITS, FINER = ((2, 24), (8, 128), (16, 1_000), (32, 1 << 40)), 8
+"""Of the other resource (`problem.REST`), for so many nodes at most: prices are found by coarse units, and say more in the end at finer ones."""
+FEW = 128
+"""Of so few nodes whole totals may make much of a difference: so a problem is not left alone because it has begun above another."""
+DOWN, STAY = 30, 16
+"""Steps down the slope before the program."""
+
+
+class Whole(Program):
+    """Rows: each class at least as often as there is one, the other resource by group, moves, each lump of nodes once, and of each total no more and no less than is known."""
+
+    _trust, _less = 0.9, 0.0
+
+    def __init__(self, of: Problem, limit: int, ceiling: int | None = None) -> None:
+        self._unit = next(unit for unit, most in UNITS if len(of.nodes.many) <= most)
+        self._contents, self._classes, groups = Contents(of, self._unit), len(of.size), len(of.admits)
+        self._moves = self._classes + groups
+        self._lumps = int(of.nodes.lump.max(initial=-1)) + 1
+        totals = len(anything(of).least)
+        super().__init__(of, limit, self._moves + 1 + self._lumps + totals, CLOSE, ceiling if len(of.nodes.many) > FEW else None)
+        self._fine: tuple[Prices, Contents, int] | None = None
+        """The last prices at fine units, and the bound by them where nothing is known."""
+        free, any_ = np.full(self._moves, self._infinite), np.full(totals, self._infinite)
+        self._rows(np.concatenate([of.number, np.zeros(groups), np.full(self._width - self._moves, -self._infinite)]), np.concatenate([free, [limit], np.ones(self._lumps), any_]))
+
+    def first(self) -> Leaf:
+        """Down the slope of the bound by prices, which is quick to work out."""
+        known, groups = anything(self._of), len(self._of.admits)
+        # A move costs more than anybody's leaving brings: nobody does.
+        bins, nodes, parts = self._of.bins, self._of.nodes, self._of.parts
+        home = bins.kind >= 0
+        stay = max(int((-bins.cost[home] * parts[bins.kind[home]]).max(initial=0)), int((-nodes.loose_cost).max(initial=0)))
+        self.add(self.answer(Prices(np.zeros(self._classes, np.int64), np.zeros(groups, np.int64), stay + self._of.scale * STAY, known.least), known))
+        value, found = min(((answer.value, prices) for answer, prices in descent(self._of, self._limit, DOWN)), key=lambda one: one[0])
+        prices = Prices(found.pods, found.rest[:, 0] if found.rest.shape[1] else np.zeros(groups, np.int64), found.move, found.totals)
+        answer = self.answer(prices, known)
+        self.add(answer)
+        return Leaf(min(answer.value, value), known, prices)
+
+    def between(self, one: Prices, other: Prices, trust: float) -> Prices:
+        pods, rest, totals = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in ((one.pods, other.pods), (one.rest, other.rest), (one.totals, other.totals)))
+        return Prices(pods, rest, round(trust * one.move + (1 - trust) * other.move), totals)
+
+    def answer(self, prices: Prices, known: Totals) -> Filled:
+        return filled(self._contents, prices, self._limit, known)
+
+    def finished(self, leaf: Leaf) -> Leaf:
+        if self._fine is None or self._fine[0] is not leaf.prices:
+            fine = self._fine[1] if self._fine is not None else Contents(self._of, max(self._unit // FINER, 1))
+            at = tables(fine, leaf.prices)
+            self._fine = leaf.prices, fine, exact.value(fine, at, exact.best(fine, at), self._limit, anything(self._of))
+        paid = leaf.known.pay(leaf.prices.totals) - anything(self._of).pay(leaf.prices.totals)
+        return leaf._replace(value=min(leaf.value, self._fine[2] + paid), finished=True)
+
+    def add(self, answer: Filled) -> int:
+        matrix = np.zeros((self._lumps, self._width))
+        matrix[:, : self._classes] = answer.inside
+        matrix[:, self._classes : self._moves] = answer.spare
+        matrix[:, self._moves] = answer.moves
+        matrix[np.arange(self._lumps), self._moves + 1 + np.arange(self._lumps)] = 1
+        matrix[:, self._totals :] = answer.totals
+        worth = answer.worth / self._of.scale
+        if self._duals is not None:
+            better = worth - dot(matrix, self._duals) > 1e-7
+            worth, matrix = worth[better], matrix[better]
+        if len(worth):
+            self._columns(worth, matrix, np.full(len(worth), self._infinite))
+        return len(worth)
+
+    def prices(self, duals: np.ndarray, known: Totals) -> Prices:
+        scale = self._of.scale
+        whole = np.rint(duals * scale).astype(np.int64)
+        pods, rest = np.maximum(-whole[: self._classes], 0), np.maximum(-whole[self._classes : self._moves], 0)
+        return Prices(pods, rest, max(int(whole[self._moves]), 0), known.able(whole[self._totals :]))

@@ -1,0 +1,162 @@
+"""What nodes hold where they are worth most (`exact.best`): the columns of the program."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from restow.domain.defragmentation.bound import exact
+from restow.domain.defragmentation.bound.contents import Contents
+from restow.domain.defragmentation.bound.exact import Best
+from restow.domain.defragmentation.bound.problem import REST
+from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, dot
+from restow.domain.defragmentation.bound.tables import Offer, Prices, Tables, tables
+
+
+class Filled(NamedTuple):
+    """`value`: no plan gains more beyond its cost, in millionths. Of lumps (P) what they hold at these prices: `worth` less the cost of who has left, in millionths `(P,)`; `inside` `(P, K)`; `moves` `(P,)`; `spare` `(P, G)`, what is left of the other resource, in parts of the largest node; `totals` `(P, D + L)`, as `relaxed.Totals`."""
+
+    value: int
+    worth: np.ndarray
+    inside: np.ndarray
+    moves: np.ndarray
+    spare: np.ndarray
+    totals: np.ndarray
+
+
+def filled(of: Contents, prices: Prices, limit: int, known: Totals) -> Filled:
+    """With at most `limit` moves, and what is known of totals."""
+    at = tables(of, prices)
+    best = exact.best(of, at)
+    nodes = of.of.nodes
+    alone, held = exact.alone(of, at, best)
+    trace = _Trace(of, at, best)
+    trace.empty(alone > held)
+    weights = np.where(of.wants.weights > 0, of.wants.weights, 0)[nodes.group]
+    worth = (trace.fits * weights).sum(axis=1) - trace.cost + np.where(alone > held, nodes.empty, nodes.base)
+    totals = np.concatenate([trace.fits, trace.levels], axis=1)
+    has = np.where(alone > held, 0, of.has - trace.kept)
+    return Filled(exact.value(of, at, best, limit, known), *_lumped(of, worth, trace.inside, trace.moves, has, totals))
+
+
+def _lumped(of: Contents, worth: np.ndarray, inside: np.ndarray, moves: np.ndarray, has: np.ndarray, totals: np.ndarray) -> list[np.ndarray]:
+    """As in `Filled`, of nodes. `has`: what a node has of the other resource for who is inside."""
+    nodes, groups = of.of.nodes, len(of.of.admits)
+    spare = np.zeros((len(has), groups))
+    spare[np.arange(len(has)), nodes.group] = (has - dot(inside, of.rest)) / REST
+    found = []
+    for amounts in (worth, inside, moves, spare, totals):
+        some = np.zeros((int(nodes.lump.max(initial=-1)) + 1, *amounts.shape[1:]))
+        np.add.at(some, nodes.lump, amounts * nodes.many.reshape(-1, *[1] * (amounts.ndim - 1)))
+        found.append(some)
+    return found
+
+
+class _Trace:
+    """Of each node (N): `inside` `(N, K)`, `moves` and `cost` `(N,)`, `kept`, what is kept for demands `(N,)`, `fits` `(N, D)`, `levels` `(N, L)`."""
+
+    def __init__(self, of: Contents, at: Tables, best: Best) -> None:
+        self._contents, self._at, self._best = of, at, best
+        self._of, self._nodes = of.of, of.of.nodes
+        many, wants = len(self._nodes.many), of.wants
+        self.inside, self.fits, self.levels = np.zeros((many, len(self._of.size))), np.zeros((many, len(wants.parts))), np.zeros((many, wants.levels.shape[1]))
+        self.moves, self.cost = np.zeros(many), np.zeros(many)
+        self._all_leave()
+        self._all_moves, self._all_cost = self.moves.copy(), self.cost.copy()
+        whole, loose = of.whole, of.loose
+        self._stay(whole.node[best.whole], whole.kind[best.whole], whole.cost[best.whole], whole.devices[best.whole])
+        self._stay(loose.node[best.loose], loose.kind[best.loose], loose.cost[best.loose], 1)
+        level = wants.levels[of.whole_size]
+        np.add.at(self.levels, whole.node[best.whole], -whole.devices[best.whole, None] * level)
+        np.add.at(self.levels, of.bin_node[best.is_free], level[None])
+        self.levels += best.free[:, None] * level
+        self._bins()
+        self._arrive()
+        self.fits *= at.weights[self._nodes.group] > 0
+
+    def empty(self, which: np.ndarray) -> None:
+        """Of nodes with nobody on them nothing else counts."""
+        for some in (self.inside, self.fits, self.levels):
+            some[which] = 0
+        self.moves[which], self.cost[which] = self._all_moves[which], self._all_cost[which]
+
+    def _all_leave(self) -> None:
+        bins, nodes, there = self._of.bins, self._nodes, self._contents.there
+        moves = (there / self._of.parts[bins.kind]).sum(axis=1) if len(self._of.size) else np.zeros(len(bins.many))
+        np.add.at(self.moves, nodes.of, moves[nodes.bin] * nodes.often)
+        np.add.at(self.cost, nodes.of, np.where(there, bins.cost, 0).sum(axis=1)[nodes.bin] * nodes.often.astype(float))
+        np.add.at(self.moves, nodes.loose_of, nodes.loose_often)
+        np.add.at(self.cost, nodes.loose_of, (nodes.loose_cost * nodes.loose_often).astype(float))
+
+    def _stay(self, node: np.ndarray, kind: np.ndarray, cost: np.ndarray, parts: np.ndarray | int) -> None:
+        np.add.at(self.inside, (node, kind), parts)
+        np.add.at(self.moves, node, -parts / self._of.parts[kind])
+        np.add.at(self.cost, node, -cost.astype(float))
+
+    def _bins(self) -> None:
+        """Who stays in bins, and who arrives there."""
+        of, at, best, bins = self._contents, self._at, self._best, self._of.bins
+        used = of.used[of.bin_used]
+        for home in range(bins.kind.shape[1]):
+            # Who has no size may stay where all is free.
+            some = np.flatnonzero(best.is_free & of.there[used, home] & (bins.takes[used, home] == 0) & (at.staying[used, home] > 0))
+            self._stay(of.bin_node[some], bins.kind[used[some], home], bins.cost[used[some], home], 1)
+        some = np.flatnonzero(~best.is_free)
+        which = self._way(some)
+        for home in range(bins.kind.shape[1]):
+            stays = of.ways.who[which, home] == 1
+            one = of.ways.bin[which[stays]]
+            self._stay(of.bin_node[some[stays]], bins.kind[one, home], bins.cost[one, home], 1)
+        node, units = best.filled
+        node = np.concatenate([of.bin_node[some], node])
+        left = np.concatenate([of.ways.left[which], np.full(len(units), of.whole_size)])
+        self._shares(node, left, np.concatenate([best.used[some] - of.ways.units[which], units]))
+
+    def _way(self, some: np.ndarray) -> np.ndarray:
+        """Which of `Exact.ways` these bins are filled by."""
+        ways, at = self._contents.ways, self._at
+        bin_, used = self._contents.bin_used[some], self._best.used[some]
+        last = np.append(ways.first[1:], len(ways.bin)) - 1
+        found, on = ways.first[bin_], np.arange(len(bin_))
+        while len(on := on[at.ways[found[on], used[on]] != at.filled[bin_[on], used[on]]]):
+            found[on] += 1
+            assert (found <= last[bin_]).all()
+        return found
+
+    def _shares(self, node: np.ndarray, left: np.ndarray, units: np.ndarray) -> None:
+        """Who arrives in bins with so much left, and what is left then."""
+        of, at, whole, wants = self._contents, self._at, self._contents.whole_size, self._contents.wants
+        ends = np.pad(at.left, ((0, 0), (0, 1)), constant_values=2 * NEVER)[:, :, None]
+        left, _ = self._walked(node, at.shares, np.broadcast_to(ends, at.shares.shape), at.small, left, units)
+        one = np.where(of.packed & ~of.is_whole, wants.fit[:whole] / wants.parts, 0)
+        np.add.at(self.fits, node, one[left])
+        np.add.at(self.levels, node, wants.levels[left])
+
+    def _arrive(self) -> None:
+        """Whose devices are whole, and who has none; then what is free and left says how often demands fit."""
+        of, at, every, wants = self._contents, self._at, np.arange(len(self._nodes.many)), self._contents.wants
+        free, units = self._walked(every, at.after, at.sizeless, at.several, *self._best.left.T)
+        self.levels -= (self._best.left[:, 0] - free)[:, None] * wants.levels[of.whole_size]
+        free, units = self._walked(every, at.sizeless, at.counted, at.none, free, units)
+        # The first amount that pays as much.
+        pays = np.einsum("nd,njd->nj", at.weights[self._nodes.group], of.counts[free]) - at.prices.rest[self._nodes.group, None] * of.kept // REST
+        step = np.where(of.kept // of.unit <= units[:, None], pays, 2 * NEVER).argmax(axis=1)
+        self.kept = of.kept[step]
+        self.fits += of.counts[free, step] + free[:, None] * np.where(of.pair, wants.fit[of.whole_size] / wants.parts, 0)
+
+    def _walked(self, node: np.ndarray, table: np.ndarray, ends: np.ndarray, offers: list[Offer], first: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Back from what a table says to where it ends: who arrives is counted on the way, and what is left is returned."""
+        group, first, units, on = self._nodes.group[node], first.copy(), units.copy(), np.arange(len(node))
+        while len(on):
+            now, found = table[group[on], first[on], units[on]], np.zeros(len(on), bool)
+            found |= (ended := now == ends[group[on], first[on], units[on]])
+            for offer in offers:
+                less, fewer = first[on] - offer.size, units[on] - offer.units
+                able = ~found & (less >= 0) & (fewer >= 0)
+                able &= table[group[on], np.maximum(less, 0), np.maximum(fewer, 0)] + offer.pays[group[on]] == now
+                some = on[able]
+                np.add.at(self.inside, (node[some], offer.kind[group[some]]), offer.size if table is self._at.after else 1)
+                first[some], units[some] = less[able], fewer[able]
+                found |= able
+            assert found.all()
+            on = on[~ended]
+        return first, units
