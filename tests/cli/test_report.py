@@ -16,7 +16,7 @@ from restow.cli.views import summary
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Worth
-from restow.domain.config import DefragmentationArgs
+from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of, text_of
 from restow.domain.defragmentation.appraisal import Appraisal
 from restow.replay.period import period, share
 from restow.replay.settled import settle
@@ -85,13 +85,40 @@ def test_of_a_move_that_has_not_ended_only_the_loss_is_known():
     assert (found.landed, found.under_way, found.won, found.lost) == (0, 1, None, 1_000)
 
 
-def test_where_nodes_have_come_meanwhile_nobody_can_say_what_the_plan_won():
-    log = migration(worth=worth(500))
+def before_the_last(log, *facts):
+    """These come before its move has landed."""
     last = log.records.pop()
-    log.facts(node("c"), kind="nodes")
+    log.facts(*facts, kind="nodes")
     log.records.append(last.__class__(log.seq + 1, last.family, last.envelope, last.body, last.time))
-    (found,) = settle(log.source())
-    assert (found.landed, found.won) == (1, None)
+    return log.source()
+
+
+@pytest.mark.parametrize("fact", [node("c"), replace(node("c"), allocatable={"cpu": 64_000, "memory": 1 << 36, "pods": 110, "nvidia.com/gpu": 8})])
+def test_a_node_that_has_come_meanwhile_is_nothing_that_the_plan_has_won(fact):
+    """Where autoscalers are at work, some node comes or goes in most plans, and of none of these was it known what it had won."""
+    (found,) = settle(before_the_last(migration(worth=worth(500)), fact))
+    assert (found.landed, found.won) == (1, 0)
+
+
+def test_a_node_that_has_gone_meanwhile_is_nothing_that_the_plan_has_lost():
+    log = Handmade()
+    log.facts(node("gone"), kind="nodes")
+    for record in migration(worth=worth(500)).records:
+        log.records.append(record.__class__(log.seq + 1, record.family, record.envelope, record.body, record.time))
+    (found,) = settle(before_the_last(log, e.NodeGone("gone")))
+    assert (found.landed, found.won) == (1, 0)
+
+
+@pytest.mark.parametrize(("emptied", "won"), [("none", -540), ("announce", 0)])
+def test_a_node_that_the_plan_has_emptied_and_that_is_taken_away_was_given_back_at_its_price(emptied, won):
+    """Both are alike: b was empty, and has the pod now; a is as empty as b was. Where nobody takes empty nodes away, it has gone by itself, and takes with it what it had."""
+    log = Handmade()
+    conf = text_of(MigrationConfig(emptied=emptied))
+    log.decide("migration", c.Configure(conf), e.MigrationConfigured(conf, digest_of(conf)))
+    for record in migration(worth=worth(500)).records:
+        log.records.append(record.__class__(log.seq + 1, record.family, record.envelope, record.body, record.time))
+    (found,) = settle(before_the_last(log, e.NodeGone("a")))
+    assert (found.landed, found.won) == (1, won)
 
 
 def test_plans_of_older_logs_say_no_worth_and_are_left_out():

@@ -6,11 +6,12 @@ import msgspec
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.appraisal import Appraisal, as_if_without, waiting
 from restow.domain.defragmentation.costs import PREFERRED, USUAL, Costs
+from restow.domain.defragmentation.usable_worth import MILLI
 from restow.domain.planview import carried_out
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState, Touched
@@ -30,7 +31,8 @@ class Settled(msgspec.Struct, rename="camel"):
     """One plan that has moves and says its worth; amounts are in thousandths of `unit`, for `hours`. `won` is by how much what is free in the whole cluster is worth
     more since the plan was made, by the demands that there were then, when its last move has ended: what others did meanwhile counts, too, but what
     those have taken who waited when it was made (`started` of them by then), and what its old pods have while they end, counts as free, and so do nodes
-    that it has emptied and closed (`emptied: cordon`). None where moves have not ended, or nodes have come or gone.
+    that it has emptied and closed (`emptied: cordon`). Where nodes have come or gone, of those alone that were
+    there all the time, and, where they are emptied to be taken away, of what the plan has emptied. None where moves have not ended, or what pods asked for then is not known any more.
     `lost` is what the evictions cost that there were, by the time of each; `evicted` counts them."""
 
     plan: str
@@ -57,8 +59,10 @@ class _Open:
         assert planned.worth is not None, "asked for before"
         self.worth, self.args = planned.worth, state.migration_config.defragmentation or DefragmentationArgs()
         self.appraisal = Appraisal(state, self.args, time)
-        _ = self.appraisal.usable  # The demands are those of now.
-        self.nodes, self.waited = list(state.table.names), waiting(state)
+        self.before = self.appraisal.each()  # The demands are those of now.
+        self.nodes, self.columns, self.waited = list(state.table.names), list(state.table.columns), waiting(state)
+        self.whole = {name: self.appraisal.prices.per_hour[row] for name, row in state.table.rows.items()}
+        self.emptying = state.migration_config.emptied != "none"
         self.moves: dict[MigrationId, Move] = {move.migration: move for move in planned.moves}
         self.less = {move.migration: self._less(move) for move in planned.moves if move.pod in state.pods}
         self.settled = Settled(
@@ -89,12 +93,31 @@ class _Open:
         self.settled.under_way = len(steps) - sum(step in FINAL for step in steps)
         if self.settled.under_way:
             return False
+        started = [uid for uid in self.waited if uid in state.charges]
+        self.settled.started = len(started)
+        capacity, loads = as_if_without(state, {*started, *self._ending(state)})
+        plan = PlanId(self.settled.plan)
         if state.table.names == self.nodes:
-            started = [uid for uid in self.waited if uid in state.charges]
-            self.settled.started = len(started)
-            now = self.appraisal.total(*as_if_without(state, {*started, *self._ending(state)}), emptied=PlanId(self.settled.plan))
-            self.settled.won = now - self.worth.before
+            self.settled.won = self.appraisal.total(capacity, loads, emptied=plan) - self.worth.before
+        elif (again := self._again(state)) is not None:
+            stayed = [name for name in self.before if name in state.table.rows]
+            now = again.total(capacity, loads, state.table.mask(stayed), plan)
+            # What it has emptied, and somebody has taken away, was given back at its price.
+            taken = {move.source for move in self.moves.values()} & self.before.keys() - state.table.rows.keys() if self.emptying else set[NodeName]()
+            given = sum(self.whole[name] * self.worth.hours // MILLI for name in taken)
+            self.settled.won = now + given - sum(self.before[name] for name in [*stayed, *taken])
         return True
+
+    def _again(self, state: ClusterState) -> Appraisal | None:
+        """By the same demands and prices on the nodes of now; None where a demand, or what is counted, is not known any more."""
+        wanted = self.appraisal.usable.wanted
+        if any(one.rules not in state.shapes for one in wanted) or list(state.table.columns)[: len(self.columns)] != self.columns:
+            return None
+        again = Appraisal(state, self.args, Millis(state.time), wanted)
+        for name, per_hour in self.whole.items():
+            if name in state.table.rows:
+                again.prices.per_hour[state.table.rows[name]] = per_hour
+        return again
 
     def _ending(self, state: ClusterState) -> list[PodUid]:
         """Old pods of its moves that have not ended yet: they do by their own time, often later than their successors are ready."""

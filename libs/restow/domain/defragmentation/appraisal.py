@@ -12,6 +12,7 @@ from restow.contracts.values import Dear, Missed, Move, Worth
 from restow.domain.autoscalers import cordoned_for
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.costs import PREFERENCES, USUAL, Costs
+from restow.domain.defragmentation.demand_mix import Wanted
 from restow.domain.defragmentation.prices import Prices
 from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.fragmentation import FreeCapacity
@@ -25,21 +26,32 @@ DEAREST = 10
 class Appraisal:
     """For one plan. As the state is when it is made."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis) -> None:
-        self.state, self.hours = state, args.horizonHours
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis, wanted: tuple[Wanted, ...] | None = None) -> None:
+        """`wanted`: by demands of another moment."""
+        self.state, self.hours, self._wanted = state, args.horizonHours, wanted
         self.prices = Prices(state, args.prices)
         self.costs = Costs(state, USUAL | args.costs, time, self.prices)
 
     @cached_property
     def usable(self) -> UsableWorth:
         """What free capacity is worth. O(pods)."""
-        return UsableWorth(self.state, self.prices, self.hours)
+        return UsableWorth(self.state, self.prices, self.hours, self._wanted)
 
     def total(
         self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None, only: np.ndarray | None = None, emptied: PlanId | None = None
     ) -> int:
         """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these. `emptied`: also of those
         that were cordoned for this plan, to be taken away."""
+        return int(self._rows(capacity, more, only, emptied)[1].sum())
+
+    def each(self) -> dict[NodeName, int]:
+        """The same of each node, as they are."""
+        rows, found = self._rows(None, None, None, None)
+        return dict(zip([self.state.table.names[row] for row in rows.tolist()], found.tolist(), strict=True))
+
+    def _rows(
+        self, capacity: FreeCapacity | None, more: Mapping[NodeName, int] | None, only: np.ndarray | None, emptied: PlanId | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         table, loads = self.state.table, loads_of(self.state)
         for name, count in (more or {}).items():
             loads[table.rows[name]] += count
@@ -48,7 +60,7 @@ class Appraisal:
             open |= table.mask(name for name, node in self.state.nodes.items() if node.ready and cordoned_for(node, self.state.log) == emptied)
         rows = np.flatnonzero(open if only is None else open & only)
         free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
-        return int(self.usable.many(rows, free[rows], shares[rows], loads[rows]).sum())
+        return rows, self.usable.many(rows, free[rows], shares[rows], loads[rows])
 
     def worth(self, moves: Sequence[Move], capacity: FreeCapacity | None, more: Mapping[NodeName, int], missed: Missed | None = None) -> Worth:
         """Of a plan with these moves, which say what they cost (`priced`), and with this capacity afterwards."""

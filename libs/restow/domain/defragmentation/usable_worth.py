@@ -29,11 +29,12 @@ MILLI = 1000
 class UsableWorth:
     """As the state is when this is made; `hours`: for how long what is free is counted."""
 
-    def __init__(self, state: ClusterState, prices: Prices, hours: int) -> None:
+    def __init__(self, state: ClusterState, prices: Prices, hours: int, wanted: tuple[Wanted, ...] | None = None) -> None:
+        """`wanted`: demands of another moment."""
         self._prices, self._hours = prices, hours
         self._removable = state.migration_config.emptied != "none"
         self._gpu = gpu = state.table.columns.get(GPU_MILLI, -1)
-        self._wanted: tuple[Wanted, ...] = mix(state, prices.sizes)
+        self._wanted: tuple[Wanted, ...] = mix(state, prices.sizes) if wanted is None else wanted
         self._masks = [static_mask(state, one.rules) for one in self._wanted]
         self._open = [mask.tolist() for mask in self._masks]
         self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
