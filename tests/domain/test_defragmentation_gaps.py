@@ -1,16 +1,22 @@
 """Where shares of devices land: in the gap of which least is wasted."""
 
+import random
+
 import msgspec
 import numpy as np
 import pytest
-from domain.build import NOW, given, node, pod, replica_of, shape
+from domain.build import NOW, given, node, pod, replica_of, shape, then
 from domain.planning import cluster
 from hypothesis import given as any_of
 from hypothesis import strategies as st
 
 from restow.contracts.values import DeviceShare
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing.gaps import fillable, wasted, wasted_one
+from restow.domain.defragmentation.optimizing.annealing import anneal_gaps
+from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled, fillable, wasted, wasted_one
+from restow.domain.defragmentation.optimizing.improve import improve
+from restow.domain.defragmentation.optimizing.plan import least
+from restow.domain.defragmentation.optimizing.search import Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.node_table import WHOLE
@@ -79,3 +85,52 @@ def test_all_rows_at_once_are_ranked_as_each_alone(objective):
                 together = world.objective.rank(v, free, shares, np.array(rows, np.int64)).tolist() if rows else []
                 assert together == [world.objective.rank_one(v, *world.free(row), row) for row in rows]
                 world.undo(0)
+
+
+@any_of(st.lists(st.integers(50, 999), min_size=1, max_size=6), st.integers(1, PIECES))
+def test_what_gaps_count_for_is_no_more_by_any_coming_and_less_than_a_free_device(shares, part):
+    fill = fillable(_running(*shares))
+    gaps = np.arange(WHOLE + 1)
+    worth = Filled(fill, part, np.ones(WHOLE + 1, bool)).many(gaps, gaps, gaps[:, None], gaps)
+    assert (np.diff(worth) >= 0).all()
+    assert worth[WHOLE] == PIECES
+    assert (worth[:WHOLE] <= part).all()
+    assert worth[min(shares)] >= (min(shares) * part // WHOLE if fill[min(shares)] else 0)
+
+
+def _crowded(seed: int):
+    """Eight nodes of four devices, on each device what came first of some shares and still fitted."""
+    chance, kinds = random.Random(seed), (810, 650, 470, 470, 350, 320, 230, 160)
+    state = given(*(node(f"n{i}", cpu=64_000, gpus=4) for i in range(8)), *(shape(f"s{milli}", cpu=500, memory=0, gpu=(1, milli)) for milli in sorted(set(kinds))))
+    made = 0
+    for i in range(8):
+        for device in range(4):
+            free = WHOLE
+            for milli in chance.sample(kinds, 3):
+                if milli <= free and chance.random() < 0.8:
+                    free -= milli
+                    then(state, pod(f"p{made:03}", f"s{milli}", f"n{i}", owner=replica_of("rs"), devices=(DeviceShare(device, milli),)))
+                    made += 1
+    return state
+
+
+def test_where_gaps_are_made_for_those_who_come_then_plans_are_never_worse_and_some_are_better():
+    better = 0
+    for seed in range(5):
+        state = _crowded(seed)
+        task = Task(state, ARGS, NOW, "p", 200)
+        rows = np.flatnonzero(Rows(task).sources)
+        found = []
+        for _ in range(2):
+            with opened(task, "devices", Rows(task)) as world:
+                search = Search(world, Limits(200, least(ARGS), 20_000, False))
+                search.run(rows)
+                improve(search, rows.tolist())
+                net = search.net()
+                anneal_gaps(search, rows, fillable(state), 2_000)
+                assert search.net() >= net
+                assert all(0 <= share <= WHOLE for row in range(8) for share in world.free(row)[1][:4])
+                better += search.net() > net
+                found.append(dict(world.away))
+        assert found[0] == found[1]
+    assert better

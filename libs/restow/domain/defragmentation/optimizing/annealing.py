@@ -9,8 +9,10 @@ whether its end is better is asked of the world, and whether it can be reached w
 import numpy as np
 
 from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
-from restow.domain.defragmentation.optimizing.improve import take_if_better, take_up
+from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled
+from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+from restow.domain.node_table import WHOLE
 
 TRIES, CHANGE = 250, 900
 """As many tries as take the time of one step of search; and as many as take the time of one change."""
@@ -18,6 +20,10 @@ EACH, EACH_MOVE = 20_000, 200_000
 """Tries for each pod that takes part, and for each move that is left, at most: with few of them there is less to be tried."""
 HEAT_MOVE, HEAT_NODE = 2, 1_200
 """What may be lost at first: about so many tenths of what a move costs, or one in so many parts of what the dearest node is worth, whichever is more."""
+HEAT_DEVICE = 500
+"""By objective `devices`: one in so many parts of a device."""
+EMPTYING = 2
+"""One in so many steps more are for what can be emptied once gaps have been made."""
 HOME = 5
 """One try in so many of who is away leads home."""
 FEWEST, MOST = 64, 2_048
@@ -54,6 +60,28 @@ def anneal(search: Search, steps: int, fresh: bool) -> None:
         take_if_better(search, board.ends())
     if fresh:
         take_if_better(search, plan)
+
+
+def anneal_gaps(search: Search, rows: np.ndarray, fill: np.ndarray, steps: int) -> None:
+    """By objective `devices`: the plan becomes what is found from where the gaps of devices can be filled best (`gaps.Filled`), if that is better. A gap counts for what it may save, a
+    whole device less one move. `rows` as of `Search.run`; `fill`: as `gaps.fillable`; so many steps of annealing, and half as many beside."""
+    world, plan, net = search.world, dict(search.world.away), search.net()
+    part = (THOUSANDTHS - world.least_cost * search.limits.least) * PIECES // THOUSANDTHS
+    if part <= 0 or not fill[WHOLE - 1]:
+        return
+    board = Board(search, Filled(fill, part, world.counted), PIECES)
+    if steps > 0 and len(board.rows) > 1 and board.uids:
+        tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
+        Tries(board, search.limits.moves).cool(PIECES * THOUSANDTHS // HEAT_DEVICE, tries)
+        world.steps += tries // TRIES
+        take_up(world, board.ends())
+        again = Search(world, search.limits.within(world.steps + steps // EMPTYING))
+        prune(again)
+        again.run(rows)
+        improve(again, [row for row in rows.tolist() if world.pods(row)])
+        search.full |= again.full
+        if search.net() <= net:
+            take_up(world, plan)
 
 
 def numbers(first: int) -> np.ndarray:

@@ -5,7 +5,7 @@ worked out anew for the rows that changed, all of it at once, and is taken as it
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,6 +51,12 @@ def takes_part(world: World, uid: PodUid) -> bool:
     return len(home.devices) == count and all(d.milli == milli and d.index < len(world.free(home.row)[1]) for d in home.devices)
 
 
+class Worth(Protocol):
+    """What rows are worth with these contents, `(rows,) int64`: no more by any pod's coming."""
+
+    def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray: ...
+
+
 class Contents(NamedTuple):
     """What rows have free, `(rows, resources)` and `(rows, devices) int64`, and the pods that keep each from being free, `(rows,)`."""
 
@@ -66,17 +72,21 @@ class Board:
     `may` `(pods,)` says which row of `masks` `(masks, rows) bool` tells where it may go. `come` `(kinds, rows)`: what a row gains by the coming of such a pod, which is never
     more than 0; `NEVER` where it has no place. `on` `(rows, most)`: who is on each row, the first `many`. `away`: how many are not at home."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, of: Worth | None = None, parts: int = 1) -> None:
+        """`of`: what rows are worth, in so many `parts` of what the world counts; as the world says where it is left out."""
         world = self._world = search.world
-        assert isinstance(world.value, Usable), "what a row is worth changes with every pod by objective value alone"
-        self._of, self._column, self._floor = world.value.of, world.column, world.floor.astype(np.int64)
+        if of is None:
+            assert isinstance(world.value, Usable), "by other objectives what a row is worth changes with few pods only"
+            of = world.value.of
+        self._of, self._parts, self._column, self._floor = of, parts, world.column, world.floor.astype(np.int64)
         by_name = np.argsort(world.state.table.rank[: len(world.worth)], kind="stable")
         self.rows = by_name[world.open[by_name]]
         self._take_in(search, [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid) and takes_part(world, uid)])
         every = range(len(world.worth))
         self.free = np.array([world.free(row)[0] for row in every], np.int64)
         self.shares = np.array([world.free(row)[1] for row in every], np.int64)
-        self.loads, self.worth = world.loads.astype(np.int64), np.array(world.worth, np.int64)
+        self.loads = world.loads.astype(np.int64)
+        self.worth = of.many(np.arange(len(every)), self.free, self.shares, self.loads)
         self.away = len(world.away)
         mine = set(self.uids)
         self._others = {uid: spot for uid, spot in world.away.items() if uid not in mine}
@@ -111,7 +121,7 @@ class Board:
                 masks[like] = len(some)
                 some.append(static_mask(world.state, like) & world.open)
             self.may[i], self.kind[i] = masks[like], kinds.setdefault(v, len(kinds))
-            self.row[i], self.home[i], self.cost[i] = spot.row, home.row, min(search.limits.least * world.cost(uid), _DEAREST)
+            self.row[i], self.home[i], self.cost[i] = spot.row, home.row, min(search.limits.least * world.cost(uid), _DEAREST // self._parts) * self._parts
             for used, there in ((self.used, spot), (self.home_used, home)):
                 for d in there.devices:
                     used[i, d.index] = d.milli

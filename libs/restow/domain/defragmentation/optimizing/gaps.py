@@ -11,6 +11,8 @@ import numpy as np
 from restow.domain.node_table import WHOLE
 from restow.domain.state import ClusterState
 
+PIECES = 10_000
+"""A whole free device is worth so many, so that a part of one is a whole number."""
 RARE, LEFT = 20, 8
 """Of a size, all pods together have at least one part in so many of all shares, or it is not counted on."""
 
@@ -43,3 +45,17 @@ def wasted_one(fill: list[int], gap: int, milli: int) -> int:
     """The same of one gap."""
     gap = min(gap, WHOLE)
     return (max(fill[gap] - fill[gap - milli] - milli, 0) * (LEFT - 1) + gap - milli) // LEFT
+
+
+class Filled:
+    """What rows are worth where gaps count for what can be filled of them: a whole free device `PIECES`, and a gap of which all could be filled `part`.
+
+    By objective `devices` itself a pod's going elsewhere changes nothing most of the time, so that there is no slope towards gaps in which other pods fit."""
+
+    def __init__(self, fill: np.ndarray, part: int, counted: np.ndarray) -> None:
+        self._table, self._counted = fill * part // WHOLE, counted
+        self._table[WHOLE] = PIECES
+
+    def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`; only `shares` matter."""
+        return self._table[np.clip(shares, 0, WHOLE)].sum(axis=1) * self._counted[rows]

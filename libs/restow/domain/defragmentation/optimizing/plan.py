@@ -16,7 +16,7 @@ import numpy as np
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing.annealing import anneal
+from restow.domain.defragmentation.optimizing.annealing import anneal, anneal_gaps
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.exchange import exchange
 from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
@@ -163,6 +163,7 @@ class _Maker:
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
+        self._fills = self._few and args.objective == "devices" and not args.wholeNodes and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
@@ -201,6 +202,8 @@ class _Maker:
             improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
                 anneal(search, steps, self._fresh)
+            if self._fills:
+                anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges:
                 exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
         return search
