@@ -54,6 +54,8 @@ class Wholeness(msgspec.Struct):
     count: int = 0
     """Of all breaks."""
     repairs: list[int] = []
+    shown_by: str = ""
+    """Of a log that is broken: which of several brokers leads it. The others may have what this one lacks."""
     void: int = 0
     strangers: list[Stranger] = []
 

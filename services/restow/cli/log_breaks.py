@@ -17,6 +17,7 @@ from restow.contracts.ids import MOST
 if TYPE_CHECKING:
     from restow.cli.log_repair import Found
     from restow.replay.breaks import Held, Wholeness
+    from restow.replay.source import Source
 
 
 @click.command()
@@ -77,15 +78,26 @@ def _checked(where: Where, beside: str) -> tuple[Wholeness, Held | None]:
 
     if not beside:
         with where.source() as source, Progress("reading") as progress:
-            return check(source, progress), None
+            found = check(source, progress)
+            _whose(found, source)
+            return found, None
     source = where.live(archived=False)
     try:
         with Progress("reading") as progress:
             found = check(source, progress)
+            _whose(found, source)
         with Progress("comparing") as progress:
             return found, compare(source, ArchiveSource(open_archive(beside, log_id=source.log_id)), progress)
     finally:
         source.close()
+
+
+def _whose(found: Wholeness, source: Source) -> None:
+    """Notes which of several brokers has shown a log that is broken."""
+    from restow.replay.source import LiveSource
+
+    if found.broken and isinstance(source, LiveSource):
+        found.shown_by = source.run(source.log.shown_by())  # type: ignore[attr-defined]
 
 
 def _show(found: Wholeness) -> None:
@@ -104,6 +116,8 @@ def _show(found: Wholeness) -> None:
         click.echo("Somebody else has written these: they are void, and decide nothing (docs/runbooks.md, RestowForeignRecords)\n")
     click.echo(colored(found.sentence, "red" if found.broken else "green"))
     if found.broken:
+        if found.shown_by:
+            click.echo(f"Broker {found.shown_by} leads, and the others may have what it lacks: empty its volume, and it copies the log from them (docs/failures.md).")
         click.echo("An archive or an export may still hold what is missing. To go on without it: restow log repair (docs/failures.md)")
 
 

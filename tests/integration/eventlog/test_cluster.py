@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from restow.eventlog.testing import envelope, running_brokers
 from restow.replay.restore import fill
 from restow.replay.source import open_path
 
-from .helpers import BODY, end, follow, persist, until
+from .helpers import BODY, end, follow, persist, take, until
 
 
 @pytest.fixture
@@ -184,3 +185,76 @@ async def _records(source, upto, start=1):
     for batch in source.batches(start, upto):
         for record in batch:
             yield record
+
+
+async def damaged_alone(log, brokers, number):
+    """One of the brokers, which does not lead the log, and has another bit in this record; all are there."""
+    leader = await leader_of(log, brokers)
+    damaged = next(broker for broker in brokers if broker is not leader)
+    await asyncio.to_thread(damaged.stop)
+    (block,) = damaged.folder.glob("**/streams/restow-*/msgs/*.blk")
+    data = bytearray(block.read_bytes())
+    data[data.index(b"%d" % number) + 2] ^= 1
+    block.write_bytes(data)
+    await asyncio.to_thread(damaged.start)
+    await whole(log)
+    return damaged
+
+
+async def leads(log, brokers, one):
+    name = b"n%d" % brokers.index(one)
+    async with asyncio.timeout(60):
+        while await leader_of(log, brokers) is not one:
+            # Its answer may be lost with the leader.
+            await log.broker.client.publish(f"$JS.API.STREAM.LEADER.STEPDOWN.restow-{log.cluster}", b'{"placement":{"preferred":"%s"}}' % name)
+            await asyncio.sleep(1.0)
+
+
+async def numbered(log, count):
+    for number in range(count):
+        await log.append("session", b'{"decisions":[],"number":%d}' % (1_000 + number), envelope(f"id-{number}"), expected_last=number)
+    await whole(log)
+
+
+def verified(brokers, cluster):
+    return asyncio.to_thread(CliRunner().invoke, cli, ["log", "verify", "--server", ",".join(urls(brokers)), "--cluster", cluster])
+
+
+@pytest.mark.slow
+async def test_what_one_of_three_brokers_has_lost_is_read_from_the_others(brokers, opened, cluster, caplog):
+    """Whichever of them leads, and whichever a reader's consumer is on. It stopped all decisions: by chance, for one service and not for another."""
+    log = await opened(urls(brokers), cluster, replicas=3, wait=30.0)
+    await numbered(log, 20)
+    damaged = await damaged_alone(log, brokers, 1010)
+    said = f"records 11 to 11 of restow-{cluster} are missing on one broker (n{brokers.index(damaged)}), and another one has them"
+
+    async def reads_all():
+        reader = await opened(urls(brokers), cluster, wait=30.0)
+        assert [(r.seq, r.envelope.id) for r in await take(reader, 1, 20)] == [(number + 1, f"id-{number}") for number in range(20)]
+
+    async with asyncio.timeout(120):
+        # A consumer is on one of the three by chance.
+        while said not in caplog.text:
+            await reads_all()
+    await leads(log, brokers, damaged)
+    for _ in range(6):
+        await reads_all()
+    assert (await verified(brokers, cluster)).exit_code == 0
+
+
+@pytest.mark.slow
+async def test_a_log_whose_end_the_leading_broker_cannot_show_is_whole_once_that_one_has_copied_it_from_the_others(brokers, opened, cluster):
+    """As docs/failures.md says: no record is given up that two of three have."""
+    log = await opened(urls(brokers), cluster, replicas=3, wait=30.0)
+    await numbered(log, 20)
+    damaged = await damaged_alone(log, brokers, 1019)
+    await leads(log, brokers, damaged)
+    said = await verified(brokers, cluster)
+    assert said.exit_code == 1
+    assert "record 20" in said.output
+    assert f"Broker n{brokers.index(damaged)} leads" in said.output
+    await asyncio.to_thread(damaged.stop)
+    shutil.rmtree(damaged.folder / "store")
+    await asyncio.to_thread(damaged.start)
+    await whole(log)
+    assert (await verified(brokers, cluster)).exit_code == 0

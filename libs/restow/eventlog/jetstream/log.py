@@ -107,7 +107,7 @@ class JetStreamLog:
         """See EventLog.read."""
         check_from(from_seq)
         self._check_open()
-        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole, single=self._single)
+        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole, single=self._single, copies=self._stream.replicas)
         self._feeds.add(feed)
         prefix = len(f"restow.{self.cluster}.")
         batches = feed.batches(from_seq)
@@ -163,6 +163,10 @@ class JetStreamLog:
             else:
                 there = found.seq
         return there
+
+    async def shown_by(self) -> str:
+        """Which of several brokers leads the log now; empty for one that is alone. Raises Unavailable."""
+        return await self._stream.leader()
 
     async def time(self) -> int:
         """See EventLog.time. Raises Unavailable when the broker does not answer."""

@@ -54,6 +54,9 @@ BACKOFF = (0.0, 0.02, 0.1, 0.3, 1.0, 2.0)
 SLOW, ONE_BY_ONE = 0.2, 0.1
 """Seconds after which a consumer that is not made yet is read without, and from then on between two questions whether there is more."""
 
+TRIED = 6
+"""Consumers that are made anew for what is missing, where there are several brokers: each is on one of them by chance. That all were on the damaged one of three has a chance of 1 in 2,000. Where nobody had it, nobody is asked for the next one."""
+
 CROWDED = 2.0
 """Seconds for which is read one by one before a consumer is asked for again, where the broker makes none because there are too many."""
 
@@ -86,6 +89,7 @@ class Feed:
     first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
     a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. single: the first
     record from a sequence on, by itself, None where there is none. filter_subject: only these, then holes are normal and not checked.
+    copies: of the stream, each on a broker of its own.
     """
 
     def __init__(
@@ -97,8 +101,11 @@ class Feed:
         on_hole: Callable[[int, int], Awaitable[Exception | None]],
         single: Callable[[int], Awaitable[Delivery | None]] | None = None,
         filter_subject: str = "",
+        copies: int = 1,
     ) -> None:
-        self._broker, self._stream, self._filter = broker, stream, filter_subject
+        self._broker, self._stream, self._filter, self._copies = broker, stream, filter_subject, copies
+        self._tried, self._placed = 0, ""
+        """How often another consumer was asked for what is missing; and on which broker the present one is."""
         self._single = single
         self._making = False
         """Whether the broker was asked for a consumer and has not said yet that there is one."""
@@ -226,7 +233,8 @@ class Feed:
             # What is told and not taken yet is bounded by what we request.
             self._subscription = await self._broker.client.hear(self._inbox, functools.partial(self._on_message, self._inbox))
             self._making = True
-            await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
+            made = await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
+            self._placed = str((made.get("cluster") or {}).get("leader") or "")
         except ApiError as error:
             if error.err_code == TOO_MANY:
                 if not self.crowded:
@@ -308,12 +316,43 @@ class Feed:
                 if batch:
                     self._problem = f"sequence {expected} is missing, got {seq}"
                     break
-                await self._pass_hole(expected, seq)
+                batch += await self._filled(expected, seq)
+                if batch and batch[-1].seq != seq - 1:
+                    self._problem = f"more is missing before {seq}"
+                    break
             expected = seq + 1
             batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
         if not batch and self._problem:
             raise _Broken(self._problem)
         return batch
+
+    async def _filled(self, expected: int, got: int) -> list[Delivery]:
+        """What whoever leads the stream has where this consumer's broker lacks something, up to the next hole; empty where nobody has that. A consumer is on any
+        of the brokers, and the file of one alone may be damaged."""
+        found: list[Delivery] = []
+        while expected < got:
+            try:
+                one = None if self._single is None else await self._single(expected)
+            except Unavailable as error:
+                raise _Broken(f"what is missing at {expected} cannot be asked for: {error}") from error
+            there = got if one is None else min(one.seq, got)
+            if there != expected and found:
+                return found
+            if there != expected:
+                if self._copies > 1 and self._tried < TRIED:
+                    if truncated := await self._on_hole(expected, got):
+                        raise truncated
+                    self._tried += 1
+                    raise _Broken(f"sequence {expected} is missing, got {got}: another broker may have it")
+                await self._pass_hole(expected, there)
+            if one is None or there == got:
+                break
+            found.append(one)
+            expected = there + 1
+        if found:
+            self._tried = 0
+            _log.warning("records %d to %d of %s are missing on one broker (%s), and another one has them: its volume is damaged", found[0].seq, found[-1].seq, self._stream, self._placed)
+        return found
 
     async def _pass_hole(self, expected: int, got: int) -> None:
         """Raises what `on_hole` says of it, else says it."""

@@ -223,6 +223,12 @@ class Stream:
         time = round(said.timestamp() * 1e6) * 1000
         return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id, time=time)
 
+    async def leader(self) -> str:
+        """The name of the broker that leads it now; empty where there is one copy."""
+        info = await self._info() or {}
+        cluster = info.get("cluster") or {}
+        return str(cluster.get("leader") or "") if cluster.get("replicas") else ""
+
     async def last_of(self, family: Family) -> int:
         """Last sequence of the family's subject by the stream's leader (a direct get may come from a stale replica)."""
         try:
