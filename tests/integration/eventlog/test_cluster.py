@@ -243,6 +243,29 @@ async def test_what_one_of_three_brokers_has_lost_is_read_from_the_others(broker
 
 
 @pytest.mark.slow
+async def test_who_reads_one_by_one_from_a_damaged_leader_waits_for_a_consumer_on_another_broker(brokers, opened, cluster, monkeypatch):
+    log = await opened(urls(brokers), cluster, replicas=3, wait=30.0)
+    await numbered(log, 20)
+    await leads(log, brokers, await damaged_alone(log, brokers, 1010))
+    reader = await opened(urls(brokers), cluster, wait=30.0)
+    publish, electing = reader.broker.client.publish, True
+
+    async def loses(subject, payload=b"", reply="", headers=None):
+        if not electing or "CONSUMER.CREATE" not in subject:
+            await publish(subject, payload, reply, headers)
+
+    monkeypatch.setattr(reader.broker.client, "publish", loses)
+    following, seen = follow(reader, 1)
+    await until(lambda: len(seen) == 10, 30)
+    await asyncio.sleep(1.0)
+    assert len(seen) == 10
+    electing = False
+    await until(lambda: len(seen) == 20, 60)
+    assert [r.seq for r in seen] == list(range(1, 21))
+    await end(following)
+
+
+@pytest.mark.slow
 async def test_a_log_whose_end_the_leading_broker_cannot_show_is_whole_once_that_one_has_copied_it_from_the_others(brokers, opened, cluster):
     """As docs/failures.md says: no record is given up that two of three have."""
     log = await opened(urls(brokers), cluster, replicas=3, wait=30.0)

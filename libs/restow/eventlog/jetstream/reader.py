@@ -192,6 +192,8 @@ class Feed:
                         known = None
                     while not making.done() and (one := await self._single(expected)) is not None:
                         if one.seq != expected and not self._filter:
+                            if self._copies > 1 and not self.crowded:
+                                break  # Other brokers may have it, on which only a consumer can be.
                             await self._pass_hole(expected, one.seq)
                         expected = one.seq + 1
                         yield one
