@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from restow.contracts.values import DeviceShare
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.annealing import anneal_gaps
-from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled, fillable, wasted, wasted_one
+from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled, Vacant, fillable, wasted, wasted_one
 from restow.domain.defragmentation.optimizing.improve import improve
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.search import Limits, Search
@@ -98,12 +98,12 @@ def test_what_gaps_count_for_is_no_more_by_any_coming_and_less_than_a_free_devic
     assert worth[min(shares)] >= (min(shares) * part // WHOLE if fill[min(shares)] else 0)
 
 
-def _crowded(seed: int):
-    """Eight nodes of four devices, on each device what came first of some shares and still fitted."""
+def _crowded(seed: int, nodes: int):
+    """Nodes of four devices, on each device what came first of some shares and still fitted."""
     chance, kinds = random.Random(seed), (810, 650, 470, 470, 350, 320, 230, 160)
-    state = given(*(node(f"n{i}", cpu=64_000, gpus=4) for i in range(8)), *(shape(f"s{milli}", cpu=500, memory=0, gpu=(1, milli)) for milli in sorted(set(kinds))))
+    state = given(*(node(f"n{i}", cpu=64_000, gpus=4) for i in range(nodes)), *(shape(f"s{milli}", cpu=500, memory=0, gpu=(1, milli)) for milli in sorted(set(kinds))))
     made = 0
-    for i in range(8):
+    for i in range(nodes):
         for device in range(4):
             free = WHOLE
             for milli in chance.sample(kinds, 3):
@@ -114,23 +114,38 @@ def _crowded(seed: int):
     return state
 
 
-def test_where_gaps_are_made_for_those_who_come_then_plans_are_never_worse_and_some_are_better():
-    better = 0
-    for seed in range(5):
-        state = _crowded(seed)
-        task = Task(state, ARGS, NOW, "p", 200)
+@pytest.mark.parametrize(("objective", "nodes"), [("devices", 20), ("nodes", 20)])
+def test_where_gaps_are_made_for_those_who_come_then_plans_are_never_worse_and_some_are_better(objective, nodes):
+    better, args = 0, msgspec.structs.replace(ARGS, objective=objective)
+    for seed in range(3):
+        state = _crowded(seed, nodes)
+        task = Task(state, args, NOW, "p", 200)
         rows = np.flatnonzero(Rows(task).sources)
         found = []
         for _ in range(2):
-            with opened(task, "devices", Rows(task)) as world:
-                search = Search(world, Limits(200, least(ARGS), 20_000, False))
+            with opened(task, objective, Rows(task)) as world:
+                search = Search(world, Limits(200, least(args), 4_000, False))
                 search.run(rows)
                 improve(search, rows.tolist())
                 net = search.net()
-                anneal_gaps(search, rows, fillable(state), 2_000)
+                anneal_gaps(search, rows, fillable(state), 1_000)
                 assert search.net() >= net
-                assert all(0 <= share <= WHOLE for row in range(8) for share in world.free(row)[1][:4])
+                assert all(0 <= share <= WHOLE for row in range(nodes) for share in world.free(row)[1][:4])
                 better += search.net() > net
                 found.append(dict(world.away))
         assert found[0] == found[1]
     assert better
+
+
+@any_of(st.integers(0, 15_000), st.lists(st.integers(0, WHOLE), min_size=2, max_size=2), st.integers(1, 9))
+def test_what_a_node_counts_for_is_no_more_by_any_coming_and_less_than_a_free_one(cpu, shares, loads):
+    state = _running(500, 230)
+    fill, one = fillable(state), np.zeros(1, np.int64)
+    of = Vacant(fill, PIECES // 2, np.ones(1, bool), np.array([[16_000, 2_000]]), np.array([2]), 1)
+
+    def worth(cpu, shares, loads):
+        return int(of.many(one, np.array([[cpu, 0]]), np.array([shares]), np.array([loads]))[0])
+
+    assert worth(cpu, shares, loads) == min(cpu * WHOLE // 16_000, int(fill[shares].sum()) // 2) * (PIECES // 2) // WHOLE
+    assert worth(cpu, shares, 0) == PIECES
+    assert worth(max(cpu - 100, 0), [max(shares[0] - 230, 0), shares[1]], loads + 1) <= worth(cpu, shares, loads) < PIECES

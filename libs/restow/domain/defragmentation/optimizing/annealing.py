@@ -8,11 +8,11 @@ whether its end is better is asked of the world, and whether it can be reached w
 
 import numpy as np
 
-from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
-from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled
+from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents, Worth
+from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled, Vacant
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
-from restow.domain.node_table import WHOLE
+from restow.domain.node_table import NO_DEVICE, WHOLE
 
 TRIES, CHANGE = 250, 900
 """As many tries as take the time of one step of search; and as many as take the time of one change."""
@@ -20,8 +20,8 @@ EACH, EACH_MOVE = 20_000, 200_000
 """Tries for each pod that takes part, and for each move that is left, at most: with few of them there is less to be tried."""
 HEAT_MOVE, HEAT_NODE = 2, 1_200
 """What may be lost at first: about so many tenths of what a move costs, or one in so many parts of what the dearest node is worth, whichever is more."""
-HEAT_DEVICE = 500
-"""By objective `devices`: one in so many parts of a device."""
+HEAT_PIECE, NODE = 500, 2
+"""By objectives `devices` and `nodes`: one in so many parts of a device, or a node; and what a node with one pod that asks for nothing counts for, one in so many parts of a free one."""
 EMPTYING = 2
 """One in so many steps more are for what can be emptied once gaps have been made."""
 HOME = 5
@@ -63,16 +63,16 @@ def anneal(search: Search, steps: int, fresh: bool) -> None:
 
 
 def anneal_gaps(search: Search, rows: np.ndarray, fill: np.ndarray, steps: int) -> None:
-    """By objective `devices`: the plan becomes what is found from where the gaps of devices can be filled best (`gaps.Filled`), if that is better. A gap counts for what it may save, a
-    whole device less one move. `rows` as of `Search.run`; `fill`: as `gaps.fillable`; so many steps of annealing, and half as many beside."""
+    """By objectives `devices` and `nodes`: the plan becomes what is found from where gaps can be filled best, if that is better. `rows` as of `Search.run`; `fill`: as
+    `gaps.fillable`; so many steps of annealing, and half as many beside."""
     world, plan, net = search.world, dict(search.world.away), search.net()
-    part = (THOUSANDTHS - world.least_cost * search.limits.least) * PIECES // THOUSANDTHS
-    if part <= 0 or not fill[WHOLE - 1]:
+    of = _by_gaps(search, fill)
+    if of is None or steps <= 0:
         return
-    board = Board(search, Filled(fill, part, world.counted), PIECES)
-    if steps > 0 and len(board.rows) > 1 and board.uids:
+    board = Board(search, of, PIECES)
+    if len(board.rows) > 1 and board.uids:
         tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
-        Tries(board, search.limits.moves).cool(PIECES * THOUSANDTHS // HEAT_DEVICE, tries)
+        Tries(board, search.limits.moves).cool(PIECES * THOUSANDTHS // HEAT_PIECE, tries)
         world.steps += tries // TRIES
         take_up(world, board.ends())
         again = Search(world, search.limits.within(world.steps + steps // EMPTYING))
@@ -82,6 +82,15 @@ def anneal_gaps(search: Search, rows: np.ndarray, fill: np.ndarray, steps: int) 
         search.full |= again.full
         if search.net() <= net:
             take_up(world, plan)
+
+
+def _by_gaps(search: Search, fill: np.ndarray) -> Worth | None:
+    """What rows are worth there; None where there is nothing to be looked for. A gap of a device counts for what it may save, a whole device less one move."""
+    world, table = search.world, search.world.state.table
+    if world.value.objective == "nodes":
+        return Vacant(fill, PIECES // NODE, world.counted, table.allocatable, (table.device_free > NO_DEVICE // 2).sum(axis=1), world.value.gpu)
+    part = (THOUSANDTHS - world.least_cost * search.limits.least) * PIECES // THOUSANDTHS
+    return Filled(fill, part, world.counted) if part > 0 and fill[WHOLE - 1] else None
 
 
 def numbers(first: int) -> np.ndarray:

@@ -59,3 +59,22 @@ class Filled:
     def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
         """`(rows,) int64`; only `shares` matter."""
         return self._table[np.clip(shares, 0, WHOLE)].sum(axis=1) * self._counted[rows]
+
+
+class Vacant:
+    """The same by objective `nodes`: a free node `PIECES`, and another one so much of `part` as it has free of what it has least of; of devices what can be filled.
+
+    So pods gather on nodes that become full, of all resources alike, and other nodes come near to being free, also where none is freed yet."""
+
+    def __init__(self, fill: np.ndarray, part: int, counted: np.ndarray, allocatable: np.ndarray, devices: np.ndarray, gpu: int) -> None:
+        """`allocatable` `(nodes, resources)`, of which the `gpu` column (-1 for none) is read as `devices` `(nodes,)`, how many there are."""
+        self._fill, self._part, self._counted, self._devices = fill, part, counted, devices
+        self._columns = [(c, np.maximum(allocatable[:, c], 1)) for c in range(allocatable.shape[1]) if c != gpu and allocatable[:, c].any()]
+
+    def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`."""
+        devices = self._devices[rows]
+        left = np.where(devices > 0, self._fill[np.clip(shares, 0, WHOLE)].sum(axis=1) // np.maximum(devices, 1), WHOLE)
+        for c, total in self._columns:
+            left = np.minimum(left, np.clip(free[:, c], 0, total[rows]) * WHOLE // total[rows])
+        return np.where(loads == 0, PIECES, left * self._part // WHOLE) * self._counted[rows]
