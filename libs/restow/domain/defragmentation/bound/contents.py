@@ -82,11 +82,11 @@ class Contents:
             alike = _alike(bins, b)
             for many in product(*(range(len(some) + 1) for some in alike)):
                 stay = [j for some, count in zip(alike, many, strict=True) for j in some[:count]]
-                room = min(int(bins.capacity[b]), whole) - int(bins.takes[b, stay].sum())
+                unused = min(int(bins.capacity[b]), whole) - int(bins.takes[b, stay].sum())
                 # Whoever shares a device that is over-committed may go on doing so.
-                if room >= 0 or bins.capacity[b] > whole:
+                if unused >= 0 or bins.capacity[b] > whole:
                     which.append(i)
-                    left.append(max(room, 0))
+                    left.append(max(unused, 0))
                     units.append(int(self.units[bins.kind[b, stay]].sum()))
                     who.append([int(j in stay) for j in range(longest)])
         used = np.array(which, np.int64)
