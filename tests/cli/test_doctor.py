@@ -1,5 +1,6 @@
 """`restow doctor`: what is not well is said, with what to do, and what is well is not doubted."""
 
+import base64
 import json
 import os
 import subprocess
@@ -8,6 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 from cli.conftest import RESTOW, Api, kubesim
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from restow.cli.doctor.checks import (
     READ,
@@ -21,7 +26,7 @@ from restow.cli.doctor.checks import (
     Stack,
     examine,
 )
-from restow.cli.doctor.look import Looker, long_gated, needed
+from restow.cli.doctor.look import Looker, long_gated, needed, untrusted_for
 from restow.cli.kubeapi import Kube
 from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
@@ -82,6 +87,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(denied=[Denied("descheduler", verb, "pods/eviction") for verb in ("create", "get")])), "rights", "bad", "restow-system: descheduler may not create, get pods/eviction"),
         (seen(gate=Gate(True, False, False)), "beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True, certified=False)), "beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it"),
+        (seen(gate=Gate(False, False, True, answers=2, untrusted="the certificate has ended at 2026-11-01 00:00 UTC")), "beside", "bad", "no API server trusts the webhook restow-landing: of its caBundle the certificate has ended at 2026-11-01 00:00 UTC, so nothing gates successors, and no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
@@ -142,6 +148,28 @@ def test_pods_that_nobody_ungates_are_named_the_oldest_first():
         {"metadata": {"namespace": "ml", "name": "free", "creationTimestamp": "2026-11-27T10:00:00Z"}, "spec": {}},
     ]
     assert long_gated(pods, datetime(2026, 11, 27, 10, 10, tzinfo=UTC)) == ["ml/first", "ml/late"]
+
+
+def test_a_webhook_is_trusted_as_long_as_one_certificate_of_its_bundle_is_valid():
+    """It was said to gate successors with one that had ended, while every move ended as NotGated."""
+    short, long = certificate("20261101000000Z", "20261115000000Z"), certificate("20261110000000Z", "20601110000000Z")
+
+    def said(pem: str, day: int) -> str:
+        return untrusted_for(base64.b64encode(pem.encode()).decode(), datetime(2026, 11, day, tzinfo=UTC))
+
+    assert said(short, 5) == ""
+    assert said(short, 16) == "the certificate has ended at 2026-11-15 00:00 UTC"
+    assert said(long, 5) == "the certificate is valid from 2026-11-10 00:00 UTC on"
+    assert said(short + long, 16) == said(short + long, 5) == said(long, 16) == ""
+    assert said("nothing", 5) == "nothing is a certificate"
+    assert said("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", 5) == "a certificate cannot be read (no certificate: it ends too early)"
+
+
+def certificate(begin: str, end: str) -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "restow-webhook")])
+    key, times = ec.generate_private_key(ec.SECP256R1()), [datetime.strptime(one, "%Y%m%d%H%M%SZ") for one in (begin, end)]
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), *times).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def test_a_service_of_a_stack_that_was_restarted_is_asked_where_it_is_now(tmp_path):

@@ -9,7 +9,7 @@ from restow.domain.decider import Rejected
 from restow.domain.descheduling.sources import Prometheus
 from restow.domain.migration import pause, policy_of
 from restow.domain.undecided import Undecided
-from restow.kube.prometheus import MetricsError, Sample, asking, vector
+from restow.kube.prometheus import Ask, MetricsError, Sample, asking, vector
 from restow.runtime import command_queue, logs
 from restow.runtime.service import Context
 from restow.runtime.telemetry import Labelled
@@ -17,6 +17,8 @@ from restow.runtime.undecided_gauges import undecided_gauges
 
 LOOK = 5.0
 """Seconds between two looks, at most."""
+AT_ONCE = 5
+"""Queries that wait for an answer: one that hangs keeps few others, and each answer may take 32 MiB."""
 _SHOWN = 120
 """Characters that a reason shows of a query, and of its value: what is too long for the log would pause nothing."""
 
@@ -79,17 +81,22 @@ class Watch:
 
     async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> tuple[str, str]:
         """Why to pause, and why one of them was not answered first; empty for neither. One that is wrong keeps no other from firing."""
-        why = wrong = ""
         try:
             async with asking(self._context.client, source, own=True) as ask:
-                for query in queries:
-                    try:
-                        why = why or _fired(query, vector(await ask(query), query))
-                    except MetricsError as error:
-                        wrong = wrong or str(error)
+                few = asyncio.Semaphore(AT_ONCE)
+                said = await asyncio.gather(*(_asked(ask, query, few) for query in queries))
         except MetricsError as error:
-            wrong = wrong or str(error)
-        return why, wrong
+            return "", str(error)
+        return next((why for why, _ in said if why), ""), next((wrong for _, wrong in said if wrong), "")
+
+
+async def _asked(ask: Ask, query: str, few: asyncio.Semaphore) -> tuple[str, str]:
+    """Why to pause, and why it was not answered; empty for neither."""
+    async with few:
+        try:
+            return _fired(query, vector(await ask(query), query)), ""
+        except MetricsError as error:
+            return "", str(error)
 
 
 def _fired(query: str, samples: list[Sample]) -> str:

@@ -1,5 +1,6 @@
 """What pauses all moves by itself, as the descheduler looks for it: pods that wait although nothing keeps them."""
 
+import asyncio
 import contextlib
 from types import SimpleNamespace
 
@@ -70,6 +71,26 @@ async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
     assert await watch._fires(None, ("fine",)) == ("", "")
     # What no record could hold would pause nothing.
     assert len((await watch._fires(None, ("long",)))[0]) < 200
+
+
+async def test_queries_that_hang_are_waited_for_together(monkeypatch):
+    """Ten seconds each, one after the other, kept the one that fires, and the look at pods that wait."""
+    together = asyncio.Barrier(3)
+
+    @contextlib.asynccontextmanager
+    async def asking(client, source, own):
+        async def ask(query):
+            await together.wait()
+            if query != "fires":
+                raise MetricsError(f"no answer to {query}")
+            return b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'
+
+        yield ask
+
+    monkeypatch.setattr(auto_pause, "asking", asking)
+    watch = Watch(SimpleNamespace(metrics=Metrics("migration"), client=None, state=world()))
+    async with asyncio.timeout(5):
+        assert await watch._fires(None, ("a", "b", "fires")) == ("autoPause query 'fires' is 3", "no answer to a")
 
 
 async def test_of_queries_that_the_policy_has_no_more_nobody_hears(monkeypatch):

@@ -101,7 +101,7 @@ GUARDED_CLAIMS = {
 
 class Gate(NamedTuple):
     """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
-    `webhook`: its configuration is there, with a certificate; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
+    `webhook`: its configuration is there, with a certificate; `untrusted`: why no API server trusts that now, empty where it may; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
     that have had the gate for more than LONG_GATED."""
 
     served: bool
@@ -111,6 +111,7 @@ class Gate(NamedTuple):
     answers: int = 0
     namespace: bool = True
     waiting: Sequence[str] = ()
+    untrusted: str = ""
 
 
 class Stack(NamedTuple):
@@ -314,6 +315,9 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
         yield Finding("beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)", do)
     elif not gate.certified:
         yield Finding("beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it", "docs/beside.md says how it gets one")
+    elif gate.untrusted:
+        what = f"no API server trusts the webhook restow-landing: of its caBundle {gate.untrusted}, so nothing gates successors, and no pod of another scheduler is moved (NotGated)"
+        yield Finding("beside", "bad", what, "docs/beside.md, before Kubernetes 1.36, says how it gets another one")
     elif not gate.answers:
         yield Finding("beside", "bad", "no pod answers for the webhook restow-landing", "kubectl -n restow-system describe pod -l app.kubernetes.io/name=restow-webhook")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from restow.cli.kubeapi import UNSERVED, objects
 from restow.contracts.ids import WRITERS
 from restow.domain.beside import GATE, NAMESPACES
 from restow.kube import decode, rights
+from restow.kube.certificates import valid_times
 from restow.kube.client import ApiStatus, Client
 from restow.kube.server_clock import date_of
 from restow.runtime.health import Report
@@ -192,12 +194,14 @@ class Looker:
                 policy = "restow-landing" in names(policies) & names(bindings)
                 break
         hooks = [one for one in await self._listed(f"{group}/v1/mutatingwebhookconfigurations") if one["metadata"]["name"] == "restow-landing"]
-        certified = all(hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ())
+        bundles = [hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ()]
+        certified = all(bundles)
+        untrusted = next((why for one in bundles if one and (why := untrusted_for(one, clock))), "")
         pods = await self._listed("/api/v1/pods", f"{NAME}=restow-webhook") if hooks else []
         answers = sum(is_true(pod, "Ready") for pod in pods)
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
         waiting = long_gated(await self._listed("/api/v1/pods", fields="spec.nodeName="), clock)
-        return Gate(served, policy, bool(hooks), certified, answers, namespace, waiting)
+        return Gate(served, policy, bool(hooks), certified, answers, namespace, waiting, untrusted)
 
     async def _unguarded(self, wanted: Iterable[str]) -> list[str]:
         """Of these policies those that are not there or that nothing binds; none where the API server knows no such policies."""
@@ -260,6 +264,21 @@ def needed(namespace: str, beside: bool, claims: Iterable[str] = ()) -> list[tup
     found += [(service, place, rule) for place in places for service, rules in rights.CLAIMS.items() for rule in rules]
     found += [(service, "", rule) for service, rules in rights.CLAIMS_OTHERS.items() for rule in rules if places]
     return found
+
+
+def untrusted_for(bundle: str, clock: datetime) -> str:
+    """Why no certificate of a caBundle (PEM in base64) is of use at that time; empty where one is. With the chart and by docs/beside.md it is the webhook's own, so
+    that it says of that, too, when it ends; where an authority signs it, the webhook's own may have ended all the same."""
+    try:
+        times = valid_times(base64.b64decode(bundle).decode())
+    except ValueError as error:
+        return f"a certificate cannot be read ({error})"
+    if not times:
+        return "nothing is a certificate"
+    if any(begin <= clock <= end for begin, end in times):
+        return ""
+    begin, end = max(times, key=lambda one: one[1])
+    return f"the certificate has ended at {end:%Y-%m-%d %H:%M} UTC" if end < clock else f"the certificate is valid from {begin:%Y-%m-%d %H:%M} UTC on"
 
 
 def long_gated(pods: Iterable[Object], clock: datetime) -> list[str]:
