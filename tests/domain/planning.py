@@ -12,11 +12,11 @@ from restow.domain.state import ClusterState
 CAPACITY = {"cpu": "4000m"}
 
 
-def cluster(seed: int, objective: str) -> ClusterState:
-    """A few nodes, filled at random with pods of a few kinds; of `capacity` without devices."""
+def cluster(seed: int, objective: str, many: int = 0) -> ClusterState:
+    """A few nodes, or so many, filled at random with pods of a few kinds; of `capacity` without devices."""
     chance = random.Random(seed)
     devices = objective == "devices"
-    nodes = chance.randint(3, 4) if devices else chance.randint(3, 6)
+    nodes = many or (chance.randint(3, 4) if devices else chance.randint(3, 6))
     gpus = chance.choice([2, 3]) if objective != "capacity" else 0
     state = given(*(node(f"n{i}", cpu=chance.choice([8_000, 12_000, 16_000]), gpus=gpus) for i in range(nodes)))
     kinds = [(1, 100), (1, 200), (1, 250), (1, 300), (1, 500), (1, 600), (1, 1000), (2, 1000), None]
@@ -26,7 +26,7 @@ def cluster(seed: int, objective: str) -> ClusterState:
         then(state, shape(f"s{i}", cpu=cpu, memory=0, gpu=gpu))
     full, table, column = chance.choice([50, 65, 80]), state.table, state.table.columns["cpu"]
     made, missed = 0, 0
-    while missed < 30 and made < (16 if devices else 24):
+    while missed < 30 and made < (4 * many or (16 if devices else 24)):
         name, kind = f"n{chance.randrange(nodes)}", f"s{chance.randrange(6)}"
         row, v = table.rows[name], state.vectors[kind]
         if not table.fits_row(row, v) or int(table.used[row, column]) * 100 > full * int(table.allocatable[row, column]):

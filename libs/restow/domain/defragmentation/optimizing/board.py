@@ -79,6 +79,7 @@ class Board:
             assert isinstance(world.value, Usable), "by other objectives what a row is worth changes with few pods only"
             of = world.value.of
         self._of, self._parts, self._column, self._floor = of, parts, world.column, world.floor.astype(np.int64)
+        self.rank, self.largest, self.gpu = world.state.table.rank, np.array(world.largest), world.value.gpu
         by_name = np.argsort(world.state.table.rank[: len(world.worth)], kind="stable")
         self.rows = by_name[world.open[by_name]]
         self._take_in(search, [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid) and takes_part(world, uid)])
@@ -91,10 +92,10 @@ class Board:
         mine = set(self.uids)
         self._others = {uid: spot for uid, spot in world.away.items() if uid not in mine}
         self._seat()
-        cells = len(self._count) * (1 + len(self.uids) // max(len(every), 1))
+        cells = len(self.count) * (1 + len(self.uids) // max(len(every), 1))
         self._keeps = max(1, min(KEPT, KEPT_CELLS // (cells * max(len(every), 1))))
         self._kept: list[dict[int, tuple]] = [{} for _ in every]
-        kinds = len(self._count) - 1
+        kinds = len(self.count) - 1
         self.come = np.full((kinds, len(every)), NEVER, np.int64)
         self.leave, self.own = np.zeros(len(self.uids), np.int64), np.full(len(self.uids), NEVER, np.int64)
         self.swap = np.full((len(self.uids), kinds), UNKNOWN, np.int64)
@@ -126,15 +127,15 @@ class Board:
                 for d in there.devices:
                     used[i, d.index] = d.milli
         self.masks = np.array(some)
-        self._need = np.zeros((len(kinds) + 1, columns), np.int64)
-        self._count, self.milli = np.zeros(len(kinds) + 1, np.int64), np.zeros(len(kinds) + 1, np.int64)
+        self.need = np.zeros((len(kinds) + 1, columns), np.int64)
+        self.count, self.milli = np.zeros(len(kinds) + 1, np.int64), np.zeros(len(kinds) + 1, np.int64)
         for v, k in kinds.items():
             for c, amount in v.items:
-                self._need[k, c] += amount
+                self.need[k, c] += amount
             if v.devices is not None:
-                self._count[k], self.milli[k] = v.devices.count, v.devices.milli
+                self.count[k], self.milli[k] = v.devices.count, v.devices.milli
         largest = np.array(world.largest)
-        self.size = (self._need[:-1] * 10_000 // largest).max(axis=1, initial=0)
+        self.size = (self.need[:-1] * 10_000 // largest).max(axis=1, initial=0)
         """`(kinds,)`: how hard a place is to find, parts of the largest node."""
         self._asks = np.append(self.kind, len(kinds))
 
@@ -170,7 +171,7 @@ class Board:
     def gains(self, rows: np.ndarray, gone: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> np.ndarray:
         """`(changes,) int64`: what rows gain by the leaving of pods, `(changes, most)` (`len(uids)`: nobody's), and the coming of others (`len(kinds)`: nobody's); `NEVER` where these have no
         place. Whoever is in `own` (`len(uids)`: nobody) comes home, where it has its old devices; elsewhere one has the fullest that suffice, ties by index."""
-        there = Contents(self.free[rows] + self._need[self._asks[gone]].sum(axis=1), self.shares[rows] + self.used[gone].sum(axis=1), self.loads[rows] - (gone < len(self.uids)).sum(axis=1))
+        there = Contents(self.free[rows] + self.need[self._asks[gone]].sum(axis=1), self.shares[rows] + self.used[gone].sum(axis=1), self.loads[rows] - (gone < len(self.uids)).sum(axis=1))
         possible, after = self.beside(rows, there, kinds, own)
         return np.where(possible, self.weighed(rows, after) - self.worth[rows], NEVER)
 
@@ -184,11 +185,11 @@ class Board:
     def beside(self, rows: np.ndarray, there: Contents, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, Contents]:
         """`(changes,) bool`: for whom (as `gains`) there is a place beside what is there; and the contents with them."""
         possible, taken = self._places(rows, there.free, there.shares, kinds, own)
-        return possible, Contents(there.free - self._need[kinds], there.shares - taken, there.loads + (kinds < len(self._count) - 1))
+        return possible, Contents(there.free - self.need[kinds], there.shares - taken, there.loads + (kinds < len(self.count) - 1))
 
     def _places(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`(changes,) bool`: for whom there is a place; `(changes, devices) int64`: what it takes of devices there."""
-        need, milli, count = self._need[kinds], self.milli[kinds], self._count[kinds]
+        need, milli, count = self.need[kinds], self.milli[kinds], self.count[kinds]
         at_home = own < len(self.uids)
         left = free - need
         if self._column >= 0:
@@ -222,7 +223,7 @@ class Board:
 
     def gains_without(self, sets: np.ndarray) -> np.ndarray:
         """`(sets,) int64`: what a row gains by the leaving of all of these; `sets` is `(sets, most)` pods of one row each, where `len(uids)` is nobody."""
-        nothing, nobody = len(self._count) - 1, len(self.uids)
+        nothing, nobody = len(self.count) - 1, len(self.uids)
         return self.gains(self.row[sets[:, 0]], sets, np.full(len(sets), nothing), np.full(len(sets), nobody))
 
     def targets(self, pods: np.ndarray) -> np.ndarray:
@@ -234,7 +235,7 @@ class Board:
 
     def _work_out(self, rows: Sequence[int]) -> None:
         """What these rows gain by every change, where they have what they have now."""
-        nobody, kinds = len(self.uids), len(self._count) - 1
+        nobody, kinds = len(self.uids), len(self.count) - 1
         parts = []
         for row in rows:
             there = self.on[row, : self.many[row]].copy()
@@ -263,7 +264,7 @@ class Board:
         changed = np.unique(np.concatenate((rows, to)))
         for row in changed.tolist():
             self._keep(row)
-        np.add.at(self.free, rows, self._need[self.kind[pods]])
+        np.add.at(self.free, rows, self.need[self.kind[pods]])
         np.add.at(self.shares, rows, self.used[pods])
         np.add.at(self.loads, rows, -1)
         self.away += int((to != homes).sum()) - int((rows != homes).sum())
@@ -290,7 +291,7 @@ class Board:
         there, kinds = self.contents(to), self.kind[pods]
         possible, taken = self._places(to, there.free, there.shares, kinds, np.where(to == self.home[pods], pods, len(self.uids)))
         assert possible.all(), "a row that a pod comes to has a place for it"
-        self.free[to] -= self._need[kinds]
+        self.free[to] -= self.need[kinds]
         self.shares[to] -= taken
         self.loads[to] += 1
         self.used[pods] = taken

@@ -23,6 +23,7 @@ from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.order import Ordered, following
 from restow.domain.defragmentation.optimizing.order import Sequence as Order
+from restow.domain.defragmentation.optimizing.pricing import Start, priced
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
@@ -163,6 +164,8 @@ class _Maker:
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
+        self._prices = self._anneals and FEWEST < nodes <= FEW
+        """By value, on more nodes than annealing alone finds its way on, and on no more than they have been tried on."""
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
@@ -185,7 +188,8 @@ class _Maker:
         """From where these end."""
         limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
         rows = sources[np.argsort(self.task.state.table.rank[sources])]
-        starts = [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
+        by_prices = self._by_prices(limits, ends) if self._prices else None
+        starts = [by_prices] if by_prices is not None else [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
             best: dict[PodUid, Spot] = {}
@@ -199,7 +203,8 @@ class _Maker:
             search.run(rows)
             if best:
                 take_if_better(search, best)
-            improve(search, [row for row in rows.tolist() if world.pods(row)])
+            if by_prices is None:
+                improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
                 anneal(search, steps, self._fresh)
             if self._fills:
@@ -208,7 +213,11 @@ class _Maker:
                 exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
         return search
 
-    def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> tuple[dict[PodUid, Spot], int]:
+    def _by_prices(self, limits: Limits, ends: Ends) -> Start | None:
+        with self._opened(ends) as world:
+            return priced(Search(world, limits))
+
+    def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> Start:
         """What is found by another objective, and in how many steps."""
         with self._opened(ends, objective) as world:
             Search(world, Limits(limits.moves, self.task.args.minimumGain, limits.steps // STARTING, limits.whole, limits.quota)).run(rows)

@@ -1,0 +1,275 @@
+"""What nodes could hold: who stays and who comes, what that is worth, and what it takes from others or leaves to them. For plans by `value` (`pricing`).
+
+A class is pods of equal requests that the same nodes take. At prices for a pod of each class (whoever comes brings it, whoever leaves costs it) and for a move, each node alone says which of its patterns is best.
+Here patterns are made that are good at some prices: pods leave device by device, or those first that are cheap for what they take, and then others come, one after the other, where most
+is gained by it for what they take. Nodes are in the order of their names; all in integers, so every machine finds the same ones.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from restow.domain.defragmentation.optimizing.board import Board, Contents
+from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
+
+BEST, EACH = 3, 20
+"""Sets of pods that leave a node from which others are let come in one go, and patterns of a node that are kept."""
+COMING = 16
+"""Pods that come to a node in one go, at most."""
+FINISHED = 2_000
+"""Beginnings in one go from which pods are let come, the best ones."""
+TOP = 5
+"""Of each class the best nodes for one of it: there a pattern with it is kept, so that it has a price."""
+EVALUATED = 1_000
+"""Contents that are weighed in the time of one step of search, about."""
+
+
+class Prices(NamedTuple):
+    """`pods` `(classes,) int64` and `move`, millionths of a thousandth (as `Search.net`)."""
+
+    pods: np.ndarray
+    move: int
+
+
+class Start(NamedTuple):
+    """Of a node (its place in `Patterns.rows`): who leaves it, and which classes come, in this order."""
+
+    node: int
+    gone: tuple[int, ...]
+    came: tuple[int, ...]
+
+
+class Pattern(NamedTuple):
+    """`value`: what the node gains beyond what the leaving costs. `changes`: by class how many more there are on it."""
+
+    start: Start
+    value: int
+    changes: tuple[tuple[int, int], ...]
+
+
+class Table(NamedTuple):
+    """Patterns, by node: `node`, `value`, `moves` `(patterns,)`, and what they change, `at` (a pattern), `kind` and `more` `(entries,)`; `first` `(nodes,)` the first of each node."""
+
+    patterns: list[Pattern]
+    node: np.ndarray
+    value: np.ndarray
+    moves: np.ndarray
+    at: np.ndarray
+    kind: np.ndarray
+    more: np.ndarray
+    first: np.ndarray
+
+    def scores(self, prices: Prices) -> np.ndarray:
+        """`(patterns,) int64`: what each is worth at these prices."""
+        found = self.value - prices.move * self.moves
+        np.add.at(found, self.at, prices.pods[self.kind] * self.more)
+        return found
+
+    def best(self, scores: np.ndarray) -> np.ndarray:
+        """`(nodes,) int64`: which pattern of each node; the first of those that are as good."""
+        most = np.maximum.reduceat(scores, self.first)
+        found = np.flatnonzero(scores == most[self.node])
+        return found[np.searchsorted(self.node[found], np.arange(len(self.first)))]
+
+
+class Patterns:
+    """Of a board on which everybody is at home. `classes`: how many; `kind` and `may` `(classes,)` as on the board, `number` how many pods there are of each; `of` `(pods,)` the class of each pod."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        known: dict[tuple[int, int], int] = {}
+        self.of = np.array([known.setdefault(one, len(known)) for one in zip(board.kind.tolist(), board.may.tolist(), strict=True)], np.int64)
+        self.kind, self.may = np.array(list(known), np.int64).reshape(-1, 2).T
+        self.classes, self.number = len(known), np.bincount(self.of, minlength=len(known))
+        self.open = np.zeros(len(board.worth), bool)
+        self.open[board.rows] = True
+        homes = np.unique(board.home)
+        rows = np.union1d(board.rows, homes)
+        self.rows = rows[np.argsort(board.rank[rows], kind="stable")]
+        self.at_home: list[list[int]] = [[] for _ in self.rows]
+        index = {row: node for node, row in enumerate(self.rows.tolist())}
+        for i, row in enumerate(board.home.tolist()):
+            self.at_home[index[row]].append(i)
+        self.devices = [[np.flatnonzero(used).tolist() for used in board.home_used[some]] for some in self.at_home]
+        self._cost, self._nobody = np.append(board.cost, 0), len(board.uids)
+        self._need = np.vstack([board.need[board.kind], np.zeros((1, board.need.shape[1]), np.int64)])
+        self.weighed = 0
+        """Contents that have been weighed so far."""
+        self._known: list[dict[tuple, Pattern]] = [{} for _ in self.rows]
+        for node in range(len(self.rows)):
+            self.keep(Start(node, (), ()), 0)
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def keep(self, start: Start, value: int) -> None:
+        known = self._known[start.node]
+        key = start.gone, start.came
+        if key not in known:
+            changes: dict[int, int] = {}
+            for k in start.came:
+                changes[k] = changes.get(k, 0) + 1
+            for i in start.gone:
+                k = int(self.of[i])
+                changes[k] = changes.get(k, 0) - 1
+            known[key] = Pattern(start, value, tuple(sorted((k, n) for k, n in changes.items() if n)))
+
+    def table(self) -> Table:
+        patterns = [one for known in self._known for one in known.values()]
+        node = np.array([one.start.node for one in patterns], np.int64)
+        lengths = np.array([len(one.changes) for one in patterns], np.int64)
+        changes = np.array(list(chain.from_iterable(one.changes for one in patterns)), np.int64).reshape(-1, 2)
+        value, moves = np.array([one.value for one in patterns], np.int64), np.array([len(one.start.gone) for one in patterns], np.int64)
+        return Table(patterns, node, value, moves, np.repeat(np.arange(len(patterns)), lengths), changes[:, 0], changes[:, 1], np.searchsorted(node, np.arange(len(self.rows))))
+
+    def forget(self, table: Table, scores: np.ndarray) -> None:
+        """All but the best of each node, and that in which nothing changes, which is its first."""
+        order = np.lexsort((-scores, table.node))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order)) - table.first[table.node[order]]
+        for j in np.flatnonzero(place >= EACH).tolist():
+            one = table.patterns[j].start
+            if one.gone or one.came:
+                del self._known[one.node][one.gone, one.came]
+
+    # -- new ones --------------------------------------------------------------------------------------------------------
+
+    def grow(self, prices: Prices, more: Sequence[Start], by_gain: bool) -> None:
+        """Others that are good at these prices: sets of pods leave, and others come; and these `more`, as far as those who are to come have a place. `by_gain`: who comes first is whoever gains most,
+        otherwise who gains most for what it takes."""
+        starts = self._leaving(prices)
+        there = self._without(starts)
+        worth = self._weighed(starts, there)
+        bills = self._bills(starts)
+        base = worth - self._worth(starts) - bills - prices.move * np.array([len(one.gone) for one in starts]) - self._paid(starts, prices)
+        node = np.array([one.node for one in starts])
+        order = np.lexsort((-base, node))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order)) - np.searchsorted(node, node[order])
+        nobody = np.array([not one.gone for one in starts])
+        for j in np.flatnonzero((place < BEST) & ~nobody).tolist():
+            self.keep(starts[j], int(worth[j] - self._worth([starts[j]])[0] - bills[j]))
+        chosen = np.flatnonzero(((place < BEST) | nobody) & self.open[self.rows[node]])
+        if len(chosen) > FINISHED:
+            chosen = np.sort(chosen[np.argsort(-base[chosen], kind="stable")[:FINISHED]])
+        begun = [starts[j] for j in chosen.tolist()]
+        self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], prices, by_gain)
+        if more:
+            self._carry_out(more)
+
+    def _leaving(self, prices: Prices) -> list[Start]:
+        """Sets of pods of each node that may leave it together: nobody first."""
+        size, found = self.board.size[self.board.kind], list[Start]()
+        costs = self.board.cost + prices.move + prices.pods[self.of]
+        for node, (home, devices) in enumerate(zip(self.at_home, self.devices, strict=True)):
+            some: dict[tuple[int, ...], None] = {(): None}
+            cost = {i: int(costs[i]) for i in home}
+            on: dict[int, list[int]] = {}
+            for i, of in zip(home, devices, strict=True):
+                for d in of:
+                    on.setdefault(d, []).append(i)
+            many = {i: max(len(of), 1) for i, of in zip(home, devices, strict=True)}
+            price = {d: sum([cost[i] // many[i] for i in pods]) for d, pods in on.items()}
+            by_device = list(dict.fromkeys(i for d in sorted(on, key=lambda d: (price[d], d)) for i in on[d]))
+            loose = sorted((i for i, of in zip(home, devices, strict=True) if not of), key=lambda i: (cost[i], i))
+            by_size = sorted(home, key=lambda i: (cost[i] // max(int(size[i]), 1), i))
+            for order in (by_device + loose, loose + by_device, by_size) if loose else (by_device, by_size):
+                for n in range(1, len(order) + 1):
+                    some[tuple(sorted(order[:n]))] = None
+            found += [Start(node, gone, ()) for gone in some]
+        return found
+
+    def _without(self, starts: Sequence[Start]) -> Contents:
+        """What nodes have without those who leave them."""
+        board, rows = self.board, self.rows[[one.node for one in starts]]
+        gone = self._gone(starts)
+        free, shares = board.free[rows], board.shares[rows]
+        for at in range(gone.shape[1]):
+            free += self._need[gone[:, at]]
+            shares += board.home_used[gone[:, at]]
+        return Contents(free, shares, board.loads[rows] - (gone < self._nobody).sum(axis=1))
+
+    def _gone(self, starts: Sequence[Start]) -> np.ndarray:
+        """`(starts, most)`: pods, `_nobody` where there are fewer."""
+        found = np.full((len(starts), max((len(one.gone) for one in starts), default=0)), self._nobody)
+        for j, one in enumerate(starts):
+            found[j, : len(one.gone)] = one.gone
+        return found
+
+    def _bills(self, starts: Sequence[Start]) -> np.ndarray:
+        return self._cost[self._gone(starts)].sum(axis=1)
+
+    def _paid(self, starts: Sequence[Start], prices: Prices) -> np.ndarray:
+        return np.append(prices.pods[self.of], 0)[self._gone(starts)].sum(axis=1)
+
+    def _worth(self, starts: Sequence[Start]) -> np.ndarray:
+        return self.board.worth[self.rows[[one.node for one in starts]]] * THOUSANDTHS
+
+    def _weighed(self, starts: Sequence[Start], there: Contents) -> np.ndarray:
+        self.weighed += len(starts)
+        return self.board.weighed(self.rows[[one.node for one in starts]], there) * THOUSANDTHS
+
+    def _let_come(self, starts: list[Start], there: Contents, worth: np.ndarray, prices: Prices, by_gain: bool) -> None:
+        """One after the other until nobody has a place: patterns are what is best on the way, and the end. Who comes first may lose what others gain after it."""
+        board, rows, nobody = self.board, self.rows[[one.node for one in starts]], self._nobody
+        began, bills = self._worth(starts), self._bills(starts)
+        gained, most, long, most_worth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), worth.copy()
+        came: list[list[int]] = [[] for _ in starts]
+        able = board.masks[self.may][:, rows].T & (prices.pods > 0)
+        left, size = np.arange(len(rows)), np.maximum(board.size[self.kind], 1)
+        for nth in range(COMING):
+            at, kinds = np.nonzero(able[left])
+            if not len(at):
+                break
+            which = left[at]
+            possible, after = board.beside(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), nobody))
+            able[which[~possible], kinds[~possible]] = False
+            which, kinds, after = which[possible], kinds[possible], Contents(*(of[possible] for of in after))
+            if not len(which):
+                break
+            self.weighed += len(which)
+            weighed = board.weighed(rows[which], after) * THOUSANDTHS
+            gain = weighed - worth[which] + prices.pods[kinds]
+            if not nth:
+                self._one_each(starts, which, kinds, gain, weighed - began[which] - bills[which])
+            key = gain if by_gain else np.where(gain > 0, gain * 1_000 // size[kinds], gain)
+            order = np.lexsort((kinds, -key, which))
+            first = order[np.searchsorted(which[order], np.unique(which))]
+            left = which[first]
+            for of, new in zip(there, after, strict=True):
+                of[left] = new[first]
+            worth[left] = weighed[first]
+            gained[left] += gain[first]
+            for j, k in zip(left.tolist(), kinds[first].tolist(), strict=True):
+                came[j].append(k)
+            better = left[gained[left] > most[left]]
+            most[better], most_worth[better], long[better] = gained[better], worth[better], nth + 1
+        for j, one in enumerate(starts):
+            for n, reached in ((int(long[j]), int(most_worth[j])), (len(came[j]), int(worth[j]))):
+                if n:
+                    self.keep(one._replace(came=tuple(came[j][:n])), reached - int(began[j]) - int(bills[j]))
+
+    def _one_each(self, starts: list[Start], which: np.ndarray, kinds: np.ndarray, gain: np.ndarray, value: np.ndarray) -> None:
+        """The best beginnings for one of each class."""
+        order = np.lexsort((which, -gain, kinds))
+        place = np.arange(len(order)) - np.searchsorted(kinds[order], kinds[order])
+        for j in order[place < TOP].tolist():
+            self.keep(starts[which[j]]._replace(came=(int(kinds[j]),)), int(value[j]))
+
+    def _carry_out(self, starts: Sequence[Start]) -> None:
+        """Patterns of these, without those for whom there is no place."""
+        board, rows, there = self.board, self.rows[[one.node for one in starts]], self._without(starts)
+        came: list[list[int]] = [[] for _ in starts]
+        for nth in range(max((len(one.came) for one in starts), default=0)):
+            which = np.array([j for j, one in enumerate(starts) if len(one.came) > nth])
+            kinds = np.array([starts[j].came[nth] for j in which.tolist()])
+            possible, after = board.beside(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), self._nobody))
+            which, kinds = which[possible], kinds[possible]
+            for of, new in zip(there, after, strict=True):
+                of[which] = new[possible]
+            for j, k in zip(which.tolist(), kinds.tolist(), strict=True):
+                came[j].append(k)
+        values = self._weighed(starts, there) - self._worth(starts) - self._bills(starts)
+        for one, some, value in zip(starts, came, values.tolist(), strict=True):
+            self.keep(one._replace(came=tuple(some)), value)

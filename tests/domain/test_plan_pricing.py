@@ -1,0 +1,170 @@
+"""Plans by `value` from prices: a pattern is worth what the world says, devices are packed as well as prices allow, and what comes of it can be carried out."""
+
+import sys
+from itertools import combinations, combinations_with_replacement
+
+import numpy as np
+import pytest
+from domain.build import NOW, given, node, pod, replica_of, shape, then
+from domain.planning import afterwards, carry_out, cluster
+
+from restow.contracts.ids import PlanId
+from restow.contracts.values import DeviceShare
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing.board import Board
+from restow.domain.defragmentation.optimizing.improve import take_up
+from restow.domain.defragmentation.optimizing.packing import Packing
+from restow.domain.defragmentation.optimizing.patterns import Patterns, Prices
+from restow.domain.defragmentation.optimizing.plan import FEWEST, _Maker, least
+from restow.domain.defragmentation.optimizing.pricing import priced
+from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
+from restow.domain.defragmentation.optimizing.world import Rows, opened
+from restow.domain.defragmentation.plan import Task
+
+ARGS = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={})
+
+
+def _task(state, moves: int = 2_000) -> Task:
+    return Task(state, ARGS, NOW, PlanId("p"), moves)
+
+
+def _search(world, task: Task) -> Search:
+    return Search(world, Limits(task.max_moves, least(task.args), 1_000, whole=False))
+
+
+def _prices(patterns: Patterns, seed: int) -> Prices:
+    """Some, of about what a device is worth."""
+    chance, board = np.random.default_rng(seed), patterns.board
+    most = 30_000_000_000 * np.maximum(board.count[patterns.kind] * board.milli[patterns.kind], 100) // 1_000
+    return Prices(chance.integers(0, most), int(chance.integers(0, 2_000_000_000)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_have_come(seed):
+    task, told = _task(cluster(seed, "value")), 0
+    with opened(task, "value", Rows(task)) as world:
+        patterns = Patterns(Board(_search(world, task)))
+        packing = Packing(patterns, world.value.of)
+        for nth in range(2):
+            prices = _prices(patterns, seed * 10 + nth)
+            patterns.grow(prices, packing.starts(prices, 0), bool(nth))
+        board = patterns.board
+        for one in patterns.table().patterns:
+            row, mark = int(patterns.rows[one.start.node]), world.mark()
+            before = int(world.worth[row])
+            others = {k: [i for i in np.flatnonzero(patterns.of == k).tolist() if int(board.home[i]) != row] for k in set(one.start.came)}
+            if any(one.start.came.count(k) > len(pods) for k, pods in others.items()):
+                continue  # so many of this class are not elsewhere
+            for i in one.start.gone:
+                world.lift(board.uids[i])
+            for k in one.start.came:
+                uid = board.uids[others[k].pop()]
+                world.lift(uid)
+                spot = world.placement.fits_at(uid, row)
+                assert spot is not None, "whoever comes has a place"
+                world.land(uid, spot)
+            cost = sum(int(board.cost[i]) for i in one.start.gone)
+            assert (int(world.worth[row]) - before) * THOUSANDTHS - cost == one.value
+            told += bool(one.start.came)
+            world.undo(mark)
+    assert told, "somebody comes in some pattern"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_device_is_packed_as_well_as_prices_allow(seed):
+    """Against all sets of who stays and who comes, where each node has one device."""
+    state = _one_device(seed)
+    task = _task(state)
+    with opened(task, "value", Rows(task)) as world:
+        patterns = Patterns(Board(_search(world, task)))
+        packing, prices = Packing(patterns, world.value.of), _prices(patterns, seed)
+        board, starts = patterns.board, packing.starts(prices, 0)
+        size, left = packing._size, packing._left
+        shared = [k for k in range(patterns.classes) if size[k] > 0]
+        stay = {i: int(board.cost[i] + prices.move + prices.pods[patterns.of[i]]) for i in range(len(board.uids))}
+        for node, home in enumerate(patterns.at_home):
+            group, units, mine = int(packing._group[node]), packing._units, [i for i in home if size[patterns.of[i]] > 0]
+            taken = {i: int(size[patterns.of[i]]) for i in mine}
+            able = [k for k in shared if packing._admits[group, k]]
+            many = units // min(int(size[k]) for k in shared)
+            best = max(
+                sum(stay[i] for i in staying) + sum(int(prices.pods[k]) for k in coming) + int(left[group, units - used])
+                for n in range(len(mine) + 1)
+                for staying in combinations(mine, n)
+                for m in range(many + 1)
+                for coming in combinations_with_replacement(able, m)
+                if (used := sum(taken[i] for i in staying) + sum(int(size[k]) for k in coming)) <= units
+            )
+            found = []
+            for one in starts:
+                if one.node == node:
+                    staying, coming = [i for i in mine if i not in one.gone], [k for k in one.came if size[k] > 0]
+                    used = sum(taken[i] for i in staying) + sum(int(size[k]) for k in coming)
+                    assert used <= units
+                    found.append(sum(stay[i] for i in staying) + sum(int(prices.pods[k]) for k in coming) + int(left[group, units - used]))
+            assert max(found) == best
+
+
+def _one_device(seed: int):
+    """Nodes of one GPU, with shares of a quarter and more."""
+    chance = np.random.default_rng(seed)
+    state = given(*(node(f"n{i}", cpu=64_000, gpus=1) for i in range(4)))
+    sizes = [250, 300, 400, 500, 600]
+    for milli in sizes:
+        then(state, shape(f"s{milli}", cpu=100, memory=0, gpu=(1, milli)))
+    for i in range(4):
+        used = 0
+        for milli in chance.permutation(sizes).tolist():
+            if used + milli <= 1_000 and chance.random() < 0.7:
+                used += milli
+                then(state, pod(f"p{i}-{milli}", f"s{milli}", f"n{i}", owner=replica_of("rs"), devices=(DeviceShare(0, milli),)))
+    return state
+
+
+@pytest.mark.parametrize("moves", [0, 3, 2_000])
+@pytest.mark.parametrize("seed", range(8))
+def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_same_each_time(seed, moves):
+    state, found = cluster(seed, "value"), []
+    task = _task(state, moves)
+    for _ in range(2):
+        with opened(task, "value", Rows(task)) as world:
+            start = priced(_search(world, task))
+            assert not world.away, "all are at home again"
+            found.append(start)
+            if start is None:
+                continue
+            ends, steps = start
+            assert 0 < len(ends) <= moves
+            assert steps >= 0
+            take_up(world, ends)
+            for name, row in state.table.rows.items():
+                free, shares = world.free(row)
+                assert min(free) >= 0
+                assert all(share >= 0 for share in shares[: state.nodes[name].devices])
+    assert found[0] == found[1]
+
+
+def test_without_devices_nothing_is_packed():
+    task = _task(cluster(1, "capacity"))
+    with opened(task, "value", Rows(task)) as world:
+        assert priced(_search(world, task)) is None
+
+
+@pytest.mark.parametrize("moves", [25, 2_000])
+@pytest.mark.parametrize("seed", range(2))
+def test_on_more_than_a_hundred_nodes_plans_begin_with_it_can_be_carried_out_and_the_next_one_is_empty(seed, moves, monkeypatch):
+    state, began = cluster(seed, "value", FEWEST + 10), []
+
+    def counted(search: Search):
+        began.append(priced(search))
+        return began[-1]
+
+    monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
+    plan = defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
+    assert any(start is not None for start in began) or moves < 100
+    assert plan == defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
+    assert 0 < len(plan.moves) <= moves
+    after = afterwards(state, carry_out(state, plan, seed))
+    if moves > len(plan.moves):
+        assert not defragmentation.plan(after, ARGS, NOW, PlanId("q"), moves).moves
