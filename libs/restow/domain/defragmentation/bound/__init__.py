@@ -70,9 +70,10 @@ def _bound(world: World, task: Task, kind: Kind) -> int:
     limit = min(task.max_moves, len(task.state.pods))
     if not limit:
         return 0
-    solve, lowest = lp.solved if kind == "LP" else volume.descended, None
+    lowest: int | None = None
     for of in problems(world, max(least(task.args), 1), limit):
-        value = solve(of, limit, min(STEPS[kind], max(WORK // _work(of), 10)), lowest)
+        steps = min(STEPS[kind], max(WORK // _work(of), 10))
+        value = lp.solved(of, limit, steps, lowest) if kind == "LP" else volume.descended(of, limit, steps)
         lowest = value if lowest is None else min(value, lowest)
     return max(lowest or 0, 0)
 

@@ -16,7 +16,7 @@ LARGEST = 1 << 52
 
 
 class Stays(NamedTuple):
-    """Who may stay, one each: on which `node`, the how-manieth there (`at`), its class `kind`, what its leaving costs, its whole `devices` and its `units` of the other resource."""
+    """Who may stay, one each: on which `node`, its number `at` that node, its class `kind`, what its leaving costs, its whole `devices` and its `units` of the other resource."""
 
     node: np.ndarray
     at: np.ndarray
@@ -131,7 +131,7 @@ def _alike(bins: Bins, b: int) -> list[list[int]]:
 
 
 def numbered(node: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """These, in the order of their nodes: the node of each, the how-manieth of its node it is, and which it is."""
+    """These, in the order of their nodes: the node of each, its number on that node, and which it is."""
     which = which[np.argsort(node[which], kind="stable")]
     sorted_ = node[which]
     return sorted_, np.arange(len(sorted_)) - np.searchsorted(sorted_, sorted_), which

@@ -35,11 +35,11 @@ class Best(NamedTuple):
     filled: tuple[np.ndarray, np.ndarray]
 
 
-def value(of: Contents, at: Tables, best: Best, limit: int, known: Totals) -> int:
-    """No plan gains more beyond its cost."""
+def value(of: Contents, at: Tables, alone: tuple[np.ndarray, np.ndarray], limit: int, known: Totals) -> int:
+    """No plan gains more beyond its cost. `alone`: as the function says."""
     prices, problem = at.prices, of.of
     paid = prices.move * limit - int((prices.pods * problem.number).sum()) + known.pay(prices.totals)
-    return int((np.maximum(*alone(of, at, best)) * problem.nodes.many).sum()) + paid - problem.before
+    return int((np.maximum(*alone) * problem.nodes.many).sum()) + paid - problem.before
 
 
 def alone(of: Contents, at: Tables, best: Best) -> tuple[np.ndarray, np.ndarray]:

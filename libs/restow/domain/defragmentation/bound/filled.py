@@ -6,7 +6,7 @@ from restow.domain.defragmentation.bound import exact
 from restow.domain.defragmentation.bound.contents import Contents
 from restow.domain.defragmentation.bound.problem import Problem
 from restow.domain.defragmentation.bound.program import Leaf, Program
-from restow.domain.defragmentation.bound.relaxed import Totals, anything, dot
+from restow.domain.defragmentation.bound.relaxed import Totals, anything
 from restow.domain.defragmentation.bound.tables import Prices, tables
 from restow.domain.defragmentation.bound.traced import Filled, filled
 from restow.domain.defragmentation.bound.volume import descent
@@ -63,7 +63,7 @@ class Whole(Program):
         if self._fine is None or self._fine[0] is not leaf.prices:
             fine = self._fine[1] if self._fine is not None else Contents(self._of, max(self._unit // FINER, 1))
             at = tables(fine, leaf.prices)
-            self._fine = leaf.prices, fine, exact.value(fine, at, exact.best(fine, at), self._limit, anything(self._of))
+            self._fine = leaf.prices, fine, exact.value(fine, at, exact.alone(fine, at, exact.best(fine, at)), self._limit, anything(self._of))
         paid = leaf.known.pay(leaf.prices.totals) - anything(self._of).pay(leaf.prices.totals)
         return leaf._replace(value=min(leaf.value, self._fine[2] + paid), finished=True)
 
@@ -74,13 +74,7 @@ class Whole(Program):
         matrix[:, self._moves] = answer.moves
         matrix[np.arange(self._lumps), self._moves + 1 + np.arange(self._lumps)] = 1
         matrix[:, self._totals :] = answer.totals
-        worth = answer.worth / self._of.scale
-        if self._duals is not None:
-            better = worth - dot(matrix, self._duals) > 1e-7
-            worth, matrix = worth[better], matrix[better]
-        if len(worth):
-            self._columns(worth, matrix, np.full(len(worth), self._infinite))
-        return len(worth)
+        return self._add_better(answer.worth / self._of.scale, matrix)
 
     def prices(self, duals: np.ndarray, known: Totals) -> Prices:
         scale = self._of.scale

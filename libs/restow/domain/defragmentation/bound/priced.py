@@ -4,7 +4,7 @@ import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
 from restow.domain.defragmentation.bound.program import SHORT, Leaf, Program
-from restow.domain.defragmentation.bound.relaxed import Answer, Prices, Totals, anything, dot, relaxed
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, Totals, anything, relaxed
 from restow.domain.defragmentation.bound.volume import descent
 
 CLOSE, CLOSER = 0.003, 0.001
@@ -118,13 +118,7 @@ class Priced(Program):
         matrix[:, self._count[:, :, 0][some]] = -answer.fits[:, some]
         matrix[:, self._width - answer.levels.shape[1] :] = answer.levels
         steps = self._steps(answer)
-        worth, matrix = np.concatenate([answer.worth / self._of.scale, np.zeros(len(steps))]), np.concatenate([matrix, steps])
-        if self._duals is not None:
-            better = worth - dot(matrix, self._duals) > 1e-7
-            worth, matrix = worth[better], matrix[better]
-        if len(worth):
-            self._columns(worth, matrix, np.full(len(worth), self._infinite))
-        return len(worth)
+        return self._add_better(np.concatenate([answer.worth / self._of.scale, np.zeros(len(steps))]), np.concatenate([matrix, steps]))
 
     def prices(self, duals: np.ndarray, known: Totals) -> Prices:
         pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from restow.domain.defragmentation.bound.problem import Problem
-from restow.domain.defragmentation.bound.relaxed import ANY, Totals, anything
+from restow.domain.defragmentation.bound.relaxed import ANY, Totals, anything, dot
 
 if TYPE_CHECKING:
     import highspy
@@ -166,6 +166,15 @@ class Program:
         self._columns(np.full(classes, MISSING), np.eye(classes, self._width), np.full(classes, self._infinite))
         totals = np.arange(self._totals, self._width)
         self._columns(SHORT * (1 + self._worths / self._of.scale), np.eye(self._width)[totals], np.full(len(totals), self._infinite))
+
+    def _add_better(self, worth: np.ndarray, matrix: np.ndarray) -> int:
+        """Of these columns those that are worth more than the duals say of what they hold; how many."""
+        if self._duals is not None:
+            better = worth - dot(matrix, self._duals) > 1e-7
+            worth, matrix = worth[better], matrix[better]
+        if len(worth):
+            self._columns(worth, matrix, np.full(len(worth), self._infinite))
+        return len(worth)
 
     def _columns(self, worth: np.ndarray, matrix: np.ndarray, most: np.ndarray) -> None:
         at, rows = np.nonzero(matrix)

@@ -35,7 +35,7 @@ def filled(of: Contents, prices: Prices, limit: int, known: Totals) -> Filled:
     worth = (trace.fits * weights).sum(axis=1) - trace.cost + np.where(alone > held, nodes.empty, nodes.base)
     totals = np.concatenate([trace.fits, trace.levels], axis=1)
     has = np.where(alone > held, 0, of.has - trace.kept)
-    return Filled(exact.value(of, at, best, limit, known), *_lumped(of, worth, trace.inside, trace.moves, has, totals))
+    return Filled(exact.value(of, at, (alone, held), limit, known), *_lumped(of, worth, trace.inside, trace.moves, has, totals))
 
 
 def _lumped(of: Contents, worth: np.ndarray, inside: np.ndarray, moves: np.ndarray, has: np.ndarray, totals: np.ndarray) -> list[np.ndarray]:
@@ -112,7 +112,7 @@ class _Trace:
         self._shares(node, left, np.concatenate([best.used[some] - of.ways.units[which], units]))
 
     def _way(self, some: np.ndarray) -> np.ndarray:
-        """Which of `Exact.ways` these bins are filled by."""
+        """Which of `Contents.ways` these bins are filled by."""
         ways, at = self._contents.ways, self._at
         bin_, used = self._contents.bin_used[some], self._best.used[some]
         last = np.append(ways.first[1:], len(ways.bin)) - 1

@@ -45,7 +45,7 @@ def _splits(of: Problem) -> Iterator[np.ndarray]:
         yield of.wants.split(np.broadcast_to(share, (groups, len(of.wants.parts), 1 + others)), anything(of).least)
 
 
-def descended(of: Problem, limit: int, steps: int, ceiling: int | None = None) -> int:
+def descended(of: Problem, limit: int, steps: int) -> int:
     """The lowest value found in so many steps."""
     return min(answer.value for answer, _ in descent(of, limit, steps))
 

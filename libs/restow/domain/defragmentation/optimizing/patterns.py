@@ -140,16 +140,16 @@ class Patterns:
         otherwise who gains most for what it takes."""
         starts = self._leaving(prices)
         there = self._without(starts)
-        worth = self._weighed(starts, there)
+        worth, began = self._weighed(starts, there), self._worth(starts)
         bills = self._bills(starts)
-        base = worth - self._worth(starts) - bills - prices.move * np.array([len(one.gone) for one in starts]) - self._paid(starts, prices)
+        base = worth - began - bills - prices.move * np.array([len(one.gone) for one in starts]) - self._paid(starts, prices)
         node = np.array([one.node for one in starts])
         order = np.lexsort((-base, node))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order)) - np.searchsorted(node, node[order])
         nobody = np.array([not one.gone for one in starts])
         for j in np.flatnonzero((place < BEST) & ~nobody).tolist():
-            self.keep(starts[j], int(worth[j] - self._worth([starts[j]])[0] - bills[j]))
+            self.keep(starts[j], int(worth[j] - began[j] - bills[j]))
         chosen = np.flatnonzero(((place < BEST) | nobody) & self.open[self.rows[node]])
         if len(chosen) > FINISHED:
             chosen = np.sort(chosen[np.argsort(-base[chosen], kind="stable")[:FINISHED]])

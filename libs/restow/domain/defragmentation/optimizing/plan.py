@@ -189,7 +189,7 @@ class _Maker:
         limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
         rows = sources[np.argsort(self.task.state.table.rank[sources])]
         by_prices = self._by_prices(limits, ends) if self._prices else None
-        starts = [by_prices] if by_prices is not None else [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
+        starts = self._starts(limits, ends, rows) if by_prices is None else [by_prices]
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
             best: dict[PodUid, Spot] = {}
@@ -216,6 +216,9 @@ class _Maker:
     def _by_prices(self, limits: Limits, ends: Ends) -> Start | None:
         with self._opened(ends) as world:
             return priced(Search(world, limits))
+
+    def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> list[Start]:
+        return [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> Start:
         """What is found by another objective, and in how many steps."""

@@ -22,11 +22,13 @@ WIDTH, NARROW, PARTS = 2, 16, 10
 """Prices change at most by one part in `WIDTH` each time, or by one part in `NARROW` of the price of a device; and by seven of ten `PARTS` of what is found."""
 FOUND = 7
 PASSES = 8
+"""Times that each node chooses anew, each time with a larger part of its price for a pod that comes and for whom none leaves, or the other way round."""
 OTHERS = (0, 1, 2, 4)
 """Eighths of what other resources would cost if they alone were paid for: in turn."""
 LARGEST = 1 << 61
+"""What all nodes may be worth, in millionths of a thousandth: integers are large enough for prices beside it."""
 OVER = 5_000_000_000
-"""A move beyond the limit."""
+"""What a move beyond the limit costs, in the same unit: five GPU-hours. A plan that has more moves than it may all the same is not taken."""
 
 Start = tuple[dict[PodUid, Spot], int]
 """Where pods go, and the steps that it took to find that."""

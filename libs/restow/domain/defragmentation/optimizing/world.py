@@ -9,6 +9,7 @@ back exactly. Whoever is elsewhere than the state says is `away`: that, at the e
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 
@@ -385,8 +386,7 @@ class Rows:
         self.loads, self.fill = loads_of(state), fillable(state)
         self.verdicts: dict[PodUid, str] = {}
         """Of pods that were asked about: they hang on the state, and not on who is thought to have moved."""
-        self._state, self._waiting = state, list[Unplaced]()
-        self._asked = False
+        self._state = state
         self.gangs: dict[PodUid, str] = {}
         """Of pods that are moved with all of their gang its PodGroup (`namespace/name`)."""
         self.counted = usable(state) & table.alive
@@ -407,11 +407,10 @@ class Rows:
         self.open &= ~table.mask(owed | left)
 
 
+    @cached_property
     def waiting(self) -> list[Unplaced]:
-        """Who waits and fits nowhere. To be asked while nobody is thought to have moved."""
-        if not self._asked:
-            self._waiting, self._asked = unplaced(self._state), True
-        return self._waiting
+        """Who waits and fits nowhere. To be asked first while nobody is thought to have moved."""
+        return unplaced(self._state)
 
 
 def _value(task: Task, objective: Objective, appraisal: Appraisal) -> Value:
@@ -437,7 +436,7 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 @contextmanager
 def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[World]:
     """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
-    waiting = [] if objective == "none" else rows.waiting()
+    waiting = [] if objective == "none" else rows.waiting
     with simulated(task.state, task.time) as simulation:
         world = World(simulation, task, objective, rows, moved)
         world.waiting = waiting
