@@ -345,6 +345,23 @@ def test_no_plan_is_made_that_is_better_than_its_bound(objective):
                 assert 0 <= said.gap <= 1000
 
 
+def test_whichever_nodes_say_where_prices_begin_no_plan_is_better_than_the_bound(monkeypatch):
+    """Of many nodes some do, and the bound is about as low then."""
+    args, all_, some = _args("value"), 0, 0
+    tasks = [(state, moves, _task(state, args, moves)) for state in (cluster(seed, "value") for seed in range(3)) for moves in (1, 2_000)]
+    for _, _, task in tasks:
+        all_ += bound(task, "LP")
+    monkeypatch.setattr("restow.domain.defragmentation.bound.filled.MANY", 2)
+    monkeypatch.setattr("restow.domain.defragmentation.bound.filled.SOME", 2)
+    for state, moves, task in tasks:
+        said = bound(task, "LP")
+        some += said
+        if moves == 1:
+            worth, least = optimum(state, args, moves)
+            assert said >= (worth - _now(state, "value")) * ONE - least * 1000 * _cost(args) - ONE
+    assert some <= all_ * 1.02
+
+
 def test_products_are_those_of_numpy():
     chance = np.random.default_rng(3)
     for density in (0.0, 0.1, 1.0):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restow.domain.defragmentation.bound.problem import Bins, Problem
+from restow.domain.defragmentation.bound.problem import Bins, Nodes, Problem
 
 NO_LIMIT = 1 << 40
 MOST_WAYS, ALL_WAYS = 2_000, 200_000
@@ -119,6 +119,21 @@ class Contents:
         devices = np.where(self.packed, np.where(self.pair, 0, devices), NO_LIMIT)
         found = np.minimum(devices[:, None], other[None])
         return kept, np.where(found < NO_LIMIT, found, 0)
+
+
+def sampled(of: Problem, which: np.ndarray) -> Problem:
+    """With these nodes alone, and the pods that are at home there; what it is worth now is a guess."""
+    nodes, place = of.nodes, np.full(len(of.nodes.many), -1)
+    place[which] = np.arange(len(which))
+    held, loose = np.flatnonzero(place[nodes.of] >= 0), np.flatnonzero(place[nodes.loose_of] >= 0)
+    some = Nodes(
+        nodes.group[which], nodes.many[which], np.arange(len(which)), nodes.empty[which], nodes.base[which], nodes.offers[which], place[nodes.of[held]], nodes.bin[held], nodes.often[held],
+        place[nodes.loose_of[loose]], nodes.loose[loose], nodes.loose_cost[loose], nodes.loose_often[loose],
+    )  # fmt: skip
+    number, kinds = np.zeros(len(of.number), np.int64), of.bins.kind[some.bin]
+    np.add.at(number, kinds[kinds >= 0], np.broadcast_to((some.often * some.many[some.of])[:, None], kinds.shape)[kinds >= 0])
+    np.add.at(number, some.loose, some.loose_often * some.many[some.loose_of])
+    return of._replace(nodes=some, number=number, before=of.before * int(some.many.sum()) // int(nodes.many.sum()))
 
 
 def _alike(bins: Bins, b: int) -> list[list[int]]:

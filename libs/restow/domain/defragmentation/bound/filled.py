@@ -3,20 +3,22 @@
 import numpy as np
 
 from restow.domain.defragmentation.bound import exact
-from restow.domain.defragmentation.bound.contents import Contents
+from restow.domain.defragmentation.bound.contents import Contents, sampled
 from restow.domain.defragmentation.bound.problem import Problem
 from restow.domain.defragmentation.bound.program import Leaf, Program
-from restow.domain.defragmentation.bound.relaxed import Totals, anything
+from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, anything
 from restow.domain.defragmentation.bound.tables import Prices, tables
 from restow.domain.defragmentation.bound.traced import Filled, filled
 from restow.domain.defragmentation.bound.volume import descent
 
-CLOSE = 0.001
+CLOSE, CLOSE_OF_MANY = 0.001, 0.003
 """The program's value and the bound meet where they differ by less than this part."""
 UNITS, FINER = ((2, 24), (8, 128), (16, 1_000), (32, 1 << 40)), 8
 """Of the other resource (`problem.REST`), for so many nodes at most: prices are found by coarse units, and say more in the end at finer ones."""
 FEW = 128
 """Of so few nodes whole totals may make much of a difference: so a problem is not left alone because it has begun above another."""
+MANY, SOME, GUESSES = 1_000, 100, 60
+"""Of more than the first, all begin with the best prices of about so many of them, found in so many steps."""
 DOWN, STAY = 30, 16
 """Steps down the slope before the program."""
 
@@ -32,7 +34,7 @@ class Whole(Program):
         self._moves = self._classes + groups
         self._lumps = int(of.nodes.lump.max(initial=-1)) + 1
         totals = len(anything(of).least)
-        super().__init__(of, limit, self._moves + 1 + self._lumps + totals, CLOSE, ceiling if len(of.nodes.many) > FEW else None)
+        super().__init__(of, limit, self._moves + 1 + self._lumps + totals, CLOSE if len(of.nodes.many) <= FEW else CLOSE_OF_MANY, ceiling if len(of.nodes.many) > FEW else None)
         self._fine: tuple[Prices, Contents, int] | None = None
         """The last prices at fine units, and the bound by them where nothing is known."""
         free, any_ = np.full(self._moves, self._infinite), np.full(totals, self._infinite)
@@ -46,11 +48,20 @@ class Whole(Program):
         home = bins.kind >= 0
         stay = max(int((-bins.cost[home] * parts[bins.kind[home]]).max(initial=0)), int((-nodes.loose_cost).max(initial=0)))
         self.add(self.answer(Prices(np.zeros(self._classes, np.int64), np.zeros(groups, np.int64), stay + self._of.scale * STAY, known.least), known))
-        value, found = min(((answer.value, prices) for answer, prices in descent(self._of, self._limit, DOWN)), key=lambda one: one[0])
-        prices = Prices(found.pods, found.rest[:, 0] if found.rest.shape[1] else np.zeros(groups, np.int64), found.move, found.totals)
+        prices = self._guessed(groups)
         answer = self.answer(prices, known)
         self.add(answer)
-        return Leaf(min(answer.value, value), known, prices)
+        return Leaf(answer.value, known, prices)
+
+    def _guessed(self, groups: int) -> Prices:
+        """Of many nodes the best ones for some of them; of few down the slope of the bound by prices, which is quick to work out."""
+        of, many = self._of, len(self._of.nodes.many)
+        if many > MANY:
+            some = sampled(of, np.arange(0, many, -(-many // SOME)))
+            part = Whole(some, max(self._limit * int(some.number.sum()) // max(int(of.number.sum()), 1), 1))
+            return part.improved(part.first(), GUESSES, NEVER)[0].prices
+        _, found = min(((answer.value, prices) for answer, prices in descent(of, self._limit, DOWN)), key=lambda one: one[0])
+        return Prices(found.pods, found.rest[:, 0] if found.rest.shape[1] else np.zeros(groups, np.int64), found.move, found.totals)
 
     def between(self, one: Prices, other: Prices, trust: float) -> Prices:
         pods, rest, totals = (np.rint(trust * a + (1 - trust) * b).astype(np.int64) for a, b in ((one.pods, other.pods), (one.rest, other.rest), (one.totals, other.totals)))

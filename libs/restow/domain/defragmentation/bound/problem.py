@@ -37,8 +37,8 @@ CLASSES, GROUPS, VALUED, EACH = 400, 48, 192, 64
 that what one keeps of a resource is of no use to another."""
 OTHERS = 2
 """Resources that have a price, beside the one that is packed: those that are used most."""
-FEW = 4
-"""Where no more than one pod in so many may move, they are counted as they fit now, too (`Values`): beyond, that has always been the higher bound."""
+FEW = 32
+"""Where no more than one pod in so many may move, they are counted as they fit now, too (`Values`): beyond, that was the higher bound wherever it was tried."""
 LUMPS = 100
 """Nodes are added up in so many: a larger program would say the same."""
 
