@@ -303,6 +303,48 @@ def test_a_hold_that_goes_after_the_eviction_sends_the_successor_back_once_the_p
     ends(state)
 
 
+DELETED, GOING = e.PodGone("h"), changed("h", node="b", phase="Running", deleting=NOW)
+RIVAL = pod("rival", "all", node="b")
+
+
+@pytest.mark.parametrize("answered", [0, 1, 9], ids=["the session first", "the session in between", "the session later"])
+@pytest.mark.parametrize("facts", [(DELETED, RIVAL), (GOING, DELETED, RIVAL), (GOING, RIVAL, DELETED)], ids=["gone", "going, gone", "beside it for a moment"])
+def test_a_hold_that_is_taken_after_the_eviction_is_stolen_whatever_has_been_heard_when_the_move_looks_and_however_late_the_session_is(facts, answered):
+    """The watcher tells of the placeholder's end and of the pod that took its place in one commit, or in two, and the session may answer after both: the slot then waits for what
+    another one has, and the move ended as HoldLost, which no count of thefts sees."""
+    state = evicted(world(shape("all", cpu=4_000, scheduler=STOCK)))
+    for number, fact in enumerate(facts):
+        then(state, fact)
+        if number == answered:
+            session_answers(state)
+    then(state, pod("p2", "s", owner=OWNER, gated=True, landing=True))
+    advance(state)
+    assert (bool(state.migrations["x-1"].back), state.migrations["x-1"].reason) == (True, beside.STOLEN)
+
+
+def decided(state):
+    """As far as the decision to evict: the pod is there yet."""
+    holding(state)
+    opened(state)
+    stands(state)
+    assert evicts(advance(state)) == ["x-1"]
+    return state
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["the session later", "the session first"])
+@pytest.mark.parametrize("step_of", [evicted, decided], ids=["after the eviction", "before it"])
+@pytest.mark.parametrize("facts", [(e.NodeGone("b"), DELETED), (DELETED, e.NodeGone("b")), (e.NodeGone("b"),)], ids=["node, placeholder", "placeholder, node", "node"])
+def test_a_target_that_is_deleted_is_lost_whether_it_or_its_placeholder_went_first(facts, step_of, answered):
+    """As docs/beside.md says. It was HoldLost, or HoldStolen, as it happened."""
+    state = step_of(world())
+    then(state, *facts)
+    if answered:
+        session_answers(state)
+    successor(state)
+    advance(state)
+    assert state.migrations["x-1"].reason == "TargetLost"
+
+
 def test_where_the_successor_comes_after_the_pod_has_gone_it_returns_too():
     state = evicted(world())
     stolen(state)

@@ -443,7 +443,7 @@ def test_a_hold_that_is_lost_before_the_eviction_aborts_it():
     state = evicting()
     then(state, e.NodeGone("b"))
     (event,) = advance(state)
-    assert (type(event), event.reason) == (e.Aborting, "HoldLost")
+    assert (type(event), event.reason) == (e.Aborting, "TargetLost")
 
 
 def test_a_pod_that_finishes_before_the_eviction_aborts_it():
@@ -566,12 +566,12 @@ def test_a_hold_that_is_lost_after_the_eviction_turns_it_back_to_its_old_node_un
     then(state, e.NodeGone("b"))
     run(state, session.decider, c.Schedule(NOW))
     (event,) = advance(state)
-    assert (type(event), event.reason) == (e.TurningBack, "HoldLost")
+    assert (type(event), event.reason) == (e.TurningBack, "TargetLost")
     assert state.migrations[M].move.target == "a"
     state = evicted()
     then(state, e.NodeGone("b"), e.NodeGone("a"))
     run(state, session.decider, c.Schedule(NOW))
-    assert failed(advance(state)) == "HoldLost"
+    assert failed(advance(state)) == "TargetLost"
 
 
 # -- plans and triggers ----------------------------------------------------------------------------------------------

@@ -278,9 +278,9 @@ TABLE = [
     (evicted, silence, STUCK, N, ""),
     (evicted, facts(GONE), LAND, N, ""),
     # Capacity at its old node is asked for, and nobody makes it here.
-    (evicted, facts(LOST), HOLD, F, "HoldLost"),
+    (evicted, facts(LOST), HOLD, F, "TargetLost"),
     (evicted, facts(CORDONED), HOLD, F, "TargetLost"),
-    (evicted, facts(LOST, e.NodeGone("a")), 0, F, "HoldLost"),
+    (evicted, facts(LOST, e.NodeGone("a")), 0, F, "TargetLost"),
     (evicted, hold_deleted, HOLD, F, "HoldLost"),
     (evicted, hold_recreated, HOLD, F, "HoldLost"),
     (evicted, elsewhere, STUCK, F, "Elsewhere"),
@@ -364,7 +364,7 @@ def test_nobody_is_evicted_towards_a_node_that_was_lost_or_cordoned_meanwhile(fa
     assert Evict(M) not in owed(state)
     assert not decider.owed(state, Evict(M))
     (event,) = advance(state)
-    assert (type(event), event.reason) == (e.Aborting, "HoldLost" if fact is LOST else "TargetLost")
+    assert (type(event), event.reason) == (e.Aborting, "TargetLost")
     assert owed(state) == [AbortEviction(M)]
     run(state, decider, c.ReportEviction(NOW, M, "Aborted"))
     assert step(state, M) is F
@@ -541,7 +541,7 @@ def test_a_successor_that_fits_elsewhere_goes_there_and_its_old_place_is_free():
     assert state.placed["p2"].node == "c"
     assert state.migrations[M].step is Step.EVICTED
     (event,) = advance(state)
-    assert (event.reason, event.message.endswith("found a node, or is gone")) == ("HoldLost", True)
+    assert (event.reason, event.message.endswith("found a node, or is gone")) == ("TargetLost", True)
     then(state, pod("greedy", owner=replica_of("greedy")), e.PodGone("p1"))
     session_answers(state)
     assert state.placed["greedy"].node == "a"
@@ -554,7 +554,7 @@ def test_where_its_old_node_takes_nobody_either_it_is_free_to_go_anywhere(fact):
     then(state, pod("p2", owner=OWNER), fact, LOST)
     session_answers(state)
     (event,) = advance(state)
-    assert (type(event), event.reason) == (e.MigrationFailed, "HoldLost")
+    assert (type(event), event.reason) == (e.MigrationFailed, "TargetLost")
     then(state, e.PodGone("greedy"), node("c", cpu=4_000))
     session_answers(state)
     assert state.placed["p2"].node == "c"

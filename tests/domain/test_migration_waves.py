@@ -245,7 +245,7 @@ def test_a_target_may_vanish_at_every_step():
     then(evicted, lost)
     session_answers(evicted)
     assert [type(event) for event in advance(evicted)] == [e.TurningBack], "room at its old node is asked for"
-    assert failed(advance(evicted, config.MigrationConfig().hold_deadline)) == {"x-1": "HoldLost"}
+    assert failed(advance(evicted, config.MigrationConfig().hold_deadline)) == {"x-1": "TargetLost"}
     landing = world(plan("x", move("x-1", "p1")))
     advance(landing)
     hold(landing, "x-1")

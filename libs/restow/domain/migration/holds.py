@@ -103,9 +103,12 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
 
 
 def void(state: ClusterState, migration: Migration) -> Reason | None:
-    """Why no successor can land on the target any more."""
+    """Why no successor can land on the target any more: what comes first is the cause of what follows, whichever was heard first, and however much of it
+    the session has answered to."""
+    if why := lost(state, migration) or disembodied(state, migration):
+        return why
     if not is_open(state, migration):
-        return disembodied(state, migration) or ("HoldLost", f"the hold on {migration.move.target} was lost before a successor took it")
+        return "HoldLost", f"the hold on {migration.move.target} was lost before a successor took it"
     if is_beside(state, migration.shape) and not held(state, migration):
         # Who is gated waits for this slot alone, and may have the place on the old node.
         if _is_too_small(state, migration.move.target, migration.shape) or any(slot.phase is SlotPhase.PENDING and slot.reasons for _, slot in slots_of(state, migration)):
@@ -113,7 +116,7 @@ def void(state: ClusterState, migration: Migration) -> Reason | None:
         if _is_taken(state, migration):
             # Its kubelet has rejected a successor, and nothing held the place until the next placeholder.
             return "HoldLost", f"somebody else had the capacity on {migration.move.target} before the next placeholder"
-    return lost(state, migration)
+    return None
 
 
 def _is_taken(state: ClusterState, migration: Migration) -> bool:
