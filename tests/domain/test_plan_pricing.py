@@ -9,7 +9,7 @@ from domain.build import NOW, given, node, pod, replica_of, shape, then
 from domain.planning import afterwards, carry_out, cluster
 
 from restow.contracts.ids import PlanId
-from restow.contracts.values import DeviceShare
+from restow.contracts.values import DeviceShare, LabelSelector, Spread
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.board import Board
@@ -149,6 +149,40 @@ def test_without_devices_nothing_is_packed():
     task = _task(cluster(1, "capacity"))
     with opened(task, "value", Rows(task)) as world:
         assert priced(_search(world, task)) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
+    def many(others: int) -> int:
+        state = _one_device(seed)
+        then(state, *(node(f"z{i}", cpu=64_000) for i in range(others)))
+        task = _task(state)
+        with opened(task, "value", Rows(task)) as world:
+            start = priced(_search(world, task))
+        return len(start[0]) if start is not None else 0
+
+    assert many(9) == many(0) > 0
+
+
+@pytest.mark.parametrize("rule", [{}, {"spread": (Spread(1, "zone", "ScheduleAnyway", LabelSelector({"app": "web"})),)}])
+def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_move(rule, monkeypatch):
+    maker = sys.modules[_Maker.__module__]
+    state, began = _one_device(1), []
+    then(state, *(node(f"z{i}", gpus=1, labels={"zone": str(i % 2)}) for i in range(2)), shape("web", cpu=100, memory=0, gpu=(1, 100), **rule))
+    then(state, pod("web", "web", "z0", owner=replica_of("web"), labels={"app": "web"}, devices=(DeviceShare(0, 100),)))
+    started = _Maker._started
+
+    def noted(self, *args):
+        began.append(args)
+        return started(self, *args)
+
+    monkeypatch.setattr(maker, "FEWEST", 1)
+    monkeypatch.setattr(_Maker, "_started", noted)
+    task = _task(state)
+    with opened(task, "value", Rows(task)) as world:
+        assert priced(_search(world, task)) is not None
+    _Maker(task).searched(1_000, {})
+    assert bool(began) == bool(rule)
 
 
 @pytest.mark.parametrize("moves", [25, 2_000])

@@ -17,6 +17,7 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.annealing import anneal, anneal_gaps
+from restow.domain.defragmentation.optimizing.board import takes_part
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.exchange import exchange
 from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
@@ -188,8 +189,7 @@ class _Maker:
         """From where these end."""
         limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
         rows = sources[np.argsort(self.task.state.table.rank[sources])]
-        by_prices = self._by_prices(limits, ends) if self._prices else None
-        starts = self._starts(limits, ends, rows) if by_prices is None else [by_prices]
+        starts, alone = self._starts(limits, ends, rows)
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
             best: dict[PodUid, Spot] = {}
@@ -203,7 +203,7 @@ class _Maker:
             search.run(rows)
             if best:
                 take_if_better(search, best)
-            if by_prices is None:
+            if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
                 anneal(search, steps, self._fresh)
@@ -213,12 +213,16 @@ class _Maker:
                 exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
         return search
 
-    def _by_prices(self, limits: Limits, ends: Ends) -> Start | None:
-        with self._opened(ends) as world:
-            return priced(Search(world, limits))
-
-    def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> list[Start]:
-        return [self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []
+    def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> tuple[list[Start], bool]:
+        """Where it may begin; and whether with prices alone: only where these are about everybody who may move, for of the others neither they nor annealing think."""
+        starts: list[Start] = []
+        if self._prices:
+            with self._opened(ends) as world:
+                if (start := priced(Search(world, limits))) is not None:
+                    starts.append(start)
+                    if all(takes_part(world, uid) for row in np.flatnonzero(world.counted).tolist() for uid in world.pods(row) if world.movable(uid)):
+                        return starts, True
+        return starts + ([self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []), False
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> Start:
         """What is found by another objective, and in how many steps."""

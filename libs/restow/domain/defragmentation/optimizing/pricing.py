@@ -58,7 +58,10 @@ def priced(search: Search) -> Start | None:
 def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int) -> tuple[Prices, Table]:
     """The last ones, and all patterns."""
     board = patterns.board
-    device = int(np.sort(packing.whole())[len(patterns.rows) // 2])
+    # Of those that have any: most nodes may have none.
+    worth = packing.whole()
+    some = np.sort(worth[worth > 0])
+    device = int(some[len(some) // 2]) if len(some) else 0
     prices = centre = Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, 0)
     best: Prices = prices
     for nth in range(ROUNDS):
