@@ -42,8 +42,8 @@ CASES = {
     "RestowLogStuck": ({"restow_log_stuck:family=gc": "1x5"}, {"restow_log_stuck:family=gc": "1 0x5"}),
     "RestowForeignRecords": ({"restow_state_foreign_records:family=gc": "3x50 4x5"}, {"restow_state_foreign_records:family=gc": "3x55"}),
     "RestowBrokerDiskFull": (
-        {f"kubelet_volume_stats_available_bytes:{CLAIM}": "10x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
-        {f"kubelet_volume_stats_available_bytes:{CLAIM}": "20x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
+        {f"kubelet_volume_stats_available_bytes:{CLAIM}": "24x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
+        {f"kubelet_volume_stats_available_bytes:{CLAIM}": "26x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
     ),
     "RestowKeeperFails": ({"restow_keeper_failing:family=gc": "1x20"}, {"restow_keeper_failing:family=gc": "1 1 0x20"}),
     "RestowSnapshotsOld": (

@@ -217,7 +217,7 @@ class TestEveryWay:
         assert set(env(container)) == {name for text in files.values() for name in re.findall(r":\s*\$(RESTOW_\w+)", text)}
         keys = {value["secretKeyRef"]["key"] for name, value in env(container).items() if name.endswith("_PASSWORD")}
         assert keys == users() | ({"route"} if broker["spec"]["replicas"] > 1 else set())
-        store = re.search(r'store_dir: "(.+?)"', files["nats.conf"])
+        store = re.search(r'^  store_dir: "(.+?)"\n  max_file_store: \d+$', files["nats.conf"], re.MULTILINE)
         assert store
         assert store[1] in {m["mountPath"] for m in container["volumeMounts"]}
 
@@ -574,6 +574,13 @@ def test_cert_managers_certificate_is_for_its_service_and_in_the_secret_that_it_
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     annotations = named(manifests, "MutatingWebhookConfiguration", "restow-landing")["metadata"]["annotations"]
     assert annotations == {"cert-manager.io/inject-ca-from": f"{meta['namespace']}/{certificate['metadata']['name']}"}
+
+
+@pytest.mark.parametrize(("size", "most"), [("100Gi", 100 << 30), ("0.5Ti", 512 << 30), ("500G", 500 * 10**9), ("250Mi", 250 << 20), ("107374182400", 100 << 30)])
+def test_the_brokers_store_is_full_a_little_before_its_volume_is_whatever_was_free_when_it_started(size, most):
+    config = named(rendered("--set", f"nats.storage.size={size}"), "ConfigMap", "restow-nats")["data"]["nats.conf"]
+    (limit,) = re.findall(r"^  max_file_store: (\d+)$", config, re.MULTILINE)
+    assert int(limit) == pytest.approx(0.85 * most, abs=1)
 
 
 def test_three_brokers_know_each_other_and_the_services_know_all_three_by_the_names_of_their_certificate():

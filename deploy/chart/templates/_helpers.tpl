@@ -36,6 +36,22 @@ garbageCollector: garbage-collector
 {{- range $i := until (int .Values.nats.replicas) }} restow-nats-{{ $i }}.restow-nats.{{ $.Release.Namespace }}.svc{{ end }}
 {{- end }}
 
+{{/* Bytes that a broker's store may have: 85 % of its volume. The rest is for what nats-server does not count, such as files with holes that are still to be
+     compacted: where the disk itself is full, it stores nothing more until it is restarted. RestowBrokerDiskFull fires before, at 75 %. */}}
+{{- define "restow.storeBytes" -}}
+{{- $size := .Values.nats.storage.size }}
+{{- $number := 1 }}
+{{- $unit := 1 }}
+{{- if kindIs "string" $size }}
+{{- $digits := regexFind "^[0-9.]+" $size }}
+{{- $number = float64 $digits }}
+{{- $unit = get (dict "" 1 "m" 0.001 "k" 1e3 "Ki" 1024 "M" 1e6 "Mi" 1048576 "G" 1e9 "Gi" 1073741824 "T" 1e12 "Ti" 1099511627776 "P" 1e15 "Pi" 1125899906842624) (trimPrefix $digits $size) }}
+{{- else }}
+{{- $number = float64 $size }}
+{{- end }}
+{{- mulf $number $unit 0.85 | int64 }}
+{{- end }}
+
 {{- define "restow.brokerTLS" -}}
 {{ .Values.nats.tls.existingSecret | default "restow-nats-tls" }}
 {{- end }}

@@ -64,6 +64,13 @@ def die_with_parent() -> Callable[[], None] | None:
     return ask
 
 
+def store_limit(store: Path) -> int:
+    """Bytes that a server may store: what it has, and three quarters of what is free. (Its own default is three quarters of what is free: a server
+    that has half of a disk and is started again would store nothing more.)"""
+    has = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+    return has + shutil.disk_usage(store.parent).free * 3 // 4
+
+
 class NatsServer:
     """One server on 127.0.0.1 with JetStream in `folder` (kept over restarts; the caller removes it).
 
@@ -184,7 +191,8 @@ class NatsServer:
         ]
         if self._jetstream:
             sync = "always" if self._sync else "2m"
-            lines.append(f"jetstream {{ store_dir: {_quoted(self.folder / 'store')}, sync_interval: {sync} }}")
+            store = self.folder / "store"
+            lines.append(f"jetstream {{ store_dir: {_quoted(store)}, sync_interval: {sync}, max_file_store: {store_limit(store)} }}")
         return "\n".join([*lines, self._extra]) + "\n"
 
     def _wait_ready(self) -> None:

@@ -69,6 +69,13 @@ async def test_every_answer_has_one_meaning(answer, means):
     assert type(raised.value) is means
 
 
+async def test_a_store_that_could_not_write_says_that_the_broker_is_to_be_started_again():
+    for said in ("write /data/1.blk: no space left on device", "no message cache"):
+        with pytest.raises(Unknown, match=f"{said}.*start the broker again") as unknown:
+            await append(ScriptedBroker(error(503, 10077, said)))
+        assert unknown.value.full
+
+
 async def test_a_conflict_tells_the_actual_place_where_the_broker_does():
     with pytest.raises(Conflict) as conflict:
         await append(ScriptedBroker(error(400, 10071, "wrong last sequence: 9")))

@@ -44,6 +44,10 @@ WRONG_STREAM = 10060
 FULL = (10023, 10028, 10047, 10077)
 """Insufficient resources, memory or storage exceeded, the stream could not store it."""
 
+NOT_WRITTEN = 10077
+"""Of those, the one that does not end by itself: its disk took no more, and nats-server (2.12) stores nothing in this stream until it is started
+again, whatever is free by then. 2.15 gives no answer at all."""
+
 APPEND_TIMEOUT = 5.0
 """Seconds until an append without an answer becomes Unknown."""
 
@@ -219,7 +223,8 @@ def _sequence(data: bytes, family: Family, envelope: Envelope, expected: int) ->
     if failure.code >= 500:
         full = failure.err_code in FULL
         said = f"the broker's store is full: {failure.description}" if full else failure.description
-        raise Unknown(family, envelope.id, f"{said} ({failure.code}, error {failure.err_code})", full=full)
+        todo = ": once its disk has space, start the broker again" if failure.err_code == NOT_WRITTEN else ""
+        raise Unknown(family, envelope.id, f"{said} ({failure.code}, error {failure.err_code}){todo}", full=full)
     raise BrokerRefused(f"the broker refused commit {envelope.id}: {failure.description} (error {failure.err_code})")
 
 
