@@ -2,7 +2,19 @@
 
 import msgspec
 import pytest
-from domain.build import NOW, changed, configured, node, pod, pod_group, reservation, run, shape, then
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    node,
+    pod,
+    pod_group,
+    replica_of,
+    reservation,
+    run,
+    shape,
+    then,
+)
 from domain.saga import OWNER, advance, create, decider, evicts, failed, move, owed, plan, step, terminate
 from domain.test_beside import (
     STOCK,
@@ -771,3 +783,24 @@ def test_a_target_that_has_less_than_its_placeholder_takes_is_not_said_to_be_som
     advance(state)
     assert state.migrations["x-1"].back
     assert state.migrations["x-1"].message == "node b has not enough for it any more"
+
+
+DEPLOYED, NEXT = replica_of("web", "Deployment"), replica_of("web-2")
+
+
+def of_deployment(*more: e.Event):
+    """As far as the eviction, of a Deployment's pod."""
+    return evicted(world(e.WorkloadObserved(OWNER.uid, "ReplicaSet", "default", "web-1", owner=DEPLOYED), e.WorkloadObserved(DEPLOYED.uid, "Deployment", "default", "web", wanted=1), *more))
+
+
+@pytest.mark.parametrize("first", ["pod", "replica set"])
+def test_the_next_revision_s_pod_gets_the_slot_whichever_of_it_and_its_replica_set_is_heard_of_first(first):
+    """Nobody has gated it, for moves know the old ReplicaSet. It waited for what its own move held until the time to land was up."""
+    state = of_deployment()
+    then(state, e.WorkloadObserved(DEPLOYED.uid, "Deployment", "default", "web", busy="rollout", wanted=1), e.PodGone("p"))
+    facts = [pod("p2", "s", owner=NEXT), e.WorkloadObserved(NEXT.uid, "ReplicaSet", "default", "web-2", owner=DEPLOYED)]
+    for fact in facts if first == "pod" else reversed(facts):
+        then(state, fact)
+        session_answers(state)
+        advance(state)
+    assert Land("p2", "b") in session_owes(state)

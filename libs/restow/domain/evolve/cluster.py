@@ -338,6 +338,8 @@ def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
     if event.owner != (known.owner if known is not None else None):
         state.parkings.forget()
         state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
+        for pod in list(state.owned.get(event.uid, ())) if state.armed else ():
+            state.requeue(pod)  # or to follow one that was evicted, as those of a Deployment's next ReplicaSet
     for migration in [state.migrations[id] for id in state.active]:
         if migration.came_before and not migration.told and migration.lineage.partition("/")[0] == event.uid:
             state.put(state.migrations, migration.id, replace(migration, told=True))
