@@ -216,6 +216,20 @@ class RemembersRead(Protocol):
         ...
 
 
+@runtime_checkable
+class OnBrokers(Protocol):
+    """A log that brokers keep (JetStream): one of several leads, and it may count records that it has lost."""
+
+    @property
+    def claimed(self) -> int:
+        """Where the broker says that the log ends, if it cannot show that record; else 0. As of the last call of `tail`."""
+        ...
+
+    async def shown_by(self) -> str:
+        """Which of several brokers leads the log now; empty for one that is alone. Raises Unavailable."""
+        ...
+
+
 def check_token(kind: str, value: str) -> str:
     """`value` as one subject token: lower-case letters, digits, `-` and `_`, at most 63. Raises NotAllowed."""
     if not _TOKEN.fullmatch(value):

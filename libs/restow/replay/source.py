@@ -18,7 +18,7 @@ from restow.contracts.redact import addresses
 from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import Archive, Where, full_log, has_segments, open_archive
 from restow.eventlog.bucket import is_address
-from restow.eventlog.port import Closed, EventLog, LogMismatch, Record
+from restow.eventlog.port import Closed, EventLog, LogMismatch, OnBrokers, Record
 from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class LiveSource(_Bounded):
             self.log = self.run(opening())
             self.cluster, self.log_id = self.log.cluster, self.log.log_id
             self.last = self.run(self.log.tail())
-            self.claimed = getattr(self.log, "claimed", 0)
+            self.claimed = self.log.claimed if isinstance(self.log, OnBrokers) else 0
             self.first = self._first()
         except BaseException:
             self.close()
@@ -164,6 +164,10 @@ class LiveSource(_Bounded):
         if first > 1 and self._archive is not None and has_segments(self._archive):
             return min(first, open_archive(self._archive, log_id=self.log_id).first)
         return first
+
+    def shown_by(self) -> str:
+        """Which of several brokers leads the log now; empty for one that is alone, and where none keeps it. Raises Unavailable, TimeoutError, Closed."""
+        return self.run(self.log.shown_by()) if isinstance(self.log, OnBrokers) else ""
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = ANSWER) -> T:
         """Run in the log's event loop and wait. Raises what it raises, TimeoutError; Closed once this is being closed."""

@@ -97,7 +97,7 @@ def _whose(found: Wholeness, source: Source) -> None:
     from restow.replay.source import LiveSource
 
     if found.broken and isinstance(source, LiveSource):
-        found.shown_by = source.run(source.log.shown_by())  # type: ignore[attr-defined]
+        found.shown_by = source.shown_by()
 
 
 def _show(found: Wholeness) -> None:

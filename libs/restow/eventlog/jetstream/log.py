@@ -51,7 +51,7 @@ class JetStreamLog:
         self._there = 0
         """The highest sequence that was asked for by itself, and is there."""
         self.claimed = 0
-        """Where the broker says that it ends, if it cannot show that record; as of the last look for the tail."""
+        """See OnBrokers.claimed."""
 
     @property
     def cluster(self) -> str:
@@ -165,7 +165,7 @@ class JetStreamLog:
         return there
 
     async def shown_by(self) -> str:
-        """Which of several brokers leads the log now; empty for one that is alone. Raises Unavailable."""
+        """See OnBrokers.shown_by. Raises Unavailable."""
         return await self._stream.leader()
 
     async def time(self) -> int:
