@@ -1,11 +1,13 @@
 """TLS, client certificates and nkeys, with the files of deploy/nats on real servers; and that renewed ones are taken without a restart."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import ssl
 
+import nats.errors
 import nkeys
 import pytest
 import trustme
@@ -13,7 +15,7 @@ import trustme
 from restow.eventlog.access import AccessFiles, Certificates
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.port import BrokerRefused, NotAllowed
-from restow.eventlog.server import temporary_server
+from restow.eventlog.server import NatsServer, temporary_server
 from restow.eventlog.testing import envelope, free_ports
 
 from .helpers import BODY, end, follow, persist, until
@@ -157,6 +159,57 @@ async def test_a_client_with_a_ca_says_no_password_to_a_broker_without_tls(plain
     for url, given in ((plain.url, files.client), (plain.url.replace("nats://", "tls://"), AccessFiles())):
         with pytest.raises(BrokerRefused, match="does not offer TLS there"):
             await Broker.connect(url, user="cli", password="pcli", files=given, wait=10)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("full", [False, True], ids=["idle", "with much unsent"])
+async def test_a_broker_that_hangs_is_left_for_another_one_within_seconds(files, tls, full):
+    """As one whose machine is gone. TLS would wait 30 s for its last word, and the kernel for much longer to send it what is unsent."""
+    more = deployed("nats-tls.conf", files.folder) if tls else ""
+    with guarded_server(more) as one, guarded_server(more) as other:
+        broker = await Broker.connect([one.url, other.url], user="cli", password="pcli", files=files.client if tls else AccessFiles(), wait=10)
+        hangs = next(server for server in (one, other) if server.url.endswith(f":{broker.client.connected_url.port}"))
+        hangs.pause()
+        try:
+            sending = asyncio.create_task(flood(broker)) if full else None
+            await until(lambda: broker.client.is_connected and broker.client.connected_url.port != hangs.port, 20)
+            await asyncio.wait_for(broker.close(), 5)
+            if sending is not None:
+                await end(sending)
+        finally:
+            hangs.resume()
+
+
+async def flood(broker):
+    """More than what the kernel keeps for a broker that reads nothing, unless the client ends before."""
+    with contextlib.suppress(nats.errors.ConnectionClosedError):
+        for _ in range(20):
+            await broker.client.publish("nobody.listens", bytes(900_000))
+
+
+async def test_a_client_ends_while_its_broker_hangs_and_much_is_unsent(plain):
+    broker = await Broker.connect(plain.url)
+    plain.pause()
+    try:
+        sending = asyncio.create_task(flood(broker))
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(broker.close(), 5)
+        await end(sending)
+    finally:
+        plain.resume()
+
+
+async def test_a_client_ends_while_its_broker_has_come_back_with_a_certificate_that_it_does_not_believe(plain, files):
+    """As where TLS was turned on: services of before are stopped then, and were killed after 30 s."""
+    broker = await Broker.connect(plain.url)
+    await asyncio.to_thread(plain.stop)
+    again = NatsServer(plain.folder, port=plain.port, extra=deployed("nats-tls.conf", files.folder))
+    await asyncio.to_thread(again.start)
+    try:
+        await until(lambda: isinstance(broker._last_error, ssl.SSLError), 20)
+        await asyncio.wait_for(broker.close(), 5)
+    finally:
+        again.stop()
 
 
 @pytest.mark.slow

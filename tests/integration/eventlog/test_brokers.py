@@ -50,6 +50,18 @@ async def test_a_missing_broker_is_named():
         await connect("nats://127.0.0.1:1", "c", wait=0.3)
 
 
+async def test_of_a_broker_that_says_nothing_it_is_said_what_that_may_be():
+    """The brackets were empty."""
+
+    async def silent(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        with pytest.raises(BrokerRefused, match=r"within 4 s \(nothing comes back from there: it hangs, or a firewall or NetworkPolicy"):
+            await connect(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", "c", wait=4)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

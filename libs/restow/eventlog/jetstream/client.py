@@ -3,22 +3,46 @@ task between a message and whoever waits for it."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 
 from restow.eventlog.access import Certificates
 
 _FIRST_LINE = b"NATS/1.0\r\n"
+CLOSING = 0.3
+"""Seconds that a connection has for its end, in order; one to a broker that is there takes a few milliseconds."""
 
 
 class NotEncrypted(nats.errors.Error):
     """The connection would be readable for others."""
+
+
+class Connection(TcpTransport):
+    """nats-py's, but for its end, which nats-py waits for before it looks for another broker, and before a client is closed. TLS waits 30 s for the last word
+    of a broker that hangs or whose machine is gone; what is still to be sent to such a one is waited for until the kernel gives up, a quarter of an hour; and
+    the end of a connection whose certificates did not suit is never told."""
+
+    async def wait_closed(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSING):
+                await super().wait_closed()
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection, with all that is not sent yet."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.transport.abort()
 
 
 class BrokerClient(Client):
@@ -67,6 +91,14 @@ class BrokerClient(Client):
     @property
     def ssl_context(self) -> ssl.SSLContext:
         return super().ssl_context if self.certificates is None else self.certificates.context()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Nothing of the connection before is left, nor of an attempt that has failed."""
+        if isinstance(self._transport, Connection):
+            self._transport.abort()
+        s.last_attempt = time.monotonic()
+        self._transport = Connection()
+        await self._transport.connect(s.uri, buffer_size=DEFAULT_BUFFER_SIZE, connect_timeout=self.options["connect_timeout"])
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The broker's first words, before anything is said to it."""

@@ -188,7 +188,9 @@ class Broker:
         )
 
     def _said(self) -> str:
-        return redacted(str(self._last_error)) if self._last_error else "no error given"
+        if isinstance(self._last_error, TimeoutError) and not str(self._last_error):
+            return "nothing comes back from there: it hangs, or a firewall or NetworkPolicy drops what is sent"
+        return redacted(str(self._last_error) or type(self._last_error).__name__) if self._last_error else "no error given"
 
     def check_server(self) -> None:
         """Raise BrokerRefused unless the connected server is new enough and runs JetStream."""
