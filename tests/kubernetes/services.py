@@ -116,7 +116,8 @@ async def read_by(stack: Running, service: str, seq: int) -> None:
     said = "nothing"
     for _ in range(int(LONG / 0.1)):
         try:
-            if (read := (await asyncio.to_thread(state_of, stack, service))["seq"]) >= seq:
+            # One that has begun a moment ago, as after it was killed, has read nothing yet, and names no sequence.
+            if (read := (await asyncio.to_thread(state_of, stack, service)).get("seq", 0)) >= seq:
                 return
             said = f"that it has read {read}"
         except (OSError, ValueError) as error:

@@ -51,6 +51,8 @@ class _Claiming(msgspec.Struct):
 _claiming = msgspec.json.Decoder(_Claiming)
 LOOK, LOOKS = 0.1, 100
 """Seconds between two looks whether a claim was made for the successor, and how many of them at most."""
+CHANGES = 5
+"""How often a claim is read anew that somebody has changed since it was read: its scheduler, or a controller."""
 PATIENCE = 10.0
 """Seconds for which the API may refuse a hand-over: a policy may be on its way, or a right. After that it is not waited for."""
 
@@ -118,18 +120,34 @@ class Handover(Effects):
         return handed
 
     async def _one(self, pod: PodRef, placeholder: PodRef, name: str, held: str, made: str) -> None:
-        claim = await self._with_a_device(pod, placeholder, name, held)
+        claim = await self._owning(pod, placeholder, name, held)
         if claim is None:
             return
         path, uid = await self._path(pod.namespace, claim.metadata.name), {"uid": claim.metadata.uid}
-        owned = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
-        await self._client.patch(path, {"metadata": uid | {"ownerReferences": [owned]}})
         users = [{"resource": "pods", "name": pod.name, "uid": pod.uid}, {"$patch": "delete", "uid": placeholder.uid}]
         await self._client.patch(f"{path}/status", {"metadata": uid, "status": {"reservedFor": users}}, "strategic")
         said = {"metadata": {"uid": pod.uid}, "status": {"resourceClaimStatuses": [{"name": name, "resourceClaimName": claim.metadata.name}]}}
         await self._client.patch(path_of(d.PODS, pod.namespace, pod.name, "status"), said, "strategic")
         if made and made != claim.metadata.name:
             await self._drop(pod, made)
+
+    async def _owning(self, pod: PodRef, placeholder: PodRef, name: str, held: str) -> Any:
+        """The claim, once it is the successor's; None where there is none to hand over. As it was read: whoever has stood still meanwhile, and leads no more, must not take it from
+        the pod that has it by now."""
+        owned = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+        for look in range(CHANGES):
+            claim = await self._with_a_device(pod, placeholder, name, held)
+            if claim is None:
+                return None
+            meta = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version, "ownerReferences": [owned]}
+            try:
+                await self._client.patch(await self._path(pod.namespace, claim.metadata.name), {"metadata": meta})
+            except ApiStatus as status:
+                if status.code != 409 or look == CHANGES - 1:
+                    raise
+            else:
+                break
+        return claim
 
     async def _with_a_device(self, pod: PodRef, placeholder: PodRef, name: str, held: str) -> Any:
         """The claim to be handed over: that which the placeholder's status names, or the successor's own by now, for a controller that starts again between two steps

@@ -268,6 +268,54 @@ async def test_a_successor_that_has_gone_gets_nothing(world):
     assert world.having() == {"h": ["h"]}
 
 
+class Asleep:
+    """A client of a leader that stands still before its first patch, and wakes up when another one leads."""
+
+    def __init__(self, client):
+        self._client, self.asleep, self.wake = client, asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    async def patch(self, *args):
+        self.asleep.set()
+        await self.wake.wait()
+        return await self._client.patch(*args)
+
+
+async def test_a_leader_that_wakes_up_does_not_take_the_claim_from_who_has_it_by_now(world):
+    """Its successor has gone, and the claim is the next one's: given back to a pod that is no more, it would go with that, under a pod that runs."""
+    client = Asleep(world.client)
+    late = asyncio.create_task(Handover(client, Backoff(attempts=1)).hand(world.s, world.h))
+    await client.asleep.wait()
+    await world.delete("s")
+    world.s = await world.pod("s", schedulingGates=[{"name": GATE}])
+    await world.until(lambda: world.claim_of("s"))
+    assert await hand(world) == Done()
+    claim = world.claim_of("s")
+    client.wake.set()
+    assert await late == Done(), "there is nothing for its own to get"
+    (owner,) = world.store.find(RESOURCECLAIMS, "default", claim)["metadata"]["ownerReferences"]
+    assert (owner["uid"], world.having()) == (world.s.uid, {"s": ["s"]})
+    await world.lands()
+
+
+async def test_a_claim_that_somebody_changes_all_the_time_is_handed_over_all_the_same(world):
+    """Its scheduler, or a controller, has written into it since it was read."""
+    changes = []
+
+    class Busy(Asleep):
+        async def patch(self, path, *args):
+            if "/resourceclaims/" in path and len(changes) < 3:
+                changes.append(path)
+                await self._client.patch(path, {"metadata": {"labels": {"change": str(len(changes))}}})
+            return await self._client.patch(path, *args)
+
+    assert await Handover(Busy(world.client), Backoff(attempts=1)).hand(world.s, world.h) == Done()
+    assert len(changes) == 3
+    await world.lands()
+
+
 class Guarded(Cut):
     """Somebody's admission refuses all writes to claims after so many."""
 
