@@ -325,6 +325,19 @@ async def _check_covers(archive: Archive, log: EventLog, from_seq: int, first: i
         raise LogMismatch(why)
 
 
+async def agreeing(archive: Archive, log: EventLog) -> list[Segment]:
+    """Of an archive that is not of the log's history to its end, the segments up to the last at whose end it is, and that the log continues; none where there is none
+    such. What the log told of its archive before it let records go is always the end of a segment."""
+    first = await log.first()
+    for count in range(len(archive.segments) - 1, 0, -1):
+        begins = Archive(archive.path, archive.segments[:count])
+        if begins.last < first - 1:
+            return []
+        if not await mismatch(begins, log):
+            return begins.segments
+    return []
+
+
 async def mismatch(archive: Archive, log: EventLog) -> str:
     """Why the archive, which is of the log's id, is not of its history; empty where nothing speaks against it. The archive's last record must be the
     log's: a broker whose volume was restored, or that lost what it had not on disk, has gone on with others in their place."""

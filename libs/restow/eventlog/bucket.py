@@ -20,7 +20,7 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -238,12 +238,17 @@ class Bucket:
         self._remember(stored, segment)
         return segment
 
-    def set_aside(self, last: int) -> str:
-        """Nothing is moved: the next chain begins."""
+    def set_aside(self, last: int, kept: Sequence[Segment] = ()) -> str:
+        """Nothing is moved: the next chain begins, with copies of what is kept."""
         chain = self._chain or 0
         self._least = chain + 1
         if self._least > _MOST_CHAINS:
             raise ArchiveError(self, "", f"{_MOST_CHAINS} archives were set aside in it; use another prefix")
+        self._chain = self._least
+        for segment in kept:
+            with segment.path.open("rb") as file:
+                copy = io.BytesIO(file.read())
+            self.keep(copy, segment.header, segment.digest, segment.offset)
         return self.called(f"{self._prefix}chain-{chain:04d}") if chain else str(self)
 
     def _prove(self) -> None:

@@ -6,7 +6,8 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -97,14 +98,30 @@ class Folder:
         sync_folder(self.path)
         return Segment(path, header, digest, offset)
 
-    def set_aside(self, last: int) -> str:
-        """Rename the folder."""
+    def set_aside(self, last: int, kept: Sequence[Segment] = ()) -> str:
+        """Rename the folder. Where some segments stay, the others are taken out of it, the last one first: whoever is killed meanwhile leaves a chain."""
         for number in range(1_000):
             aside = self.path.with_name(f"{self.path.name}.until-{last}" + (f".{number}" if number else ""))
             if not aside.exists():
-                self.path.rename(aside)
-                return str(aside)
-        raise ArchiveError(self, "", "a thousand archives were set aside beside it; remove some")
+                break
+        else:
+            raise ArchiveError(self, "", "a thousand archives were set aside beside it; remove some")
+        if not kept:
+            self.path.rename(aside)
+            return str(aside)
+        stay = {segment.path.name for segment in kept}
+        aside.mkdir()
+        for name in sorted(stay):
+            try:
+                os.link(self.path / name, aside / name)
+            except OSError:  # a file system without links
+                shutil.copyfile(self.path / name, aside / name)
+        for file in reversed(self.files()):
+            if file.name not in stay:
+                file.rename(aside / file.name)
+        sync_folder(aside)
+        sync_folder(self.path)
+        return str(aside)
 
 
 def _drop_unfinished(folder: Path, now: float) -> None:

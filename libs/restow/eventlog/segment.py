@@ -156,8 +156,9 @@ class Place(Protocol):
         was faster: nothing of its is overwritten."""
         ...
 
-    def set_aside(self, last: int) -> str:
-        """Make way for a new archive in place of this one, which ends at `last` and stays readable; says where that is then. Raises ArchiveError."""
+    def set_aside(self, last: int, kept: Sequence[Segment] = ()) -> str:
+        """Make way for a new archive in place of this one, which ends at `last` and stays readable; says where that is then. `kept`: segments that it begins
+        with, and with which the new one begins, too. Raises ArchiveError."""
         ...
 
 

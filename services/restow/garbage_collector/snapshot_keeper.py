@@ -9,7 +9,7 @@ from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
 from restow.domain.too_old import too_old
-from restow.eventlog.archive import Archive, export, has_segments, mismatch, open_archive, place_of
+from restow.eventlog.archive import Archive, agreeing, export, has_segments, mismatch, open_archive, place_of
 from restow.eventlog.archive import covered as archived_to
 from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, Unavailable
 from restow.eventlog.segment import ArchiveError, Place
@@ -364,13 +364,15 @@ async def holds(context: Context, first: int, upto: int) -> int:
 
 async def export_or_begin(log: EventLog, place: Place, upto: int, logger: logs.Logger) -> Archive | None:
     """Continue the archive; where the log does not hold what would follow (an old copy of the archive's volume was restored), or has other
-    records in place of the archive's (an old copy of the broker's volume was), put it aside and begin a new one."""
+    records in place of the archive's (an old copy of the broker's volume was), put it aside and begin a new one, with what of it the log continues."""
     if await asyncio.to_thread(has_segments, place):
         with place.only_writer():
             present = await asyncio.to_thread(open_archive, place, log_id=log.log_id)
             first = await log.first()
             why = f"it ends at {present.last}, the log begins at {first}" if present.last < first - 1 else await mismatch(present, log)
             if why:
-                aside = await asyncio.to_thread(place.set_aside, present.last)
-                logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=aside, reason=why)
+                kept = await agreeing(present, log)
+                aside = await asyncio.to_thread(place.set_aside, present.last, kept)
+                begins = f"a new one begins with its records up to {kept[-1].header.last}" if kept else "a new one begins"
+                logger.error(f"the archive does not fit the log: it was put aside, and {begins}", moved_to=aside, reason=why)
     return await export(log, place, to_seq=upto)

@@ -222,6 +222,21 @@ async def test_an_archive_that_was_put_aside_stays_and_a_new_one_begins_in_its_p
         assert (open_archive(old).log_id, open_archive(old).last) == (log.log_id, 9)
 
 
+async def test_what_a_new_archive_begins_with_stays_in_the_old_one_too(shell):
+    log = await three(shell)
+    place = shell.place()
+    archive = open_archive(place)
+    assert len(archive.segments) > 2
+    kept, whole = archive.segments[:-2], [r.seq for r in archive.records()]
+    where = place.set_aside(archive.last, kept)
+    for now in (open_archive(place), open_archive(shell.place())):
+        assert [s.digest for s in now.segments] == [s.digest for s in kept]
+    old = Folder(type(shell.path)(where)) if isinstance(shell, InFolder) else Bucket(shell.store, "backups/prod/chain-0001", where)
+    assert [s.digest for s in open_archive(old).segments] == [s.digest for s in archive.segments]
+    await export(log, place)
+    assert [r.seq for r in open_archive(shell.place(), log_id=log.log_id).records()] == whole
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------------------
 
 

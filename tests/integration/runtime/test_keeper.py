@@ -93,9 +93,9 @@ async def grow(log, count=30):
         await facts(log, node(f"n{i:02}"))
 
 
-async def records_of(log):
+async def records_of(log, first=1):
     found = []
-    async for batch in log.read(1):
+    async for batch in log.read(first):
         found += batch
         if found[-1].seq == await log.tail():
             return found
@@ -180,6 +180,35 @@ async def test_an_archive_of_a_history_that_its_log_has_lost_is_put_aside_and_ne
             assert archive.first == 1
             assert [(r.seq, r.body) for r in archive.records()] == [(r.seq, r.body) for r in await records_of(log)][: archive.last]
             assert open_archive(folder.with_name(f"{folder.name}.until-{end}")).last == end
+
+
+async def test_of_an_archive_that_goes_on_with_what_its_log_has_lost_the_beginning_stays(tmp_path):
+    """The log has let that go: without it nobody could fold the log again."""
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.state.archived)
+        folder = one.folder
+    covered = one.state.archived
+    lost = await copy_of(log)
+    await facts(lost, *(node(f"lost{i}") for i in range(5)))
+    for i in range(30):
+        await facts(lost, node(f"lost{i % 5}", cpu=8 + i))
+    await export(lost, folder, segment_bytes=1)
+    whole = [(r.seq, r.body) for r in await records_of(log)]
+    await log.truncate(covered - 3)
+    async with collecting(log, tmp_path, one.state, snapshot_every=20, keep=1_000) as one:
+        for i in range(25):
+            await facts(log, node(f"end{i:02}"))
+        await one.until(lambda: one.state.archived > covered)
+        archive = open_archive(folder)
+        assert (archive.first, one.state.archive_first) == (1, 1)
+        records = whole[:covered] + [(r.seq, r.body) for r in await records_of(log, covered + 1)]
+        assert [(r.seq, r.body) for r in archive.records()] == records[: archive.last]
+        assert archive.last > covered
+        assert not one.notes()
+    aside = open_archive(folder.with_name(f"{folder.name}.until-{await lost.tail()}"))
+    assert (aside.first, aside.last) == (1, await lost.tail())
 
 
 async def test_an_archive_that_could_not_be_written_is_tried_again_although_nothing_happens_and_no_snapshot_is_made_for_it(tmp_path):
