@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape, then
 from domain.planning import afterwards, carry_out, cluster
+from msgspec.structs import replace
 
 from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, LabelSelector, Spread
@@ -21,6 +22,7 @@ from restow.domain.defragmentation.optimizing.pricing import priced
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
+from restow.domain.defragmentation.prices import OWN_PRICE
 
 ARGS = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={})
 
@@ -162,6 +164,34 @@ def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
         return len(start[0]) if start is not None else 0
 
     assert many(9) == many(0) > 0
+
+
+def test_a_node_that_has_a_price_and_nearly_nothing_else_changes_nothing():
+    state, found = _one_device(1), []
+    for some in ([], [node("z", cpu=0, memory=0, labels={OWN_PRICE: "10000"})]):
+        task = _task(then(state, *some))
+        with opened(task, "value", Rows(task)) as world:
+            found.append(priced(_search(world, task)))
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0][0] == found[1][0]
+
+
+def test_pods_of_which_each_costs_more_than_all_nodes_are_worth_stay():
+    state = _one_device(1)
+    then(state, shape("t", cpu=100, memory=0, gpu=(1, 1), priority=1_000_000_000), *(node(f"z{i}", cpu=64_000, gpus=1) for i in range(2)))
+    for i in range(64):
+        then(state, pod(f"z{i}", "t", f"z{i % 2}", owner=replica_of("rs"), devices=(DeviceShare(0, 1),)))
+    task = _task(state)._replace(args=replace(ARGS, minimumGain=1_000_000, costs={"priority": 1_000_000}))
+    with opened(task, "value", Rows(task)) as world:
+        search = _search(world, task)
+        patterns = Patterns(Board(search))
+        prices = _prices(patterns, 1)
+        patterns.grow(prices, Packing(patterns, world.value.of).starts(prices, 0), by_gain=False)
+        costs = [world.cost(uid) * search.limits.least for uid in patterns.board.uids]
+        assert sum(costs) > 1 << 63
+        for one in patterns.table().patterns:
+            assert (one.value < 0) or not any(costs[i] > 1 << 52 for i in one.start.gone)
 
 
 @pytest.mark.parametrize("rule", [{}, {"spread": (Spread(1, "zone", "ScheduleAnyway", LabelSelector({"app": "web"})),)}])

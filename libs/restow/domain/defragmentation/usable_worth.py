@@ -111,7 +111,11 @@ class UsableWorth:
 
     def empty(self, row: int, one: int) -> int:
         """What the row is worth with nobody on it because of that, times `one`, rounded up; 0 where an autoscaler takes none."""
-        return -(-self._prices.per_hour[row] * self._hours * one // MILLI) if self._removable else 0
+        return self.whole(row, one) if self._removable else 0
+
+    def whole(self, row: int, one: int) -> int:
+        """What the row costs, times `one`, rounded up."""
+        return -(-self._prices.per_hour[row] * self._hours * one // MILLI)
 
     def rounded(self, row: int, one: int) -> int:
         """By how much less than its `weights` say the row may be worth, because `one` (the method) rounds down; times `one`."""

@@ -56,7 +56,7 @@ class Packing:
     def _group_up(self) -> None:
         """Nodes are alike that take the same classes and to which the same is worth as much."""
         patterns, board = self._patterns, self._patterns.board
-        weights = np.array([self._worth.weights(row, THOUSANDTHS) for row in patterns.rows.tolist()], np.int64).reshape(len(patterns.rows), len(self._worth.wanted))
+        weights = np.array([self._weights(row) for row in patterns.rows.tolist()], np.int64).reshape(len(patterns.rows), len(self._worth.wanted))
         admits = board.masks[patterns.may][:, patterns.rows].T & patterns.open[patterns.rows][:, None]
         _, first, group = np.unique(np.hstack([weights, admits]), axis=0, return_index=True, return_inverse=True)
         self._group, self._admits, weights = group.ravel(), admits[first], weights[first]
@@ -70,6 +70,10 @@ class Packing:
                 self._together += weights[:, i, None] * (devices // asked.count)
             else:
                 self._left += weights[:, i, None] * (units // asked.milli) // asked.count
+
+    def _weights(self, row: int) -> list[int]:
+        """No demand is worth more there than the whole node: one that is has no place there, however large it is beside a node that has nearly nothing."""
+        return [min(weight, self._worth.whole(row, THOUSANDTHS)) for weight in self._worth.weights(row, THOUSANDTHS)]
 
     @property
     def able(self) -> bool:
@@ -97,7 +101,7 @@ class Packing:
         promised[:, 0] = 0
         promised[:, 1:] = np.where(able, reserved[self._group, 1:] - lost, NEVER)
         # Who is on no device stays where it pays for what it takes.
-        loose = (patterns.board.cost + prices.move + pays[patterns.of] <= 0).tolist()
+        loose = (patterns.cost[:-1] + prices.move + pays[patterns.of] <= 0).tolist()
         lists: dict[tuple[int, int], list[int]] = {}
         found, best = list[Start](), np.argsort(-promised, axis=1, kind="stable")[:, :KEPT]
         for node in range(self._nodes):
@@ -164,7 +168,7 @@ class Packing:
         """`(bins,)` what each is worth, `(bins, most) bool` who stays there, and `(bins,)` the units that are left to those who come."""
         patterns, units, every = self._patterns, self._units, np.arange(len(self._home))
         of = np.append(patterns.of, 0)
-        paid = np.append(patterns.board.cost, 0) + prices.move + prices.pods[of] - other * self.useful[of]
+        paid = patterns.cost + prices.move + prices.pods[of] - other * self.useful[of]
         value = np.full((len(self._home), 2 * units + 1), NEVER)
         value[:, units:] = np.repeat(table[self._group], self._width, axis=0)
         at, chosen = np.arange(units, 2 * units + 1)[None], list[np.ndarray]()

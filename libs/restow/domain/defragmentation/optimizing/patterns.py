@@ -24,6 +24,8 @@ TOP = 5
 """Of each class the best nodes for one of it: there a pattern with it is kept, so that it has a price."""
 EVALUATED = 1_000
 """Contents that are weighed in the time of one step of search, about."""
+DEAREST = 1 << 52
+"""No move is taken to cost more: what all pods of a node cost is to be int64."""
 
 
 class Prices(NamedTuple):
@@ -93,7 +95,8 @@ class Patterns:
         for i, row in enumerate(board.home.tolist()):
             self.at_home[index[row]].append(i)
         self.devices = [[np.flatnonzero(used).tolist() for used in board.home_used[some]] for some in self.at_home]
-        self._cost, self._nobody = np.append(board.cost, 0), len(board.uids)
+        self.cost, self._nobody = np.minimum(np.append(board.cost, 0), DEAREST), len(board.uids)
+        """`(pods + 1,)`, as on the board; nobody's last."""
         self._need = np.vstack([board.need[board.kind], np.zeros((1, board.need.shape[1]), np.int64)])
         self.weighed = 0
         """Contents that have been weighed so far."""
@@ -161,7 +164,7 @@ class Patterns:
     def _leaving(self, prices: Prices) -> list[Start]:
         """Sets of pods of each node that may leave it together: nobody first."""
         size, found = self.board.size[self.board.kind], list[Start]()
-        costs = self.board.cost + prices.move + prices.pods[self.of]
+        costs = self.cost[:-1] + prices.move + prices.pods[self.of]
         for node, (home, devices) in enumerate(zip(self.at_home, self.devices, strict=True)):
             some: dict[tuple[int, ...], None] = {(): None}
             cost = {i: int(costs[i]) for i in home}
@@ -198,7 +201,7 @@ class Patterns:
         return found
 
     def _bills(self, starts: Sequence[Start]) -> np.ndarray:
-        return self._cost[self._gone(starts)].sum(axis=1)
+        return self.cost[self._gone(starts)].sum(axis=1)
 
     def _paid(self, starts: Sequence[Start], prices: Prices) -> np.ndarray:
         return np.append(prices.pods[self.of], 0)[self._gone(starts)].sum(axis=1)
