@@ -575,6 +575,20 @@ def test_its_old_capacity_is_asked_for_as_soon_as_there_is_somebody_to_hold_it_f
     assert CreateHold(M, back=True) in decider.pending(state, state.touched)
 
 
+def test_so_it_is_for_the_next_revisions_pod_that_was_told_before_its_replica_set():
+    """Whose pod it is nobody knew when it came, and nothing else may come to be told."""
+    above, replicas = replica_of("web", "Deployment"), replica_of("web-2")
+    state = tight(e.WorkloadObserved(OWNER.uid, "ReplicaSet", "default", "web-1", owner=above))
+    then(state, LOST)
+    session_answers(state)
+    advance(state)
+    then(state, e.PodGone("greedy"), e.PodGone("p1"), pod("p2", owner=replicas))
+    assert not decider.owed(state, CreateHold(M, back=True))
+    state.touched.migrations.clear()
+    then(state, e.WorkloadObserved(replicas.uid, "ReplicaSet", "default", "web-2", owner=above))
+    assert CreateHold(M, back=True) in decider.pending(state, state.touched)
+
+
 @pytest.mark.parametrize("far", range(4))
 def test_on_the_way_back_it_ends_whatever_is_never_answered(far):
     state = tight()

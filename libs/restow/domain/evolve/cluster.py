@@ -339,7 +339,9 @@ def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
         state.parkings.forget()
         state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
         for pod in list(state.owned.get(event.uid, ())) if state.armed else ():
-            state.requeue(pod)  # or to follow one that was evicted, as those of a Deployment's next ReplicaSet
+            # Or to follow one that was evicted, as those of a Deployment's next ReplicaSet.
+            state.requeue(pod)
+            _touch_awaited(state, state.pods[pod].fact)
     for migration in [state.migrations[id] for id in state.active]:
         if migration.came_before and not migration.told and migration.lineage.partition("/")[0] == event.uid:
             state.put(state.migrations, migration.id, replace(migration, told=True))
