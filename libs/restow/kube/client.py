@@ -242,6 +242,9 @@ class Client:
         self, method: str, path: str, query: Query, data: bytes | None, headers: dict[str, str], timeout: aiohttp.ClientTimeout | None
     ) -> aiohttp.ClientResponse:
         """A 2xx, whose body is still to be read. Raises ApiStatus."""
+        if self._session.closed:
+            # What goes on in the background while a process ends has no answer, and is no error of ours.
+            raise ApiStatus(0, "Closed", f"{method} {path} was not sent: this process ends")
         try:
             response = await self._request(method, path, query, data, headers, timeout)
         except CredentialsError as error:

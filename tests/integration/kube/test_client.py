@@ -321,3 +321,12 @@ def test_paths():
 def test_the_models_of_kubernetes_asyncio_are_not_imported_for_a_plain_url():
     code = "import restow.kube.client, restow.kube.watch, restow.kube.effects, sys; print('kubernetes_asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+async def test_after_its_end_a_client_has_no_answer(api):
+    """aiohttp's RuntimeError was an error in the log of a session that ended while it removed what it had asked the scheduler by."""
+    async with await connect(ClientConfig(url=api.server.url)) as client:
+        await client.get("/api/v1/nodes")
+    with pytest.raises(ApiStatus, match="was not sent: this process ends") as caught:
+        await client.get("/api/v1/nodes")
+    assert caught.value.transient
