@@ -79,6 +79,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), notes=("a policy is refused",))))), "services", "warning", "restow-system: d: a policy is refused"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", reasons=(), lag=20_000)))), "services", "warning", "restow-system: d is 20000 records behind the log"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", why="Forbidden (403)")))), "services", "unknown", "restow-system: d was not asked: Forbidden (403)"),
+        (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", restarts=3, why="refused (503)")))), "services", "unknown", "restow-system: d was not asked: refused (503); it was started again 3 times"),
         (seen(installed(pods=pods(nats=Pod("restow-nats-0", "restow-nats", True, "nats:2.9.10")))), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.9"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
         (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),
@@ -88,6 +89,8 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(True, False, False)), "beside", "bad", "nothing gates successors, so no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True, certified=False)), "beside", "bad", "the webhook restow-landing has no caBundle, so no API server trusts it"),
         (seen(gate=Gate(False, False, True, answers=2, untrusted="the certificate has ended at 2026-11-01 00:00 UTC")), "beside", "bad", "no API server trusts the webhook restow-landing: of its caBundle the certificate has ended at 2026-11-01 00:00 UTC, so nothing gates successors, and no pod of another scheduler is moved (NotGated)"),
+        (seen(gate=Gate(False, False, True, answers=2, missing="restow-system/restow-webhook")), "beside", "bad", "the Service restow-system/restow-webhook is missing, by which API servers ask the webhook restow-landing"),
+        (seen(gate=Gate(False, False, True, answers=2, mistrusted="restow-webhook-x shows a certificate that has ended")), "beside", "bad", "no API server trusts what answers for the webhook restow-landing: restow-webhook-x shows a certificate that has ended, so that it gates no successor, and no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
@@ -163,6 +166,35 @@ def test_a_webhook_is_trusted_as_long_as_one_certificate_of_its_bundle_is_valid(
     assert said(short + long, 16) == said(short + long, 5) == said(long, 16) == ""
     assert said("nothing", 5) == "nothing is a certificate"
     assert said("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", 5) == "a certificate cannot be read (no certificate: it ends too early)"
+
+
+def test_a_pod_that_ends_again_and_again_has_one_line():
+    """That it did not answer says nothing new."""
+    crashing = Pod("d", "restow-descheduler", False, "restow:1", "CrashLoopBackOff", 7, why="connection refused (503)")
+    assert [what for _, _, what in troubles(seen(installed(pods=pods(descheduler=crashing))))] == ["restow-system: restow-descheduler: 0 of 1 ready", "restow-system: d: CrashLoopBackOff, 7 restarts"]
+
+
+async def test_leases_are_judged_by_the_clock_of_when_they_were_read():
+    """Services that hang had cost ten seconds each before that: Leases that were renewed meanwhile seemed to be of the future, and the clocks of healthy nodes to be wrong."""
+    began = datetime(2026, 11, 29, 10, 0, tzinfo=UTC)
+
+    class Late:
+        """An API server whose clock is 12 s on by now."""
+
+        async def get(self, path):
+            assert path == "/version"
+            return b'{"gitVersion": "v1.36.3"}'
+
+        async def peek(self, path):
+            return 200, b"", "Sun, 29 Nov 2026 10:00:12 GMT"
+
+    looker = Looker(Late(), began)
+
+    async def listed(path, *_, **more):
+        return [{"metadata": {"name": "restow-session"}, "spec": {"holderIdentity": "x", "renewTime": "2026-11-29T10:00:11.000000Z", "leaseDurationSeconds": 2}}]
+
+    looker._listed = listed
+    assert (await looker._leases("restow-system"))["restow-session"] == Lease("x", 1.0, 2)
 
 
 def certificate(begin: str, end: str) -> str:

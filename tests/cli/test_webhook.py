@@ -80,6 +80,8 @@ async def test_it_answers_once_it_knows_the_lists_and_follows_them(tmp_path):
     async with kubesim() as kube, running(kube, tmp_path) as (process, session):
         assert await status(session, "/livez") == 200
         assert await status(session, "/readyz") == 503
+        async with session.get("/certificate") as response:
+            assert await response.text() == (tmp_path / "tls.crt").read_text(), "for restow doctor"
         assert not await gated(session)
         await put(kube, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         await until(session, 200)
@@ -174,9 +176,9 @@ def test_a_certificate_that_was_replaced_is_served_to_whoever_connects_next(tmp_
     certify(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     first = webhook._load(context, tmp_path)
-    assert webhook._stamp(tmp_path) == first
+    assert webhook._stamp(tmp_path) == first.stamp
     certify(tmp_path)
-    assert webhook._stamp(tmp_path) != first
+    assert webhook._stamp(tmp_path) != first.stamp
     with pytest.raises(OSError, match="No such file"):
         webhook._load(context, tmp_path / "away")
 

@@ -10,12 +10,14 @@ import signal
 import ssl
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
 
-PATH = "/gate"
+PATH, CERTIFICATE = "/gate", "/certificate"
+PORT = 8443
 LARGEST = 4 << 20
 """Bytes of a review: an object of 1.5 MB, twice where it is replaced, with what is around it."""
 SMALL, LARGE_AT_ONCE, READ_IN = 256 << 10, 2, 2.0
@@ -30,7 +32,7 @@ RELOAD = 30.0
 
 
 @click.command()
-@click.option("--port", default=8443, show_default=True, help="Port to listen on; 0 for any.")
+@click.option("--port", default=PORT, show_default=True, help="Port to listen on; 0 for any.")
 @click.option("--tls", "folder", type=click.Path(path_type=Path), default=Path("/etc/restow-webhook"), show_default=True, help="Folder with tls.crt and tls.key, read again when they change.")
 @click.option("--kubeconfig", metavar="FILE", default="", help="The API outside a cluster; by default the pod's own account.")
 def webhook(port: int, folder: Path, kubeconfig: str) -> None:
@@ -91,6 +93,10 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
     async def alive(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
+    async def shown(_: web.Request) -> web.Response:
+        """What everybody sees who connects; `restow doctor` does so through the API server's proxy, which does not tell."""
+        return web.Response(text=certificate.pem)
+
     async def follow() -> None:
         async for changes in watch(client, reflector):
             lists.take(changes)
@@ -103,13 +109,13 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
         while True:
             await asyncio.sleep(RELOAD)
             try:
-                if _stamp(folder) != certificate:
+                if _stamp(folder) != certificate.stamp:
                     certificate = _load(context, folder)
             except (OSError, ssl.SSLError) as error:
                 print(f"the certificate stays as it was: {error}", file=sys.stderr, flush=True)
 
     app = web.Application(client_max_size=LARGEST)
-    app.add_routes([web.post(PATH, review), web.get("/readyz", ready), web.get("/livez", alive)])
+    app.add_routes([web.post(PATH, review), web.get("/readyz", ready), web.get("/livez", alive), web.get(CERTIFICATE, shown)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     listening = BoundedSocket(CONNECTIONS)
@@ -133,13 +139,18 @@ async def _serve(port: int, folder: Path, kubeconfig: str) -> None:
             await runner.cleanup()
 
 
-def _load(context: ssl.SSLContext, folder: Path) -> tuple[float, ...]:
+class _Loaded(NamedTuple):
+    stamp: tuple[float, ...]
+    pem: str
+
+
+def _load(context: ssl.SSLContext, folder: Path) -> _Loaded:
     """Connections that come from now on get this certificate. One that cannot be used is tried elsewhere first: where certificate and key do not
     belong together, OpenSSL forgets the pair that it had."""
-    stamp = _stamp(folder)
+    stamp, pem = _stamp(folder), (folder / "tls.crt").read_text()
     for tried in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
         tried.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    return stamp
+    return _Loaded(stamp, pem)
 
 
 def _stamp(folder: Path) -> tuple[float, ...]:

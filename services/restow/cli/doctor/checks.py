@@ -101,7 +101,7 @@ GUARDED_CLAIMS = {
 
 class Gate(NamedTuple):
     """What gates successors of moves beside another scheduler. `policy`: the API serves MutatingAdmissionPolicy, and ours and its binding are there.
-    `webhook`: its configuration is there, with a certificate; `untrusted`: why no API server trusts that now, empty where it may; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
+    `webhook`: its configuration is there, with a certificate; `untrusted`: why no API server trusts that now, empty where it may; `mistrusted`: why none trusts what a pod of it shows, with its name; `missing`: the Service that it is asked by, where that is not there; `answers`: pods behind it that are ready. `waiting`: pods (namespace/name), the oldest first,
     that have had the gate for more than LONG_GATED."""
 
     served: bool
@@ -112,6 +112,8 @@ class Gate(NamedTuple):
     namespace: bool = True
     waiting: Sequence[str] = ()
     untrusted: str = ""
+    mistrusted: str = ""
+    missing: str = ""
 
 
 class Stack(NamedTuple):
@@ -190,7 +192,7 @@ def _all(seen: Seen) -> Iterator[Finding]:
 def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
         yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else "see " + stack.logs.replace("{}", one.name))
-        yield from _said(one, one.name, "restow log verify (or repair; docs/failures.md)")
+        yield from _said(one, one.name, "", "restow log verify (or repair; docs/failures.md)")
     if stack.accounts:
         yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")
 
@@ -224,14 +226,18 @@ def _services(one: Installation) -> Iterator[Finding]:
 def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
     if pod.state:
         yield Finding("services", "bad", f"{one.namespace}: {pod.name}: {pod.state}" + (f", {pod.restarts} restarts" if pod.restarts else ""), f"kubectl -n {one.namespace} logs {pod.name} --previous")
-    yield from _said(pod, f"{one.namespace}: {pod.name}", f"kubectl -n {one.namespace} exec -it deploy/restow-garbage-collector -- restow log verify (or repair; docs/failures.md)")
+        if pod.reasons is None:
+            return  # Of course it was not to be asked.
+    logs = f"kubectl -n {one.namespace} logs {pod.name}" + (" --previous" if pod.restarts else "")
+    yield from _said(pod, f"{one.namespace}: {pod.name}", logs, f"kubectl -n {one.namespace} exec -it deploy/restow-garbage-collector -- restow log verify (or repair; docs/failures.md)")
 
 
-def _said(pod: Pod, named: str, repair: str) -> Iterator[Finding]:
-    """What it says of itself. `repair`: the command that shows what is wrong with a broken log."""
+def _said(pod: Pod, named: str, logs: str, repair: str) -> Iterator[Finding]:
+    """What it says of itself. `logs`: the command that shows why it does not answer; `repair`: the one that shows what is wrong with a broken log."""
     if pod.reasons is None:
         if pod.why:
-            yield Finding("services", "unknown", f"{named} was not asked: {pod.why}")
+            often = f"; it was started again {pod.restarts} times" if pod.restarts > 1 else "; it was started again" if pod.restarts else ""
+            yield Finding("services", "unknown", f"{named} was not asked: {pod.why}{often}", logs)
         return
     for reason in pod.reasons:
         broken = reason.startswith(BROKEN)
@@ -318,8 +324,13 @@ def _gate(gate: Gate | None) -> Iterator[Finding]:
     elif gate.untrusted:
         what = f"no API server trusts the webhook restow-landing: of its caBundle {gate.untrusted}, so nothing gates successors, and no pod of another scheduler is moved (NotGated)"
         yield Finding("beside", "bad", what, "docs/beside.md, before Kubernetes 1.36, says how it gets another one")
+    elif gate.missing:
+        yield Finding("beside", "bad", f"the Service {gate.missing} is missing, by which API servers ask the webhook restow-landing", "helm upgrade with beside.gate=webhook")
     elif not gate.answers:
         yield Finding("beside", "bad", "no pod answers for the webhook restow-landing", "kubectl -n restow-system describe pod -l app.kubernetes.io/name=restow-webhook")
+    elif gate.mistrusted:
+        what = f"no API server trusts what answers for the webhook restow-landing: {gate.mistrusted}, so that it gates no successor, and no pod of another scheduler is moved (NotGated)"
+        yield Finding("beside", "bad", what, "docs/beside.md, before Kubernetes 1.36, says which certificate and which caBundle belong together")
     else:
         yield Finding("beside", "ok", f"successors are gated by the webhook restow-landing ({gate.answers} ready)")
     if not gate.namespace:

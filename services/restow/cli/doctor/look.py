@@ -24,10 +24,12 @@ from restow.cli.doctor.checks import (
     Seen,
 )
 from restow.cli.kubeapi import UNSERVED, objects
+from restow.cli.webhook import CERTIFICATE
+from restow.cli.webhook import PORT as WEBHOOK_PORT
 from restow.contracts.ids import WRITERS
 from restow.domain.beside import GATE, NAMESPACES
 from restow.kube import decode, rights
-from restow.kube.certificates import valid_times
+from restow.kube.certificates import mistrusted, valid_times
 from restow.kube.client import ApiStatus, Client
 from restow.kube.server_clock import date_of
 from restow.runtime.health import Report
@@ -59,7 +61,7 @@ class Looker:
         workloads = [*await self._listed("/apis/apps/v1/deployments", APPLIED), *await self._listed("/apis/apps/v1/statefulsets", APPLIED)]
         of_services = {item["metadata"]["namespace"] for item in workloads if item["metadata"]["name"].removeprefix("restow-") in SERVICES}
         found = [
-            await self._installation(namespace, [item for item in workloads if item["metadata"]["namespace"] == namespace], clock, gate is not None)
+            await self._installation(namespace, [item for item in workloads if item["metadata"]["namespace"] == namespace], gate is not None)
             for namespace in sorted(of_services)
         ]
         skew = (self._now - said).total_seconds() if said is not None else None
@@ -76,11 +78,11 @@ class Looker:
 
     # -- an installation -------------------------------------------------------------------------------------------------
 
-    async def _installation(self, namespace: str, workloads: list[Object], clock: datetime, beside: bool) -> Installation:
+    async def _installation(self, namespace: str, workloads: list[Object], beside: bool) -> Installation:
         wanted = {item["metadata"]["name"]: item["spec"].get("replicas", 1) for item in workloads}
         pods = await self._listed(f"/api/v1/namespaces/{namespace}/pods", APPLIED)
         asked = await self._together(self._pod(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp"))
-        return Installation(namespace, wanted, asked, await self._leases(namespace, clock), await self._denied(namespace, beside))
+        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside))
 
     async def _pod(self, pod: Object) -> Pod:
         meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
@@ -108,9 +110,12 @@ class Looker:
             raise ApiStatus(code, "", status.message if status is not None else body[:100].decode(errors="replace"))
         return report, msgspec.json.decode(await self._client.get(f"{path}/state"))
 
-    async def _leases(self, namespace: str, clock: datetime) -> dict[str, Lease]:
-        """Those of families of services that have more than one replica: others have none."""
+    async def _leases(self, namespace: str) -> dict[str, Lease]:
+        """Those of families of services that have more than one replica: others have none. Of that moment: a service that hangs has cost ten seconds before, in which
+        leaders have renewed theirs."""
         found = {}
+        _, said = await self._server()
+        clock = said or self._now
         for item in await self._listed(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"):
             spec = item.get("spec") or {}
             if item["metadata"]["name"].removeprefix("restow-") in WRITERS and spec.get("renewTime"):
@@ -194,14 +199,32 @@ class Looker:
                 policy = "restow-landing" in names(policies) & names(bindings)
                 break
         hooks = [one for one in await self._listed(f"{group}/v1/mutatingwebhookconfigurations") if one["metadata"]["name"] == "restow-landing"]
-        bundles = [hook["clientConfig"].get("caBundle") for one in hooks for hook in one.get("webhooks") or ()]
-        certified = all(bundles)
+        asked = [hook["clientConfig"] for one in hooks for hook in one.get("webhooks") or ()]
+        bundles = [one.get("caBundle") for one in asked]
         untrusted = next((why for one in bundles if one and (why := untrusted_for(one, clock))), "")
         pods = await self._listed("/api/v1/pods", f"{NAME}=restow-webhook") if hooks else []
-        answers = sum(is_true(pod, "Ready") for pod in pods)
+        ready = [pod for pod in pods if is_true(pod, "Ready")]
+        services = [(one["service"]["namespace"], one["service"]["name"]) for one in asked if one.get("service")]
+        missing = [f"{place}/{name}" for place, name in services if not await self._is_there(f"/api/v1/namespaces/{place}/services/{name}")]
+        shown = await self._together(
+            self._mistrusted(pod, one["caBundle"], f"{one['service']['name']}.{one['service']['namespace']}.svc")
+            for pod in ready for one in asked if one.get("service") and one.get("caBundle") and not untrusted
+        )  # fmt: skip
         namespace = HOLDS in names(await self._listed("/api/v1/namespaces"))
         waiting = long_gated(await self._listed("/api/v1/pods", fields="spec.nodeName="), clock)
-        return Gate(served, policy, bool(hooks), certified, answers, namespace, waiting, untrusted)
+        return Gate(served, policy, bool(hooks), all(bundles), len(ready), namespace, waiting, untrusted, next(filter(None, shown), ""), next(iter(missing), ""))
+
+    async def _mistrusted(self, pod: Object, bundle: str, host: str) -> str:
+        """Why no API server trusts the certificate that this pod of the webhook shows, with its name; empty where it does, or where it does not say (of a release before)."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        try:
+            code, body, _ = await self._client.peek(f"/api/v1/namespaces/{namespace}/pods/https:{name}:{WEBHOOK_PORT}/proxy{CERTIFICATE}")
+            shown = body.decode("ascii")
+        except (ApiStatus, UnicodeDecodeError):
+            return ""
+        _, clock = await self._server()
+        why = mistrusted(shown, base64.b64decode(bundle).decode(), host, clock or self._now) if code == 200 else ""
+        return f"{name} shows a certificate that {why}" if why else ""
 
     async def _unguarded(self, wanted: Iterable[str]) -> list[str]:
         """Of these policies those that are not there or that nothing binds; none where the API server knows no such policies."""
@@ -235,6 +258,17 @@ class Looker:
                 return None
             raise
 
+    async def _is_there(self, path: str) -> bool:
+        """Also where you may not look."""
+        try:
+            await self._client.get(path)
+        except ApiStatus as error:
+            if error.code == 404:
+                return False
+            if error.code != 403:
+                raise
+        return True
+
     async def _listed(self, path: str, selector: str = "", missing: bool = True, fields: str = "") -> list[Object]:
         """`missing`: a kind that nobody serves has no objects."""
         try:
@@ -267,8 +301,7 @@ def needed(namespace: str, beside: bool, claims: Iterable[str] = ()) -> list[tup
 
 
 def untrusted_for(bundle: str, clock: datetime) -> str:
-    """Why no certificate of a caBundle (PEM in base64) is of use at that time; empty where one is. With the chart and by docs/beside.md it is the webhook's own, so
-    that it says of that, too, when it ends; where an authority signs it, the webhook's own may have ended all the same."""
+    """Why no certificate of a caBundle (PEM in base64) is of use at that time; empty where one is. Whether the webhook shows one that it is for, `mistrusted` says."""
     try:
         times = valid_times(base64.b64decode(bundle).decode())
     except ValueError as error:
