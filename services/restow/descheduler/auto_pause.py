@@ -3,6 +3,8 @@
 A Prometheus that does not answer pauses nothing, nor does a query that it refuses: a watchman who is away has not called. It is logged once, and the metric says it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from restow.contracts import commands as c
 from restow.domain.decider import Rejected
@@ -40,18 +42,24 @@ class Watch:
         rows = [((), float(not self._wrong))] if asked else []
         return [Labelled("auto_pause_queries_answered", "1 where Prometheus has answered every query of autoPause the last time", (), rows)]
 
-    async def run(self) -> None:
-        """For ever."""
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """For ever. Two, for whoever waits for Prometheus is to keep nobody from looking at pods."""
+        return [self._while_leading(self._look_at_pods), self._while_leading(self._look_at_queries)]
+
+    async def _while_leading(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
             if self._context.leadership.leading:
-                await self._look()
+                await look()
             auto = self._context.state.migration_config.auto_pause
             await asyncio.sleep(min(LOOK, auto.every / 1000) if auto.queries else LOOK)
 
-    async def _look(self) -> None:
+    async def _look_at_pods(self) -> None:
         state, now = self._context.state, self._context.clock.now()
         if (stop := pause.stuck(state, now, self._undecided.look(now))) is not None:
             await self._pause(stop, "pods wait for a decision")
+
+    async def _look_at_queries(self) -> None:
+        state, now = self._context.state, self._context.clock.now()
         every, (source, queries) = state.migration_config.auto_pause.every, self._queries()
         if source is not None and not state.pause.since and not self._next - every <= now < self._next:
             self._next = now + every
@@ -65,13 +73,11 @@ class Watch:
 
     async def _round(self, source: Prometheus, queries: tuple[str, ...]) -> None:
         log, before = logs.get(family="migration"), self._wrong
-        why, self._wrong = await self._fires(source, queries)
+        self._wrong = await self._ask(source, queries)
         if self._wrong and not before:
             log.warning("a query of autoPause is not answered, so it pauses nothing", reason=self._wrong)
         elif before and not self._wrong:
             log.info("queries of autoPause are answered again")
-        if why:
-            await self._pause(c.Pause(self._context.clock.now(), reason=why), "a query of autoPause fires")
 
     async def _pause(self, command: c.Pause, what: str) -> None:
         try:
@@ -79,24 +85,29 @@ class Watch:
         except (Rejected, command_queue.Refused) as error:
             logs.get(family="migration").warning(f"{what}, and moves are not paused", reason=str(error))
 
-    async def _fires(self, source: Prometheus, queries: tuple[str, ...]) -> tuple[str, str]:
-        """Why to pause, and why one of them was not answered first; empty for neither. One that is wrong keeps no other from firing."""
+    async def _ask(self, source: Prometheus, queries: tuple[str, ...]) -> str:
+        """Pause as soon as one fires, whatever the others do. Why one of them was not answered first; empty where all were."""
+        few, paused = asyncio.Semaphore(AT_ONCE), False
+
+        async def one(ask: Ask, query: str) -> str:
+            async with few:
+                try:
+                    why = _fired(query, vector(await ask(query), query))
+                except MetricsError as error:
+                    return str(error)
+            nonlocal paused
+            if why and not paused:
+                # By the first that fires. Whoever has said `resume` since then is not to be paused again by the same round.
+                paused = True
+                await self._pause(c.Pause(self._context.clock.now(), reason=why), "a query of autoPause fires")
+            return ""
+
         try:
             async with asking(self._context.client, source, own=True) as ask:
-                few = asyncio.Semaphore(AT_ONCE)
-                said = await asyncio.gather(*(_asked(ask, query, few) for query in queries))
+                said = await asyncio.gather(*(one(ask, query) for query in queries))
         except MetricsError as error:
-            return "", str(error)
-        return next((why for why, _ in said if why), ""), next((wrong for _, wrong in said if wrong), "")
-
-
-async def _asked(ask: Ask, query: str, few: asyncio.Semaphore) -> tuple[str, str]:
-    """Why to pause, and why it was not answered; empty for neither."""
-    async with few:
-        try:
-            return _fired(query, vector(await ask(query), query)), ""
-        except MetricsError as error:
-            return "", str(error)
+            return str(error)
+        return next((wrong for wrong in said if wrong), "")
 
 
 def _fired(query: str, samples: list[Sample]) -> str:

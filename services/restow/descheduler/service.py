@@ -53,5 +53,5 @@ def assemble(context: Context) -> Parts:
     return Parts(
         executors=executors(context, landings),
         routes=routes(context, followers, sampler),
-        tasks=[followers.run(), progress.run(), sampler.run(), Watch(context).run(), NodeLeases(context).run()],
+        tasks=[followers.run(), progress.run(), sampler.run(), *Watch(context).tasks(), NodeLeases(context).run()],
     )

@@ -19,6 +19,27 @@ from restow.runtime.telemetry import Metrics
 from .rig import ManualClock
 
 
+class Paused:
+    """What asks for a pause, as a context has it."""
+
+    def __init__(self):
+        self.reasons = []
+        self.metrics, self.client, self.state, self.clock = Metrics("migration"), None, world(), ManualClock()
+        self.commander = self
+
+    async def submit(self, command, cause):
+        assert (type(command), command.by, cause) == (c.Pause, "", "autoPause")
+        self.reasons.append(command.reason)
+
+
+async def asked(*queries):
+    """Why moves are paused, and why a query was not answered; empty for neither."""
+    context = Paused()
+    wrong = await Watch(context)._ask(None, queries)
+    assert len(context.reasons) < 2
+    return "".join(context.reasons), wrong
+
+
 async def test_the_leader_pauses_once_a_pod_has_waited_for_so_long_since_it_was_seen_first():
     asked, clock = [], ManualClock()
 
@@ -27,12 +48,12 @@ async def test_the_leader_pauses_once_a_pod_has_waited_for_so_long_since_it_was_
 
     state = then(world(auto_pause=config.AutoPause(pending=60_000)), pod("waits", "s"))
     watch = Watch(SimpleNamespace(state=state, metrics=Metrics("migration"), clock=clock, commander=SimpleNamespace(submit=submit)))
-    await watch._look()
+    await watch._look_at_pods()
     clock.advance(59_000)
-    await watch._look()
+    await watch._look_at_pods()
     assert asked == []
     clock.advance(1_000)
-    await watch._look()
+    await watch._look_at_pods()
     ((command, cause),) = asked
     assert isinstance(command, c.Pause)
     assert (command.by, cause) == ("", "autoPause")
@@ -65,12 +86,11 @@ async def test_a_query_that_is_wrong_keeps_no_other_from_pausing(monkeypatch):
         yield ask
 
     monkeypatch.setattr(auto_pause, "asking", asking)
-    watch = Watch(SimpleNamespace(metrics=Metrics("migration"), client=None, state=world()))
-    assert await watch._fires(None, ("bad(", "fires")) == ("autoPause query 'fires' is 3", "400 to 'bad('")
-    assert await watch._fires(None, ("fine", "bad(")) == ("", "400 to 'bad('")
-    assert await watch._fires(None, ("fine",)) == ("", "")
+    assert await asked("bad(", "fires", "fires") == ("autoPause query 'fires' is 3", "400 to 'bad('")
+    assert await asked("fine", "bad(") == ("", "400 to 'bad('")
+    assert await asked("fine") == ("", "")
     # What no record could hold would pause nothing.
-    assert len((await watch._fires(None, ("long",)))[0]) < 200
+    assert 0 < len((await asked("long"))[0]) < 200
 
 
 async def test_queries_that_hang_are_waited_for_together(monkeypatch):
@@ -88,24 +108,43 @@ async def test_queries_that_hang_are_waited_for_together(monkeypatch):
         yield ask
 
     monkeypatch.setattr(auto_pause, "asking", asking)
-    watch = Watch(SimpleNamespace(metrics=Metrics("migration"), client=None, state=world()))
     async with asyncio.timeout(5):
-        assert await watch._fires(None, ("a", "b", "fires")) == ("autoPause query 'fires' is 3", "no answer to a")
+        assert await asked("a", "b", "fires") == ("autoPause query 'fires' is 3", "no answer to a")
+
+
+async def test_a_query_that_fires_pauses_while_another_hangs(monkeypatch):
+    @contextlib.asynccontextmanager
+    async def asking(client, source, own):
+        async def ask(query):
+            if query == "hangs":
+                await asyncio.Event().wait()
+            return b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"3"]}]}}'
+
+        yield ask
+
+    monkeypatch.setattr(auto_pause, "asking", asking)
+    context = Paused()
+    round_ = asyncio.create_task(Watch(context)._ask(None, ("hangs", "fires")))
+    async with asyncio.timeout(5):
+        while not context.reasons:
+            await asyncio.sleep(0.01)
+    assert not round_.done()
+    round_.cancel()
 
 
 async def test_of_queries_that_the_policy_has_no_more_nobody_hears(monkeypatch):
     """Else RestowAutoPauseBlind goes on until somebody restarts the descheduler."""
 
-    async def fires(self, source, queries):
-        return "", "Prometheus does not answer"
+    async def ask(self, source, queries):
+        return "Prometheus does not answer"
 
-    monkeypatch.setattr(Watch, "_fires", fires)
+    monkeypatch.setattr(Watch, "_ask", ask)
     said = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [{"name": "p"}], "metricsProviders": [{"source": "Prometheus", "prometheus": {"url": "http://prometheus:9090"}}]}
     asks = config.MigrationConfig(policy=written(load(said)), auto_pause=config.AutoPause(queries=("up",)))
     context = SimpleNamespace(state=given(configured("migration", asks)), metrics=Metrics("migration"), clock=ManualClock(), client=None)
     watch = Watch(context)
     assert [one.samples for one in watch._answers()] == [[]]
-    await watch._look()
+    await watch._look_at_queries()
     assert [one.samples for one in watch._answers()] == [[((), 0.0)]]
     then(context.state, configured("migration", msgspec.structs.replace(asks, auto_pause=config.AutoPause())))
     assert [one.samples for one in watch._answers()] == [[]]
