@@ -222,8 +222,8 @@ class MigrationConfig(Config):
     workload (a number, or a share of its pods rounded down, but one at least: RULES G-15), `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
     `budget_patience`. `abort_deadline` is how long the pod's mark is tried on the way back. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga.
 
-    `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
-    Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
+    `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables any plugin; of one
+    that enables none, whom the queries of `auto_pause` are asked of. Defragmentation is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
     seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
     may be moved although nobody knows what an eviction means to them (`domain/pod_controllers.py`). `beside`: schedulers whose pods may be moved, too: for
     these a placeholder pod holds the slot (`domain/beside.py`). `claim_namespaces`: where their placeholders may have ResourceClaims (`domain/held_by_claim.py`). `protect_targets`: autoscalers are kept from nodes to which moves are under way.

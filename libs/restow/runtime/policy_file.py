@@ -17,6 +17,7 @@ from restow.domain.descheduling.interpreter import IN_THE_CLEAR
 from restow.domain.descheduling.model import DEFRAGMENTATION, Policy
 from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, load, refused_upstream, written
 from restow.domain.descheduling.policy import read as read_policy
+from restow.domain.descheduling.sources import PROMETHEUS
 from restow.domain.eviction_budgets import DAY
 from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations
@@ -92,6 +93,10 @@ def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:
         )
     if ours is not None or policy.runs_others:
         config = replace(config, policy=written(policy.upstream))
+    elif config.auto_pause.queries:
+        # Of one that moves nothing by itself counts whom to ask: there are moves by hand.
+        asked = tuple(one for one in policy.metrics_providers if one.source == PROMETHEUS)
+        config = replace(config, policy=written(Policy(metrics_providers=asked)))
     if (total := policy.max_no_of_pods_to_evict_total) is not None:
         # The limit of a cycle is ours of a plan; that of 0 the policy sees to itself.
         config = replace(config, max_moves=min(config.max_moves, max(total, 1)))

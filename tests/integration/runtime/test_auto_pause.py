@@ -5,6 +5,7 @@ import contextlib
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 from domain.build import configured, given, pod, then
 from domain.saga import world
 
@@ -13,7 +14,9 @@ from restow.descheduler import auto_pause
 from restow.descheduler.auto_pause import Watch
 from restow.domain import config
 from restow.domain.descheduling.policy import load, written
+from restow.domain.migration import next_trigger, plans_by_itself, policy_of, wants_samples
 from restow.kube.prometheus import MetricsError
+from restow.runtime.policy_file import read
 from restow.runtime.telemetry import Metrics
 
 from .rig import ManualClock
@@ -130,6 +133,32 @@ async def test_a_query_that_fires_pauses_while_another_hangs(monkeypatch):
             await asyncio.sleep(0.01)
     assert not round_.done()
     round_.cancel()
+
+
+@pytest.mark.parametrize("profiles", [[], [{"name": "by-hand"}], [{"name": "p", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}]])
+async def test_queries_are_asked_whatever_the_policy_enables(monkeypatch, profiles):
+    """There are moves by hand, too."""
+    asked = []
+
+    async def ask(self, source, queries):
+        asked.append((source.url, queries))
+        return ""
+
+    monkeypatch.setattr(Watch, "_ask", ask)
+    asks = read({
+        "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": profiles, "nodeSelector": "pool=none",
+        "metricsProviders": [{"source": "KubernetesMetrics"}, {"source": "Prometheus", "prometheus": {"url": "http://prometheus:9090"}}],
+        "restow": {"autoPause": {"queries": ["up == 0"]}, "interval": "1m"},
+    })  # fmt: skip
+    state = given(configured("migration", asks))
+    await Watch(SimpleNamespace(state=state, metrics=Metrics("migration"), clock=ManualClock(), client=None))._look_at_queries()
+    assert asked == [("http://prometheus:9090", ("up == 0",))]
+    enables = any("plugins" in one for one in profiles)
+    assert plans_by_itself(asks) == enables
+    assert (policy_of(state).node_selector is not None) == enables
+    if not enables:
+        assert not wants_samples(state)
+        assert next_trigger(state) is None
 
 
 async def test_of_queries_that_the_policy_has_no_more_nobody_hears(monkeypatch):

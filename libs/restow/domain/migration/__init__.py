@@ -12,7 +12,7 @@ from restow.domain.migration.decider import (
     next_trigger,
     plan_id,
 )
-from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
+from restow.domain.migration.deschedule import plans_by_itself, policy_of, turns_of, wants_samples
 
 decider = MigrationDecider()
 of_dry_runs = DryRunDecider()
@@ -28,6 +28,7 @@ __all__ = [
     "of_dry_runs",
     "overdue",
     "plan_id",
+    "plans_by_itself",
     "policy_of",
     "turns_of",
     "until",

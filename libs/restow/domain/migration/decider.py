@@ -34,7 +34,13 @@ from restow.domain.migration import (
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
-from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
+from restow.domain.migration.deschedule import (
+    defragment,
+    deschedule,
+    plans_by_itself,
+    wants_samples,
+    whole_policy,
+)
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.move_gang import move_gang
 from restow.domain.pod_controllers import check_owners
@@ -233,7 +239,7 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next timed plan is due and what asks for it; None while one is under way, or waits for a person. An unreadable cron or zone
     never fires: `check` has refused it before it was logged, and a crash loop would help nobody."""
     config = state.migration_config
-    if state.pause.since or (config.defragmentation is None and not config.policy) or state.active or state.backlog or state.proposals:
+    if state.pause.since or not plans_by_itself(config) or state.active or state.backlog or state.proposals:
         return None
     since = state.timed_from
     if not since:

@@ -100,6 +100,11 @@ def _kept(state: ClusterState) -> _Kept:
     return kept
 
 
+def plans_by_itself(config: MigrationConfig) -> bool:
+    """Whether anything is configured that makes plans. A policy without profiles says whom the queries of `auto_pause` are asked of, and nothing else."""
+    return config.defragmentation is not None or bool(config.policy.get("profiles"))
+
+
 def check(config: MigrationConfig) -> None:
     """Raises ValueError with path, value and what is allowed."""
     if config.grace is not None and config.grace < 0:
@@ -108,7 +113,7 @@ def check(config: MigrationConfig) -> None:
         raise ValueError(f"defragment_at: {config.defragment_at}; allowed: 0 or more")
     if not config.policy:
         return
-    policy = load(config.policy)
+    policy = load(config.policy) if plans_by_itself(config) else read(config.policy)
     if config.defragmentation is None:
         return
     if all(profile.name != config.profile for profile in policy.profiles):

@@ -21,6 +21,7 @@ from restow.cli.watch import cluster, rights
 from restow.cli.watch.screen import Screen
 from restow.domain.config import Config, MigrationConfig
 from restow.domain.duration import DurationError, milliseconds
+from restow.domain.migration import plans_by_itself
 from restow.runtime.config_source import BadConfig, parse, read_file
 from restow.runtime.policy_file import read
 
@@ -83,7 +84,7 @@ def policy_of(file: Path | None, every: str) -> str:
         nonlocal found
         found = _observing(said, "" if _timed(said) else every)
         made = read(parse(found))
-        if isinstance(made, MigrationConfig) and made.defragmentation is None and not made.policy:
+        if isinstance(made, MigrationConfig) and not plans_by_itself(made):
             raise BadConfig("$.profiles: no plugin is enabled that makes plans, so there would be nothing to see; allowed: one that enables Defragmentation or another plugin (docs/descheduling.md)")
         return made
 
