@@ -8,9 +8,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from types import SimpleNamespace
 
+import click
 import pytest
 from cli.conftest import RESTOW, export
 from replay.handmade import DECIDERS, migration, placements
+
+from restow.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +156,17 @@ def test_the_process_has_the_same_codes(process, moved, tmp_path):
     unreachable = process("get", "pods")
     assert (unreachable.returncode, unreachable.stdout) == (3, "")
     assert "restow up" in unreachable.stderr
+
+
+@click.command()
+def endless():
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_neither_a_difference_nor_an_answer(restow, monkeypatch):
+    monkeypatch.setitem(main._TARGETS, "endless", f"{__name__}:endless")
+    ended = restow("endless")
+    assert (ended.exit_code, ended.said.strip()) == (130, "")
 
 
 def piped(*arguments, program=(RESTOW,), env=None):

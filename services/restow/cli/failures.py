@@ -17,6 +17,8 @@ UNUSABLE = 2
 """Usage, or input that cannot be used."""
 UNREACHABLE = 3
 """Cannot connect."""
+INTERRUPTED = 130
+"""Ctrl-C before a command had anything to end in order: as a shell tells of a program that SIGINT has ended. 1 would be a difference."""
 UNREAD = 141
 """Nobody reads the output any more: as a shell tells of a program that SIGPIPE has ended."""
 BUG = 70

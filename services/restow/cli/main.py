@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import click
 
-from restow.cli.failures import UNREAD, Failure, failure_of
+from restow.cli.failures import INTERRUPTED, UNREAD, Failure, failure_of
 from restow.cli.output import harmless
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -97,6 +97,7 @@ SLOTS = """\
 CODES = """\
   0 done   1 a promise is broken, or a difference was found   2 wrong usage, or unusable input
   3 cannot connect   70 a bug in Restow
+  130 ended by Ctrl-C
   141 the reader of the output has gone (as in `restow get pods | head`)
 """
 
@@ -142,7 +143,10 @@ class Restow(click.Group):
             # What was found out counts, whoever reads it.
             _flush()
             raise
-        except (click.ClickException, click.Abort, KeyboardInterrupt):
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except (click.ClickException, click.Abort):
             raise
         except Exception as error:
             if isinstance(error, BrokenPipeError) and _nobody_reads():

@@ -150,7 +150,7 @@ def _follow(where: Where, url: str, share: float) -> None:
     if where.log:
         raise Failure(f"{where.log} is a file and will not grow; -f needs a running log", UNUSABLE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with closing(where.live()) as source, suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), closing(where.live()) as source:
         traces, collector, tail = Traces(source.log_id, share), Collector(url, source.cluster, source.log_id), source.last
         ended: list[Span] = []
 
