@@ -13,14 +13,14 @@ from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import EVALUATED, Pattern, Patterns, Prices, Table
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+from restow.domain.defragmentation.optimizing.slope import descended, total
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
 
-ROUNDS, STEPS = 8, 100
-"""Times that patterns are added, and each time steps down the slope."""
-WIDTH, NARROW, PARTS = 2, 16, 10
-"""Prices change at most by one part in `WIDTH` each time, or by one part in `NARROW` of the price of a device; and by seven of ten `PARTS` of what is found."""
-FOUND = 7
+ROUNDS = 8
+"""Times that patterns are added."""
+FOUND, PARTS = 7, 10
+"""Prices change by so many of so many parts of what is found each time."""
 PASSES = 8
 """Times that each node chooses anew, each time with a larger part of its price for a pod that comes and for whom none leaves, or the other way round."""
 OTHERS = (0, 1, 2, 4)
@@ -40,22 +40,20 @@ def priced(search: Search) -> Start | None:
     world = search.world
     assert isinstance(world.value, Usable), "patterns are weighed by objective value alone"
     assert not world.away, "who has moved already does not move again here"
-    if world.value.most * THOUSANDTHS * max(len(world.worth), 1) > LARGEST:
-        return None
-    board = Board(search)
-    if not board.uids or len(board.rows) < 2:
+    board, most = Board(search), world.value.most * THOUSANDTHS
+    if not board.uids or len(board.rows) < 2 or most * (len(world.worth) + len(board.uids)) > LARGEST:
         return None
     patterns = Patterns(board)
     packing = Packing(patterns, world.value.of)
     if not packing.able:
         return None
-    prices, table = _prices(patterns, packing, search.limits.moves, search.limits.steps)
+    prices, table = _prices(patterns, packing, search.limits.moves, search.limits.steps, most)
     chosen = _balanced(patterns, table, prices, search.limits.moves)
     ends = _ends(search, patterns, [table.patterns[j] for j in chosen.tolist()])
     return (ends, patterns.weighed // EVALUATED) if 0 < len(ends) <= search.limits.moves else None
 
 
-def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int) -> tuple[Prices, Table]:
+def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int, most: int) -> tuple[Prices, Table]:
     """The last ones, and all patterns."""
     board = patterns.board
     # Of those that have any: most nodes may have none.
@@ -68,43 +66,14 @@ def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int) -> tup
         other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
         patterns.grow(prices, packing.starts(prices, other * OTHERS[nth % len(OTHERS)] // 8), bool(nth % 2))
         table = patterns.table()
-        if _total(table, prices, limit) <= _total(table, centre, limit):
+        if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
-        best = _descended(table, centre, limit, device // NARROW + 1)
+        best = descended(table, centre, limit, device, most)
         prices = Prices(((PARTS - FOUND) * centre.pods + FOUND * best.pods) // PARTS, ((PARTS - FOUND) * centre.move + FOUND * best.move) // PARTS)
         if nth + 1 == ROUNDS or patterns.weighed // EVALUATED > steps:
             break
         patterns.forget(table, table.scores(centre))
     return best, table
-
-
-def _total(table: Table, prices: Prices, limit: int) -> int:
-    return int(np.maximum.reduceat(table.scores(prices), table.first).sum()) + prices.move * limit
-
-
-def _descended(table: Table, centre: Prices, limit: int, least: int) -> Prices:
-    """The best prices that are found near these: each goes on in its direction faster and faster, and turns with half of its step. The last price is that of a move."""
-    at = np.append(centre.pods, centre.move)
-    width = np.maximum(at // WIDTH, least)
-    low, high, longest = np.maximum(at - width, 0), at + width, np.maximum(width // 2, 1)
-    step, last, best = np.maximum(width // 8, 1), np.zeros(len(at), np.int64), (_total(table, centre, limit), centre)
-    for _ in range(STEPS):
-        prices = Prices(at[:-1], int(at[-1]))
-        scores = table.scores(prices)
-        chosen = table.best(scores)
-        total = int(scores[chosen].sum()) + prices.move * limit
-        if total < best[0]:
-            best = total, prices
-        taken = np.zeros(len(table.patterns), bool)
-        taken[chosen] = True
-        slope = np.zeros(len(at), np.int64)
-        some = taken[table.at]
-        np.add.at(slope, table.kind[some], table.more[some])
-        slope[-1] = limit - int(table.moves[chosen].sum())
-        sign = np.sign(slope)
-        step = np.clip(np.where(sign * last > 0, step * 6 // 5, np.where(sign * last < 0, step // 2, step)), 1, longest)
-        at, last = np.clip(at - sign * step, low, high), sign
-    return best[1]
 
 
 def _balanced(patterns: Patterns, table: Table, prices: Prices, limit: int) -> np.ndarray:
