@@ -340,6 +340,24 @@ def test_a_password_and_a_token_are_made_for_whom_the_values_give_none():
     assert len(token) >= 48
 
 
+def test_pods_are_started_anew_with_other_passwords_and_brokers_with_another_certificate():
+    """They read them when they start: `helm rollback` behind other passwords had put those of before into the Secret, and every pod that was started later was refused."""
+    values = ("--set", "nats.tls.enabled=true,traces.enabled=true,traces.endpoint=http://c", "--set", "defaults.podAnnotations.mine=yes")
+    first, second = rendered(*values), rendered(*values, "--set", "logLevel=debug")
+
+    def sums(manifests, what):
+        found = {m["metadata"]["name"]: m["spec"]["template"]["metadata"].get("annotations", {}).get(f"checksum/{what}") for m in of_kind(manifests, "Deployment", "StatefulSet")}
+        return {name: one for name, one in found.items() if one}
+
+    assert set(sums(first, "passwords")) == {"restow-nats", "restow-console", "restow-traces", *(f"restow-{service}" for service in SERVICES)}
+    assert len(set(sums(first, "passwords").values())) == len(set(sums(second, "passwords").values())) == 1
+    assert set(sums(first, "passwords").values()) != set(sums(second, "passwords").values())
+    assert set(sums(first, "certificate")) == {"restow-nats"}
+    assert sums(first, "certificate") != sums(second, "certificate")
+    assert named(first, "Deployment", "restow-console")["spec"]["template"]["metadata"]["annotations"]["mine"] == "yes"
+    assert not sums(rendered("--set", "nats.existingSecret=mine"), "passwords"), "who only renders does not see it"
+
+
 def test_plans_are_approved_from_the_console_only_with_an_access_file_and_by_a_token_that_may_do_nothing_else():
     only_shows = rendered()
     assert not {"restow-console-answers", "restow-descheduler"} & {m["metadata"]["name"] for m in of_kind(only_shows, "Secret", "Service")}

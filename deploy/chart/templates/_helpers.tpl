@@ -31,6 +31,53 @@ garbageCollector: garbage-collector
 {{ .Values.nats.existingSecret | default "restow-nats" }}
 {{- end }}
 
+{{/* What is in that Secret, as YAML: what it has, and what it lacks made at random, unless it is somebody's own. It is the same for whoever asks in one rendering. */}}
+{{- define "restow.passwordsData" -}}
+{{- if not (hasKey .Values "restowPasswords") }}
+{{- $data := (lookup "v1" "Secret" .Release.Namespace (include "restow.passwords" . | trim)).data | default dict }}
+{{- if not .Values.nats.existingSecret }}
+{{- $there := $data }}
+{{- $data = dict }}
+{{- /* The broker reads each as a value of its configuration: letters and digits, beginning with a letter. */}}
+{{- range append (include "restow.users" . | trim | splitList " ") "route" }}{{ $_ := set $data . (get $there . | default (printf "p%s" (randAlphaNum 47) | b64enc)) }}{{ end }}
+{{- end }}
+{{- $_ := set .Values "restowPasswords" $data }}
+{{- end }}
+{{- toYaml .Values.restowPasswords }}
+{{- end }}
+
+{{/* The same of the certificate that the chart makes for brokers and services: they are clients, too, of each other and of the brokers. */}}
+{{- define "restow.certificateData" -}}
+{{- if not (hasKey .Values "restowCertificate") }}
+{{- $there := (lookup "v1" "Secret" .Release.Namespace "restow-nats-tls").data | default dict }}
+{{- $data := dict }}
+{{- if get $there "tls.crt" }}
+{{- range list "ca.crt" "tls.crt" "tls.key" }}{{ $_ := set $data . (get $there .) }}{{ end }}
+{{- else }}
+{{- $names := list }}
+{{- range include "restow.brokerNames" . | trim | splitList " " }}{{ $names = append $names . }}{{ end }}
+{{- $authority := genCA "restow-nats-ca" 3650 }}
+{{- $pair := genSignedCert "restow-nats" nil $names 3650 $authority }}
+{{- $data = dict "ca.crt" ($authority.Cert | b64enc) "tls.crt" ($pair.Cert | b64enc) "tls.key" ($pair.Key | b64enc) }}
+{{- end }}
+{{- $_ := set .Values "restowCertificate" $data }}
+{{- end }}
+{{- toYaml .Values.restowCertificate }}
+{{- end }}
+
+{{/* What a certificate of brokers is for, separated by blanks. */}}
+{{- define "restow.brokerNames" -}}
+restow-nats restow-nats.{{ .Release.Namespace }}.svc *.restow-nats.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{/* Annotations of pods that read passwords when they start: with others they are started anew, also by `helm rollback`. None where the Secret is not seen. */}}
+{{- define "restow.passwordsSum" -}}
+{{- $data := include "restow.passwordsData" . }}
+{{- if ne $data "{}" }}
+checksum/passwords: {{ sha256sum $data }}
+{{- end }}
+{{- end }}
+
 {{/* Host names of the brokers, as their certificate has them, separated by blanks. */}}
 {{- define "restow.brokers" -}}
 {{- range $i := until (int .Values.nats.replicas) }} restow-nats-{{ $i }}.restow-nats.{{ $.Release.Namespace }}.svc{{ end }}

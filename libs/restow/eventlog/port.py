@@ -102,6 +102,10 @@ class BrokerRefused(LogError):
     """The broker lacks what the log needs, or definitely refused. Says what, where, and what to do."""
 
 
+class NoBroker(BrokerRefused):
+    """Nobody answers there, or not yet."""
+
+
 class Forbidden(BrokerRefused):
     """The broker's permissions do not let this user do it."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from restow.contracts.ids import Family
 from restow.eventlog import jetstream
-from restow.eventlog.port import BrokerRefused, NoLog, Unavailable
+from restow.eventlog.port import NoBroker, NoLog, Unavailable
 from restow.kube.client import ApiStatus, Client
 from restow.kube.lease import noted
 from restow.runtime.candidate import LOG_ASKED_EVERY, lease_name, other_log
@@ -39,10 +39,9 @@ class LogOpening:
             except NoLog:
                 create = await self._may_be_made()
                 continue
-            except (BrokerRefused, Unavailable) as error:
-                if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):
-                    raise
+            except (NoBroker, Unavailable) as error:
                 self._logger.warning("waiting for the broker", reason=str(error))
+                self._say(f"waiting for the broker: {error}")
                 continue
             if log is not None:
                 self._say("starting")

@@ -26,6 +26,7 @@ from restow.kube.event_recorder import MOST_NOTICES, Recorder
 from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
 from restow.runtime.candidate import Candidate
+from restow.runtime.certificate_ends import of_broker
 from restow.runtime.clock import Clock, LogClock, SystemClock
 from restow.runtime.commander import Commander
 from restow.runtime.config_source import BadConfig, ConfigSource
@@ -190,7 +191,6 @@ class Process:
         self.metrics.labelled(effector.oldest)
         self.server.extend(parts.routes)
         self.health.checks.extend(parts.checks)
-        self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
         if (heavy := shaping.heavy) is not None:
             self.health.notes.append(lambda: heavy.note(state, self._clock.now()))
         self.health.checks.append(lambda: f"{broken}. {TO_REPAIR}" if (broken := context.follower.broken) else "")
@@ -235,7 +235,9 @@ class Process:
                 return None
             log = there
             stack.push_async_callback(there.close)
+            self.health.checks.append(there.away)
             self.health.notes.append(there.crowded)
+            self.health.notes.append(lambda: of_broker(self.settings.nats_files, machine.now()))
             stores = self.service.stores_snapshots
             opening = Loading(there, None, None, self._say, self.logger)
             snapshots = await unless(self.stopping, opening.ask(lambda: jetstream.open_snapshots(there, create=stores)))

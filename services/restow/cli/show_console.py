@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from restow.replay.source import Source
 
 PORT = 8090
+AGAIN = 2.0
+"""Seconds between two looks for a log that is not there yet."""
 
 
 @click.command(name="console")
@@ -50,6 +53,8 @@ def console(
     from restow.replay.state_at import check_whole
 
     where.log = file or where.log
+    if on_demand and not where.log:
+        _wait_for_the_log(where)
     with where.source() as source:
         if where.log:
             check_whole(source)
@@ -76,6 +81,24 @@ def replay(file: str, port: int, no_browser: bool) -> None:
     with where.source() as source:
         check_whole(source)
         asyncio.run(_serve(source, where, port, None, None, None, fragment="/#tour=1", browser=not no_browser and _has_desktop()))
+
+
+def _wait_for_the_log(where: Where) -> None:
+    """As the services do, beside which it is started: there is a broker, and one of them has made the log. What a broker refuses for good is raised."""
+    from restow.eventlog.port import NoBroker, NoLog, Unavailable
+
+    # The first process of a container has no signal handlers but its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    said = ""
+    while True:
+        try:
+            with where.source():
+                return
+        except (NoBroker, NoLog, Unavailable) as error:
+            if str(error) != said:
+                said = str(error)
+                click.echo(f"waiting for the log: {said}", err=True)
+        time.sleep(AGAIN)
 
 
 def _has_desktop() -> bool:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import nats.errors
 import nkeys
@@ -17,6 +18,7 @@ from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.port import BrokerRefused, NotAllowed
 from restow.eventlog.server import NatsServer, temporary_server
 from restow.eventlog.testing import envelope, free_ports
+from restow.runtime.certificate_ends import of_broker
 
 from .helpers import BODY, end, follow, persist, until
 from .test_permissions import CLUSTER, DEPLOY, PASSWORDS, USERS, guarded_server
@@ -30,9 +32,9 @@ class Files:
         folder.mkdir()
         self.issue()
 
-    def issue(self, *names, ca=None):
+    def issue(self, *names, ca=None, **times):
         """Written beside and moved, as a kubelet does."""
-        issued = (ca or self.ca).issue_cert(*(names or ("127.0.0.1", "localhost")))
+        issued = (ca or self.ca).issue_cert(*(names or ("127.0.0.1", "localhost")), **times)
         self._write("ca.crt", (ca or self.ca).cert_pem.bytes())
         self._write("tls.key", issued.private_key_pem.bytes())
         self._write("tls.crt", b"".join(pem.bytes() for pem in issued.cert_chain_pems))
@@ -210,6 +212,37 @@ async def test_a_client_ends_while_its_broker_has_come_back_with_a_certificate_t
         await asyncio.wait_for(broker.close(), 5)
     finally:
         again.stop()
+
+
+async def test_who_waits_for_a_broker_whose_certificate_has_ended_says_so(encrypted, opened, files):
+    """It said that it waits, and nothing else."""
+    log = await opened(encrypted.url, CLUSTER, **as_user("scheduler_session", files.client))
+    assert log.away() == ""
+    files.issue(not_after=datetime.now(UTC) - timedelta(hours=1))
+    await asyncio.to_thread(encrypted.stop)
+    await asyncio.to_thread(encrypted.start)
+    await until(lambda: "certificate has expired" in log.away(), 20)
+    assert log.away().startswith("the broker is out of reach: waiting for it (")
+    files.issue()
+    os.kill(encrypted.pid, signal.SIGHUP)
+    await until(lambda: log.away() == "", 30)
+
+
+def test_a_certificate_is_spoken_of_before_it_ends(files):
+    """Whoever is connected stays so when it ends, so nobody notices until the next restart of a broker, which stops all."""
+    now = datetime.now(UTC)
+
+    def said(**left):
+        files.issue(not_after=now + timedelta(**left), not_before=now - timedelta(days=60))
+        return of_broker(files.client, now)
+
+    assert said(days=30) == ""
+    assert "RESTOW_NATS_CERTIFICATE ends at" in said(days=9), "a sixth of 69 days is more"
+    assert said(days=13) == "", "a sixth of 73 days is less"
+    assert "RESTOW_NATS_CERTIFICATE has ended at" in said(days=-1)
+    assert "RESTOW_NATS_CA" not in said(days=-1), "its authority lives on"
+    assert of_broker(AccessFiles(), now) == of_broker(AccessFiles(certificate="/nowhere", key="/nowhere"), now) == ""
+    assert "RESTOW_NATS_CA has ended" in of_broker(files.client, datetime(4000, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.slow

@@ -24,7 +24,15 @@ from restow.contracts.redact import addresses, redacted
 from restow.eventlog.access import NO_FILES, AccessFiles, Certificates, encrypted
 from restow.eventlog.jetstream.client import BrokerClient, NotEncrypted
 from restow.eventlog.memory import Wakeup
-from restow.eventlog.port import BrokerRefused, Closed, Forbidden, Unavailable, check_address, check_login
+from restow.eventlog.port import (
+    BrokerRefused,
+    Closed,
+    Forbidden,
+    NoBroker,
+    Unavailable,
+    check_address,
+    check_login,
+)
 
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
@@ -124,7 +132,7 @@ class Broker:
         files: AccessFiles = NO_FILES,
         wait: float = 10.0,
     ) -> Broker:
-        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last. Raises NotAllowed where a server is no address, or names
+        """Connect, or raise NoBroker after `wait` seconds, BrokerRefused at once, with what was wrong last. Raises NotAllowed where a server is no address, or names
         another user, or where one of the `files` cannot be taken.
 
         user, password: None where the broker knows no users, or where the address names them. With credentials the user only names the inbox.
@@ -182,12 +190,13 @@ class Broker:
         await asyncio.gather(opening, return_exceptions=True)
         if self._refused in done:
             raise self._refused.result()
-        raise BrokerRefused(
-            f"no broker answers at {addresses(self.servers)} within {wait:g} s ({self._said()}). "
+        raise NoBroker(
+            f"no broker answers at {addresses(self.servers)} within {wait:g} s ({self.said()}). "
             "Start nats-server 2.12 or newer with JetStream, or correct the address"
         )
 
-    def _said(self) -> str:
+    def said(self) -> str:
+        """What was wrong last."""
         if isinstance(self._last_error, TimeoutError) and not str(self._last_error):
             return "nothing comes back from there: it hangs, or a firewall or NetworkPolicy drops what is sent"
         return redacted(str(self._last_error) or type(self._last_error).__name__) if self._last_error else "no error given"

@@ -78,6 +78,10 @@ class JetStreamLog:
         """See EventLog.connected."""
         return self.broker.connected
 
+    def away(self) -> str:
+        """That the broker is out of reach, and why, as it was seen last; empty while it is not."""
+        return "" if self.connected else f"the broker is out of reach: waiting for it ({self.broker.said()})"
+
     async def wait_connected(self) -> None:
         """See EventLog.wait_connected."""
         await self.broker.wait_connected()
