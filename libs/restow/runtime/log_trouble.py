@@ -10,6 +10,8 @@ from restow.runtime.signals import within
 
 RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds before a commit is tried again after so many in a row that got no answer, or were not taken; the last one repeats."""
+SILENT = 3
+"""Commits in a row without an answer, while the log answers whoever reads it, after which that is no lost answer: nats-server 2.15 is silent for good once its disk was full."""
 BACKOFF = (0.02, 0.05, 0.1, 0.3, 1.0)
 """Seconds between questions to a log that does not answer; the last one repeats."""
 T = TypeVar("T")
@@ -43,11 +45,14 @@ class LogTrouble:
         pause = RETRIES[min(self._failures, len(RETRIES) - 1)]
         self._failures += 1
         self.why, self.full = error.why, error.full
+        if self._failures >= SILENT and not error.full:
+            # Between two attempts the log was read to its end.
+            self.why += ", though it is read: if the broker's disk was full, give it space and start the broker again"
         self._try_again.clear()
         for call in self.on_stuck:
             call()
         if pause and not stopping.is_set():
-            self._logger.warning("the log does not take commits", reason=error.why, again_in=pause)
+            self._logger.warning("the log does not take commits", reason=self.why, again_in=pause)
             await within(self._try_again, pause)
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:

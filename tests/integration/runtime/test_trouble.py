@@ -14,7 +14,7 @@ from restow.runtime.offload import CopyFailed, in_copy
 from .rig import cluster, facts, idle, memory, named, running, soon, until
 
 
-def refusing(log, family, why="the broker's store is full"):
+def refusing(log, family, why="the broker's store is full", is_full=True):
     """The log takes nothing of this family; `tried` grows with each attempt, and `append` comes back with `over()`."""
     append, tried = log.append, []
 
@@ -22,7 +22,7 @@ def refusing(log, family, why="the broker's store is full"):
         if of != family:
             return await append(of, body, envelope, expected_last=expected_last)
         tried.append(asyncio.get_running_loop().time())
-        raise Unknown(of, envelope.id, why, full=True)
+        raise Unknown(of, envelope.id, why, full=is_full)
 
     log.append = full
 
@@ -48,6 +48,20 @@ async def test_a_log_that_is_full_is_asked_a_few_times_and_not_thousands_and_the
         await idle()
         assert (rig.commander.trouble.why, rig.commander.trouble.full) == ("", False)
     assert len(await named(log, e.PodPlaced)) == 1
+
+
+async def test_a_broker_that_is_silent_to_commits_alone_is_said_to_need_a_restart():
+    """nats-server 2.15 whose disk was full answers no commit any more, whatever space there is by then, and calls itself well."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        _, over = refusing(log, "session", "no answer within 5 s", is_full=False)
+        await cluster(log)
+        await until(lambda: rig.commander.trouble.why.endswith("start the broker again"), rig.follower)
+        assert rig.commander.trouble.why.startswith("no answer within 5 s, though it is read")
+        over()
+        rig.commander.trouble.retry()
+        await soon(rig.bound.get())
 
 
 async def test_what_need_not_be_said_any_more_leaves_nobody_unready():
