@@ -37,6 +37,16 @@ def test_down_keeps_the_log_in_one_file_and_says_where(tmp_path):
     assert (code, f".restow/{file}" in "".join(said.split("\n"))) == (3, True), said
 
 
+def test_of_several_at_once_in_one_folder_one_is_up_and_the_others_say_why_they_are_not(tmp_path):
+    command = [RESTOW, "up", "--detach", "--nodes", "0"]
+    all_ = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
+    ended = sorted((one.wait(120), *one.communicate()) for one in all_)
+    assert [code for code, *_ in ended] == [0, 2, 2], ended
+    assert all("a stack is running" in said for _, said, _ in ended[1:]), ended
+    assert restow(tmp_path, "down", "--delete-log")[0] == 0
+    assert kept(tmp_path) == []
+
+
 def test_down_deletes_the_log_where_that_is_asked_for(tmp_path):
     assert restow(tmp_path, "up", "--detach", "--nodes", "0")[0] == 0
     assert restow(tmp_path, "down", "--delete-log") == (0, "stopped; nothing is left running\n")

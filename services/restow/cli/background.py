@@ -39,7 +39,8 @@ def say_saved(file: Path, console: Console, of: str = "") -> None:
 def detach(data: Path, console: Console) -> None:
     """Run this very command again without `--detach`, in a session of its own, and wait until it is up. Where it ends
     instead, show what it said."""
-    said = data / UP_LOG
+    # Its own file until it is up: of two at once one is refused, and is not to end the other's words.
+    said = data / f"up-{os.getpid()}.log"
     try:
         data.mkdir(parents=True, exist_ok=True)
         log = said.open("wb")
@@ -59,6 +60,7 @@ def detach(data: Path, console: Console) -> None:
         ended = process.poll() is not None
         text = said.read_text(errors="replace")
         if "is up" in text and "logs" in text:
+            said.replace(data / UP_LOG)
             down = "restow down" if data == HERE else f"restow down --data {shlex.quote(str(data))}"
             console.print(text.replace("Ctrl-C stops it.", f"`{down}` stops it.").strip(), soft_wrap=True)
             return
