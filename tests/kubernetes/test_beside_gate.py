@@ -19,7 +19,7 @@ from restow.contracts.values import OwnerRef
 from restow.kube.beside import Beside
 from restow.kube.client import ClientConfig, connect
 from restow.kube.effects import Done, PodRef
-from restow.kube.gates import Gated, Gates, NotGated
+from restow.kube.gates import Gated, Gates, Missing, NotGated, RenewOutcome
 
 OTHER_LOG = "another-installations-log"
 BINDING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/restow-landing"
@@ -182,6 +182,23 @@ async def second(lab: Lab, descheduler: Gates) -> AsyncIterator[tuple[Gates, Api
             yield Gates(client), Api(target, session)
     finally:
         lab.stop("second")
+
+
+async def test_an_entry_that_was_taken_off_while_it_is_renewed_stays_away(world: World, descheduler: Gates) -> None:
+    """By whichever write comes first. It came back, for API servers add what `replace` does not find, and gated pods for which nothing was held for three minutes."""
+    await descheduler.landing(LOG, {NOBODY.uid: soon(), "u/1~": soon()})
+    for number in range(20):
+        await descheduler.landing(LOG, {NOBODY.uid: soon()})
+
+        async def renewed(after: float) -> RenewOutcome:
+            await asyncio.sleep(after)
+            return await descheduler.renew(LOG, {NOBODY.uid: soon(), "u/1~": soon()}, {})
+
+        closed, outcome = await asyncio.gather(descheduler.landing(LOG, {NOBODY.uid: None}), renewed(0.001 * (number % 7)))
+        assert closed == Done()
+        assert outcome in (Done(), Missing(frozenset({NOBODY.uid})))
+        assert await descheduler.renew(LOG, {NOBODY.uid: soon(), "u/1~": soon()}, {}) == Missing(frozenset({NOBODY.uid}))
+    await descheduler.landing(LOG, {"u/1~": None})
 
 
 async def test_another_api_server_counts_an_entry_within_a_second(world: World, descheduler: Gates, second: tuple[Gates, Api]) -> None:

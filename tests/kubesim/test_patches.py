@@ -73,6 +73,8 @@ def test_json_patch_operations(operations: Any, expected: Any) -> None:
     [
         {"op": "remove", "path": "/none"},
         {"op": "replace", "path": "/l/9", "value": 1},
+        {"op": "replace", "path": "/s/x", "value": 1},
+        {"op": "replace", "path": "/none/x", "value": 1},
         {"op": "add", "path": "/l/x", "value": 1},
         {"op": "test", "path": "/l/0", "value": True},
         {"op": "add", "path": "/s/x", "value": 1},

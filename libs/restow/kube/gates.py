@@ -6,7 +6,7 @@
     keep_gated says of one that waits until when
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,6 +60,15 @@ def _said(entries: Mapping[str, int | None], owners: Mapping[str, Owned | None])
     return {field: one for field, one in (("open", by_uid), ("owners", by_labels)) if one}
 
 
+Operations = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _again(field: str, key: str, value: Any) -> Operations:
+    """Of a JSON patch that is refused where the entry is not there. (Of `replace` RFC 6902 says so, too, but API servers add what that does not find.)"""
+    path = f"/spec/{field}/{key.replace('~', '~0').replace('/', '~1')}"
+    return {"op": "remove", "path": path}, {"op": "add", "path": path, "value": value}
+
+
 class Gates(Effects):
     """Through one client. The list of a log is its Landing, an object of ours."""
 
@@ -83,13 +92,10 @@ class Gates(Effects):
 
     async def renew(self, log: str, entries: Mapping[str, int | None], owners: Mapping[str, Owned | None]) -> RenewOutcome:
         """The same, in one write, of entries that are there. What was taken off while this was on its way stays away, and is `Missing`; all others are renewed."""
-        wanted = {
-            key: {"op": "replace", "path": f"/spec/{field}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
-            for field, some in _said(entries, owners).items() for key, value in some.items()
-        }  # fmt: skip
+        wanted = {key: _again(field, key, value) for field, some in _said(entries, owners).items() for key, value in some.items()}
 
         async def attempt() -> RenewOutcome:
-            match await self._replaced(log, list(wanted.values())):
+            match await self._replaced(log, wanted.values()):
                 case True:
                     return Done()
                 case None:
@@ -112,7 +118,7 @@ class Gates(Effects):
             raise
         return {key for entries in (said.spec or {}).values() for key in entries or ()}
 
-    async def _renewed(self, log: str, keys: list[str], wanted: Mapping[str, dict[str, Any]]) -> list[str]:
+    async def _renewed(self, log: str, keys: list[str], wanted: Mapping[str, Operations]) -> list[str]:
         """Those that have gone since they were listed; all others are renewed. By halves, for each write is of the whole Landing: one for each entry would write a large one as many times."""
         match await self._replaced(log, [wanted[key] for key in keys]):
             case True:
@@ -122,10 +128,10 @@ class Gates(Effects):
                 return [*await self._renewed(log, keys[:half], wanted), *await self._renewed(log, keys[half:], wanted)]
         return keys
 
-    async def _replaced(self, log: str, operations: list[dict[str, Any]]) -> bool | None:
+    async def _replaced(self, log: str, entries: Iterable[Operations]) -> bool | None:
         """All, or none: where one of these is not there. None where there is no Landing."""
         try:
-            await self._client.patch(f"{LANDINGS}/{log}", operations, "json")
+            await self._client.patch(f"{LANDINGS}/{log}", [operation for entry in entries for operation in entry], "json")
         except ApiStatus as status:
             if status.code == 404:
                 return None

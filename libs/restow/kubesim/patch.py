@@ -116,7 +116,9 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
         case "replace":
             if not tokens:
                 return clone(operation["value"])
-            _lookup(document, tokens)
+            # As json-patch v4, which API servers use: a key that is not there is added (RFC 6902 refuses that).
+            if not isinstance(_lookup(document, tokens[:-1]), dict):
+                _lookup(document, tokens)
             _set(document, tokens, clone(operation["value"]))
         case "test":
             _test(document, operation, tokens)

@@ -42,6 +42,19 @@ async def test_json_patch_that_does_not_apply(api: Api, ns: str) -> None:
     await api.fails(400, "BadRequest", "PATCH", f"{path}/a", {"op": "remove"}, media=JSON_PATCH)
 
 
+async def test_a_json_patch_replaces_what_is_not_there_and_removes_only_what_is(api: Api, ns: str) -> None:
+    """KS-41, KS-42: RFC 6902 refuses the first; json-patch v4, which API servers use, adds it."""
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    await api.ok("POST", path, config_map("a", k="1"))
+    body = await api.ok("PATCH", f"{path}/a", [{"op": "replace", "path": "/data/none", "value": "2"}], media=JSON_PATCH)
+    assert body["data"] == {"k": "1", "none": "2"}
+    await api.fails(422, "Invalid", "PATCH", f"{path}/a", [{"op": "replace", "path": "/none/none", "value": "2"}], media=JSON_PATCH)
+    both: list[Any] = [{"op": "remove", "path": "/data/k"}, {"op": "add", "path": "/data/k", "value": "3"}]
+    assert (await api.ok("PATCH", f"{path}/a", both, media=JSON_PATCH))["data"]["k"] == "3"
+    both += [{"op": "remove", "path": "/data/gone"}, {"op": "add", "path": "/data/gone", "value": "3"}]
+    await api.fails(422, "Invalid", "PATCH", f"{path}/a", both, media=JSON_PATCH)
+
+
 async def test_strategic_that_takes_away_what_is_not_there_changes_nothing(api: Api, ns: str) -> None:
     """KS-43"""
     path = f"/apis/apps/v1/namespaces/{ns}/deployments"
