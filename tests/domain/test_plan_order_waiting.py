@@ -10,6 +10,7 @@ from restow.contracts.values import DeviceShare
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.order import Sequence
+from restow.domain.defragmentation.optimizing.plan import _Maker
 from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Spot
@@ -92,7 +93,22 @@ def _with_some_who_wait(seed: int, objective: str):
     return state
 
 
-@pytest.mark.parametrize("seed", [0, 4, 11, 18, 33, 41])
+def test_others_are_exchanged_for_those_who_found_no_order():
+    state = _with_some_who_wait(35, "value")
+    args = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={}, searchSteps=1_500)
+    maker = _Maker(Task(state, args, NOW, "p", 1_000))
+    wanted = dict(maker.searched(args.searchSteps, {}).world.away)
+    made = maker.order(wanted, {})
+    lost = [spot.row for uid, spot in wanted.items() if uid not in made.ends]
+    assert lost, "somebody found no order"
+    better, steps = maker.mended(wanted, made)
+    assert steps
+    assert maker.net(better) > maker.net(made)
+    assert not [uid for uid, spot in better.ends.items() if spot.row in lost and uid not in made.ends], "nobody else comes to their nodes"
+    assert maker.mended(made.ends, made) == (made, 0), "where all found one nothing is to be done"
+
+
+@pytest.mark.parametrize("seed", [0, 4, 11, 18, 33, 35, 41])
 def test_every_move_gets_its_capacity_although_who_waits_takes_what_there_is(seed):
     """Whatever can begin does at once. Of these, seed 11 failed by what a plan's first part leaves its second one."""
     state, chance = _with_some_who_wait(seed, "value"), random.Random(seed)

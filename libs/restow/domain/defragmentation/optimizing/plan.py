@@ -9,6 +9,7 @@ ends when nothing more is found (then the next plan is empty as well), with the 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -75,6 +76,8 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
     search = maker.searched(task.args.searchSteps, gangs)
     steps, wanted = search.world.steps, {**gangs, **search.world.away}
     ordered = maker.order(wanted, NOWHERE)
+    ordered, more = maker.mended(wanted, ordered)
+    steps += more
     if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
         ordered, more = settle(maker, ordered, task.args.searchSteps, maker.more(steps))
         steps += more
@@ -187,8 +190,7 @@ class _Maker:
 
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
-        limits, sources = self.limits.within(steps, len(ends)), np.flatnonzero(self.rows.sources)
-        rows = sources[np.argsort(self.task.state.table.rank[sources])]
+        limits, rows = self.limits.within(steps, len(ends)), self._by_name()
         starts, alone = self._starts(limits, ends, rows)
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
@@ -210,8 +212,13 @@ class _Maker:
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges:
-                exchange(search, [row for row in rows.tolist() if world.counted[row]], steps // EXCHANGING)
+                exchange(search, rows.tolist(), steps // EXCHANGING)
         return search
+
+    def _by_name(self) -> np.ndarray:
+        """Rows that pods may leave."""
+        sources = np.flatnonzero(self.rows.sources)
+        return sources[np.argsort(self.task.state.table.rank[sources])]
 
     def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> tuple[list[Start], bool]:
         """Where it may begin; and whether with prices alone: only where these are about everybody who may move, for of the others neither they nor annealing think."""
@@ -238,13 +245,12 @@ class _Maker:
         return self._missed(gratis=False) or self._missed(gratis=True)
 
     def _missed(self, gratis: bool) -> Missed | None:
-        args, rows = self.task.args, self.rows
+        args = self.task.args
         moves = self.limits.moves if args.wholeNodes else min(self.limits.moves, MISSED)
-        sources = np.flatnonzero(rows.sources)
         with self._opened(NOWHERE) as world:
             by_value, world.gratis = args.objective == "value", gratis
             search, before = Search(world, Limits(moves, 1, args.searchSteps // MISSED_PART, args.wholeNodes, self.task.scope.quota)), world.total
-            search.run(sources[np.argsort(self.task.state.table.rank[sources])])
+            search.run(self._by_name())
             gain, cost = world.total - before, world.whatever_it_costs()
             if gain <= 0 or not world.away:
                 return None
@@ -297,6 +303,23 @@ class _Maker:
         """These and all others of their gangs that are moved as one."""
         gangs = {self.rows.gangs[uid] for uid in pods if uid in self.rows.gangs}
         return pods | {uid for uid, gang in self.rows.gangs.items() if gang in gangs} if gangs else pods
+
+    def mended(self, wanted: Ends, made: Ordered) -> tuple[Ordered, int]:
+        """By value: with others in place of those who found no order, whose nodes nobody else is to come to, and the steps that this took."""
+        lost = [uid for uid in wanted if uid not in made.ends]
+        if not self._exchanges or not lost:
+            return made, 0
+        rows = copy(self.rows)
+        rows.open = self.rows.open.copy()
+        rows.open[[wanted[uid].row for uid in lost]] = False
+        with opened(self.task, self.task.args.objective, rows, NOWHERE) as world:
+            take_up(world, made.ends)
+            search = Search(world, self.limits.within(self.limits.steps // STARTING))
+            search.run(self._by_name())
+            exchange(search, self._by_name().tolist(), self.limits.steps // EXCHANGING)
+            taken, ends = world.steps, dict(world.away)
+        better = self.order(ends, NOWHERE) if ends != made.ends else made
+        return (better if self.net(better) > self.net(made) else made), taken
 
     def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
         """The same moves and then these, which begin where those end; None where that cannot be. Nobody waits for a gang that is moved as one, which may stay."""
