@@ -1,5 +1,6 @@
 """`restow doctor`: what is not well is said, with what to do, and what is well is not doubted."""
 
+import asyncio
 import base64
 import json
 import os
@@ -7,6 +8,7 @@ import subprocess
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import aiohttp
 import pytest
 from cli.conftest import RESTOW, Api, kubesim
 from cryptography import x509
@@ -24,12 +26,15 @@ from restow.cli.doctor.checks import (
     Pod,
     Seen,
     Stack,
+    Store,
     examine,
 )
 from restow.cli.doctor.look import Looker, long_gated, needed, untrusted_for
 from restow.cli.kubeapi import Kube
 from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
+from restow.eventlog.server import NatsServer
+from restow.eventlog.testing import free_ports
 from restow.kube import rights
 
 DEFINED = {name: [version] for name, version in READ.items()}
@@ -81,6 +86,9 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", why="Forbidden (403)")))), "services", "unknown", "restow-system: d was not asked: Forbidden (403)"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", restarts=3, why="refused (503)")))), "services", "unknown", "restow-system: d was not asked: refused (503); it was started again 3 times"),
         (seen(installed(pods=pods(nats=Pod("restow-nats-0", "restow-nats", True, "nats:2.9.10")))), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.9"),
+        (seen(installed(stores=[Store("restow-nats-0", "2.12.8", False, 120.0, 1, 100)])), "broker", "warning", "restow-system: restow-nats-0 writes what it has acknowledged to its disk every 120 s: a machine that fails takes commits with it that were acted upon"),
+        (seen(installed(stores=[Store("restow-nats-0", "2.12.8", True, 120.0, 76, 100)])), "broker", "warning", "restow-system: restow-nats-0 has used 76 % of its store; when it is full, no commit is taken"),
+        (seen(installed(stores=[Store("restow-nats-0", "2.11.9", True, 120.0, 1, 100)])), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.11"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
         (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),
         (seen(installed(leases={"restow-gc": Lease("x/1", -30.0, 15)})), "leaders", "warning", "restow-system: restow-gc was renewed 30 s in the API server's future"),
@@ -166,6 +174,28 @@ def test_a_webhook_is_trusted_as_long_as_one_certificate_of_its_bundle_is_valid(
     assert said(short + long, 16) == said(short + long, 5) == said(long, 16) == ""
     assert said("nothing", 5) == "nothing is a certificate"
     assert said("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", 5) == "a certificate cannot be read (no certificate: it ends too early)"
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_a_broker_says_itself_how_it_keeps_what_it_has_acknowledged(tmp_path, sync):
+    """By a real one, on its monitoring port, which the API server's proxy leads to."""
+    (port,) = free_ports(1)
+    server = NatsServer(tmp_path / "nats", sync=sync, extra=f"http: 127.0.0.1:{port}")
+    await asyncio.to_thread(server.start)
+    try:
+
+        class Proxy:
+            async def peek(self, path):
+                assert path == "/api/v1/namespaces/restow-system/pods/restow-nats-0:8222/proxy/varz"
+                async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/varz") as answer:
+                    return answer.status, await answer.read(), ""
+
+        store = await Looker(Proxy(), datetime.now(UTC))._store("restow-system", "restow-nats-0")
+    finally:
+        server.stop()
+    assert (store.always, store.name) == (sync, "restow-nats-0")
+    assert store.most > store.used >= 0
+    assert troubles(seen(installed(stores=[store]))) == [] if sync else len(troubles(seen(installed(stores=[store])))) == 1
 
 
 def test_a_pod_that_ends_again_and_again_has_one_line():

@@ -246,7 +246,7 @@ def test_a_certificate_is_spoken_of_before_it_ends(files):
 
 
 @pytest.mark.slow
-async def test_renewed_certificates_are_taken_without_a_restart_of_either_side(encrypted, opened, files):
+async def test_renewed_certificates_are_taken_without_a_restart_of_either_side(encrypted, opened, files, caplog):
     """A new CA altogether: who had kept the old one could not connect again."""
     log = await opened(encrypted.url, CLUSTER, **as_user("scheduler_session", files.client))
     reader, seen = follow(log, 1)
@@ -265,6 +265,7 @@ async def test_renewed_certificates_are_taken_without_a_restart_of_either_side(e
     await asyncio.to_thread(encrypted.start)
     assert await persist(log, "after") == 2
     assert log.broker.losses == 1
+    assert "eof_received" not in caplog.text, "asyncio warned of it each time that a broker ended"
     await until(lambda: len(seen) == 2)
     await end(reader)
 

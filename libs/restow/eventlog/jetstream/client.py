@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
@@ -26,10 +27,28 @@ class NotEncrypted(nats.errors.Error):
     """The connection would be readable for others."""
 
 
+class _Encrypted(asyncio.StreamReaderProtocol):
+    """One that does not ask to be kept half open when the broker ends: TLS cannot, and asyncio would warn of it each time."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 class Connection(TcpTransport):
     """nats-py's, but for its end, which nats-py waits for before it looks for another broker, and before a client is closed. TLS waits 30 s for the last word
     of a broker that hangs or whose machine is gone; what is still to be sent to such a one is waited for until the kernel gives up, a quarter of an hour; and
     the end of a connection whose certificates did not suit is never told."""
+
+    async def connect_tls(self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int) -> None:
+        assert self._io_writer is not None
+        reader, loop = asyncio.StreamReader(limit=buffer_size), asyncio.get_running_loop()
+        protocol = _Encrypted(reader)
+        host = uri if isinstance(uri, str) else uri.hostname
+        opening = loop.start_tls(self._io_writer.transport, protocol, ssl_context, server_hostname=host)
+        transport = await asyncio.wait_for(opening, connect_timeout)
+        assert transport is not None
+        self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def wait_closed(self) -> None:
         try:

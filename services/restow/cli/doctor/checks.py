@@ -16,6 +16,8 @@ LEAST_SERVER = (1, 27)
 LEAST_BROKER = (2, 12)
 MOST_SKEW = 2.0
 """Seconds by which clocks may differ: facts and deadlines carry the time of whoever wrote them."""
+FULL = 0.75
+"""Of a broker's store that is used, from when on it is to be looked at: the alert RestowBrokerDiskFull fires then."""
 MOST_LAG = 10_000
 """Records of the log that a service may be behind."""
 LONG_GATED = 60.0
@@ -71,14 +73,27 @@ class Denied(NamedTuple):
     namespace: str = ""
 
 
+class Store(NamedTuple):
+    """Of a broker, as it says itself. `always`: what it has acknowledged is on its disk; else it is so after `interval` seconds. `used` of `most` bytes."""
+
+    name: str
+    version: str
+    always: bool
+    interval: float
+    used: int
+    most: int
+
+
 class Installation(NamedTuple):
-    """Restow in one namespace. `wanted`: replicas by workload (`restow-descheduler`, `restow-nats`). `denied` is None where you may not ask that."""
+    """Restow in one namespace. `wanted`: replicas by workload (`restow-descheduler`, `restow-nats`). `denied` is None where you may not ask that. `stores`: of
+    those brokers that could be asked."""
 
     namespace: str
     wanted: Mapping[str, int]
     pods: Sequence[Pod]
     leases: Mapping[str, Lease]
     denied: Sequence[Denied] | None
+    stores: Sequence[Store] = ()
 
 
 GUARDED = {
@@ -260,8 +275,16 @@ def _broker(one: Installation) -> Iterator[Finding]:
     but = "" if word == "ok" or wanted == 1 else f"; without {majority} no commit is taken" if word == "bad" else "; if one more goes, no commit is taken" if ready == majority else ""
     do = "" if word == "ok" else "replicas is 0: scale it up" if not wanted else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name=restow-nats"
     yield Finding("broker", word, f"{one.namespace}: restow-nats: {ready} of {wanted} ready{but}", do)
+    for store in one.stores:
+        if not store.always:
+            what = f"{one.namespace}: {store.name} writes what it has acknowledged to its disk every {store.interval:.0f} s: a machine that fails takes commits with it that were acted upon"
+            yield Finding("broker", "warning", what, "sync_interval: always in its configuration, as deploy/nats/nats.conf has it")
+        if store.most and store.used >= FULL * store.most:
+            what = f"{one.namespace}: {store.name} has used {100 * store.used // store.most} % of its store; when it is full, no commit is taken"
+            yield Finding("broker", "warning", what, "docs/runbooks.md, RestowBrokerDiskFull")
+    said = {store.name: store.version for store in one.stores}
     for pod in pods:
-        version = _numbers(pod.image.partition("@")[0].rpartition(":")[2])
+        version = _numbers(said.get(pod.name, "") or pod.image.partition("@")[0].rpartition(":")[2])
         if version and version < LEAST_BROKER:
             yield Finding("broker", "bad", f"{one.namespace}: {pod.name} is nats-server {_dotted(version)}", f"Restow needs {_dotted(LEAST_BROKER)} or newer: an older one ignores settings that keep the log whole")
 

@@ -22,6 +22,7 @@ from restow.cli.doctor.checks import (
     Lease,
     Pod,
     Seen,
+    Store,
 )
 from restow.cli.kubeapi import UNSERVED, objects
 from restow.cli.webhook import CERTIFICATE
@@ -40,9 +41,36 @@ AT_ONCE = 8
 """Questions that wait for an answer."""
 HOLDS = NAMESPACES[0]
 """ValidatingAdmissionPolicies where pods of other schedulers are moved."""
+MONITOR, SOON = 8222, 2.0
+"""The broker's port that says how it is, and the seconds that it has for that."""
 T = TypeVar("T")
 Object = Mapping[str, Any]
 _report = msgspec.json.Decoder(Report)
+
+
+class _Config(msgspec.Struct):
+    max_storage: int
+    sync_interval: int
+    sync_always: bool = False
+
+
+class _Stats(msgspec.Struct):
+    storage: int
+
+
+class _JetStream(msgspec.Struct):
+    config: _Config
+    stats: _Stats
+
+
+class _Varz(msgspec.Struct):
+    """Of what nats-server says of itself."""
+
+    version: str
+    jetstream: _JetStream
+
+
+_varz = msgspec.json.Decoder(_Varz)
 
 
 class Looker:
@@ -82,7 +110,20 @@ class Looker:
         wanted = {item["metadata"]["name"]: item["spec"].get("replicas", 1) for item in workloads}
         pods = await self._listed(f"/api/v1/namespaces/{namespace}/pods", APPLIED)
         asked = await self._together(self._pod(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp"))
-        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside))
+        brokers = [pod for pod in asked if pod.app == "restow-nats" and pod.ready]
+        stores = await self._together(self._store(namespace, pod.name) for pod in brokers)
+        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside), [one for one in stores if one is not None])
+
+    async def _store(self, namespace: str, name: str) -> Store | None:
+        """None where it does not say: the chart's NetworkPolicy lets nobody reach its monitoring port but who is on its node."""
+        try:
+            async with asyncio.timeout(SOON):
+                _, body, _ = await self._client.peek(f"/api/v1/namespaces/{namespace}/pods/{name}:{MONITOR}/proxy/varz")
+            said = _varz.decode(body)
+        except (TimeoutError, ApiStatus, msgspec.DecodeError):
+            return None
+        config = said.jetstream.config
+        return Store(name, said.version, config.sync_always, config.sync_interval / 1e9, said.jetstream.stats.storage, max(config.max_storage, 0))
 
     async def _pod(self, pod: Object) -> Pod:
         meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
