@@ -106,6 +106,10 @@ class NoBroker(BrokerRefused):
     """Nobody answers there, or not yet."""
 
 
+class NotLetIn(BrokerRefused):
+    """A broker answers there, and one of both has another password, certificate or no TLS: for good, or until what is being rolled out has reached both."""
+
+
 class Forbidden(BrokerRefused):
     """The broker's permissions do not let this user do it."""
 

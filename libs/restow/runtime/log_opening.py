@@ -5,13 +5,16 @@ from collections.abc import Callable
 
 from restow.contracts.ids import Family
 from restow.eventlog import jetstream
-from restow.eventlog.port import NoBroker, NoLog, Unavailable
+from restow.eventlog.port import NoBroker, NoLog, NotLetIn, Unavailable
 from restow.kube.client import ApiStatus, Client
 from restow.kube.lease import noted
 from restow.runtime.candidate import LOG_ASKED_EVERY, lease_name, other_log
 from restow.runtime.logs import Logger
 from restow.runtime.settings import Settings
 from restow.runtime.signals import unless, within
+
+REFUSED_AGAIN = 2.0
+"""Seconds until a broker that has not let us in is asked again."""
 
 
 class LogOpening:
@@ -26,7 +29,8 @@ class LogOpening:
         """Why there is no log and none may be made, as it was said last."""
 
     async def log(self) -> jetstream.JetStreamLog | None:
-        """Wait for the broker as long as it takes; a broker that answers and refuses is fatal. The log is made where there has never been one. None where the
+        """Wait for the broker as long as it takes, also for one that does not let us in: other passwords or TLS reach services and brokers one after the other, and a
+        container that ends is started again later each time. A broker that cannot keep the log is fatal. The log is made where there has never been one. None where the
         service is to stop before."""
         s, create = self._settings, self._settings.lease == "off"
         self._say("waiting for the broker")
@@ -39,9 +43,12 @@ class LogOpening:
             except NoLog:
                 create = await self._may_be_made()
                 continue
-            except (NoBroker, Unavailable) as error:
+            except (NoBroker, NotLetIn, Unavailable) as error:
                 self._logger.warning("waiting for the broker", reason=str(error))
                 self._say(f"waiting for the broker: {error}")
+                if isinstance(error, NotLetIn):
+                    # That was said at once; the others have taken their time.
+                    await within(self._stopping, REFUSED_AGAIN)
                 continue
             if log is not None:
                 self._say("starting")

@@ -16,11 +16,13 @@ from restow.contracts import events as e
 from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
 from restow.eventlog.port import NoLog, Unavailable
+from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
 from restow.runtime import process as runtime
 from restow.runtime.leadership import Deposed, Phase
+from restow.runtime.log_opening import REFUSED_AGAIN
 from restow.runtime.process import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
@@ -480,6 +482,37 @@ class Deaf:
 
     async def __aexit__(self, *_):
         self._server.close()
+
+
+async def test_a_service_waits_for_a_broker_that_does_not_let_it_in_yet_and_says_so(cluster, tmp_path):
+    """Other passwords reach brokers and services one after the other. It ended, and a kubelet starts what ends later each time."""
+
+    def with_password(word, port=0):
+        return NatsServer(tmp_path, port=port, extra=f"authorization {{ user: cluster_watcher, password: {word} }}")
+
+    before = with_password("pold")
+    await asyncio.to_thread(before.start)
+    try:
+        async with kubesim() as kube, service(cluster_watcher(), before, cluster, kube, nats_user="cluster_watcher", nats_password="pnew") as watcher:
+
+            async def says(word):
+                async with asyncio.timeout(SOON):
+                    while not (watcher.process.server.address and any(word in reason for reason in (await watcher.get("/readyz"))[1]["reasons"])):
+                        await asyncio.sleep(0.05)
+
+            await says("does not accept this user or password")
+            await asyncio.sleep(1.5 * REFUSED_AGAIN)
+            assert not watcher.task.done()
+            await asyncio.to_thread(before.stop)
+            after = with_password("pnew", before.port)
+            await asyncio.to_thread(after.start)
+            try:
+                await watcher.leading()
+                assert await watcher.stop() == 0
+            finally:
+                after.stop()
+    finally:
+        before.stop()
 
 
 async def test_a_service_that_waits_for_the_broker_stops_at_once(cluster):

@@ -29,6 +29,7 @@ from restow.eventlog.port import (
     Closed,
     Forbidden,
     NoBroker,
+    NotLetIn,
     Unavailable,
     check_address,
     check_login,
@@ -117,7 +118,7 @@ class Broker:
         self._inbox = self._unheard = ""
         self._end_reason = "this log was closed"
         self._last_error: Exception | None = None
-        self._refused: asyncio.Future[BrokerRefused] | None = None
+        self._refused: asyncio.Future[NotLetIn] | None = None
         self._violations = 0
 
     @classmethod
@@ -132,7 +133,7 @@ class Broker:
         files: AccessFiles = NO_FILES,
         wait: float = 10.0,
     ) -> Broker:
-        """Connect, or raise NoBroker after `wait` seconds, BrokerRefused at once, with what was wrong last. Raises NotAllowed where a server is no address, or names
+        """Connect, or raise NoBroker after `wait` seconds, NotLetIn at once, with what was wrong last. Raises NotAllowed where a server is no address, or names
         another user, or where one of the `files` cannot be taken.
 
         user, password: None where the broker knows no users, or where the address names them. With credentials the user only names the inbox.
@@ -363,7 +364,7 @@ class Broker:
         before, self._last_error = self._last_error, error
         text = str(error).lower()
         if self._refused and not self._refused.done() and (why := self._refusal(error, text)):
-            self._refused.set_result(BrokerRefused(f"the broker at {addresses(self.servers)} {why}"))
+            self._refused.set_result(NotLetIn(f"the broker at {addresses(self.servers)} {why}"))
         if denied := _DENIED.search(text):
             self._on_permission(*denied.groups())
         elif isinstance(error, ssl.SSLError) and str(before) == str(error):
