@@ -804,3 +804,47 @@ def test_the_next_revision_s_pod_gets_the_slot_whichever_of_it_and_its_replica_s
         session_answers(state)
         advance(state)
     assert Land("p2", "b") in session_owes(state)
+
+
+GONE_P2 = e.PodGone("p2")
+
+
+@pytest.mark.parametrize("facts", [(GONE_P2, DELETED), (GOING, GONE_P2, DELETED), (GONE_P2, GOING, DELETED)], ids=["gone first", "going first", "going last"])
+def test_a_placeholder_that_we_have_deleted_for_a_successor_that_has_gone_is_not_stolen_and_another_one_is_made(facts):
+    """A rollout deletes the successor while it lands. It counted as a theft, and after three of those no move began for ten minutes."""
+    state = evicted(world())
+    successor(state)
+    assert Land("p2", "b") in session_owes(state)
+    for fact in facts:
+        then(state, fact)
+        advance(state)
+        session_answers(state)
+    assert (state.migrations["x-1"].back, state.migrations["x-1"].reason) == (0, "")
+    assert [effect for effect in session_owes(state) if isinstance(effect, CreatePlaceholder)] == [CreatePlaceholder("hold-x-1", *state.slots["hold-x-1"])]
+    stands(state, uid="h2")
+    then(state, e.PodGone("p"), pod("p3", "s", owner=OWNER, gated=True, landing=True))
+    session_answers(state)
+    assert Land("p3", "b") in session_owes(state)
+
+
+def test_one_that_still_stands_then_is_the_next_successor_s():
+    state = evicted(world())
+    successor(state)
+    then(state, e.PodGone("p2"))
+    session_answers(state)
+    successor(state, "p3")
+    assert (Land("p3", "b") in session_owes(state), slot(state).phase) == (True, SlotPhase.USED)
+    assert beside.placeholder_of(state, "p3") == "h"
+
+
+def test_the_next_placeholder_is_stolen_like_any_other():
+    state = evicted(world())
+    successor(state)
+    for fact in (GONE_P2, DELETED):
+        then(state, fact)
+        session_answers(state)
+    stands(state, uid="h2")
+    then(state, e.PodGone("h2"))
+    session_answers(state)
+    advance(state)
+    assert (bool(state.migrations["x-1"].back), state.migrations["x-1"].reason) == (True, beside.STOLEN)

@@ -111,6 +111,7 @@ class Allocations(HeldCapacity):
         again = replace(
             slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, capacity=capacity, cores=cores, reasons={},
             nodes=0, message="", asked=asked if asked != slot.shape else ShapeId(""),
+            body=self.stand_ins.get(key, PodUid("")),
         )
         self.put_slot(key, again)
         self.occupy(key, again)

@@ -136,7 +136,8 @@ class Slot(Record):
     `capacity` what is to be held now, without what owners have taken; of a used one what its pod took. `pod` and its name
     (`owner`, `namespace/name`) where used, `reason` where failed or waiting, `reasons` (nodes per rule) where nothing
     fits, `reason` and `message` where it waits for something that is no node. `asked`: the shape that a later
-    generation asks for, where the hold cannot have it yet."""
+    generation asks for, where the hold cannot have it yet. `body`: of one that a pod of another scheduler has given back, its placeholder then: it may have been
+    deleted for that pod."""
 
     shape: ShapeId
     task: str
@@ -153,6 +154,7 @@ class Slot(Record):
     capacity: Capacity = NO_CAPACITY
     owner: str = ""
     asked: ShapeId = ShapeId("")
+    body: PodUid = PodUid("")
 
 
 _PHASES = tuple(SlotPhase)

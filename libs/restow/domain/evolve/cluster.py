@@ -200,11 +200,13 @@ def _embody(state: ClusterState, uid: PodUid, live: e.PodChanged | None) -> None
     if slot is None or key not in state.held_on.get(slot.node, ()) or state.stand_ins.get(key) != uid:
         return
     state.touched.reservations[key[0]] = None
-    if live is not None and outlived(state, key, live):
-        # The place is as it was, and another one is to stand in it.
+    if (live is not None and outlived(state, key, live)) or (slot.body == uid and has_fallen(live)):
+        # The place is as it was, and another one is to stand in it. Of one that was deleted for a successor, which has gone, nobody is to be blamed.
         state.drop(state.stand_ins, key)
-        if slot.phase is SlotPhase.HELD:
-            state.put_slot(key, replace(slot, phase=SlotPhase.WAITING, reason=PLACEHOLDER))
+        slot = replace(slot, phase=SlotPhase.WAITING, reason=PLACEHOLDER, body=PodUid(""))
+        state.put_slot(key, slot)
+        state.note_waiting(key, slot)
+        rephase(state, key[0])
     elif has_fallen(live) or (live is not None and live.node not in (None, slot.node)):
         _disembody(state, key, STOLEN)
     elif short := falls_short(state, key, uid, slot.shape):
