@@ -45,6 +45,19 @@ async def test_it_waits_for_the_broker_and_for_the_log(broker, tmp_path):
         process.communicate()
 
 
+def test_it_waits_for_a_broker_that_does_not_let_it_in_yet(tmp_path):
+    server = temporary_server(extra="authorization { user: console, password: pnew }")
+    process = started(server.start().url.replace("//", "//console:pold@"), tmp_path)
+    try:
+        assert "does not accept this user or password" in process.stderr.readline()
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
 def test_it_ends_in_order_while_it_waits(broker, tmp_path):
     process = started(broker.start().url, tmp_path)
     try:

@@ -86,6 +86,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", why="Forbidden (403)")))), "services", "unknown", "restow-system: d was not asked: Forbidden (403)"),
         (seen(installed(pods=pods(descheduler=Pod("d", "restow-descheduler", True, "restow:1", restarts=3, why="refused (503)")))), "services", "unknown", "restow-system: d was not asked: refused (503); it was started again 3 times"),
         (seen(installed(pods=pods(nats=Pod("restow-nats-0", "restow-nats", True, "nats:2.9.10")))), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.9"),
+        (seen(installed(volumes=3)), "broker", "warning", "restow-system: restow-nats has volumes of 3 brokers, and 1 of these is there: the log may be on the others"),
         (seen(installed(stores=[Store("restow-nats-0", "2.12.8", False, 120.0, 1, 100)])), "broker", "warning", "restow-system: restow-nats-0 writes what it has acknowledged to its disk every 120 s: a machine that fails takes commits with it that were acted upon"),
         (seen(installed(stores=[Store("restow-nats-0", "2.12.8", True, 120.0, 76, 100)])), "broker", "warning", "restow-system: restow-nats-0 has used 76 % of its store; when it is full, no commit is taken"),
         (seen(installed(stores=[Store("restow-nats-0", "2.11.9", True, 120.0, 1, 100)])), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.11"),

@@ -44,6 +44,18 @@ def test_an_installation_whose_pods_have_no_node_has_rights_and_a_gate_and_nothi
     assert not [one for one in said if one[1] == "unknown"]
 
 
+def test_volumes_of_more_brokers_than_there_are_point_to_where_the_log_may_be(cluster):
+    """As after `helm rollback` from three brokers to one: services say that the log is lost."""
+    assert not [what for _, _, what in found(cluster) if "volumes of" in what]
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-restow-nats-2"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    (file := cluster.work / "claim.json").write_text(json.dumps(claim))
+    cluster.kubectl("-n", SYSTEM, "create", "-f", str(file))
+    try:
+        assert ("broker", "warning", f"{SYSTEM}: restow-nats has volumes of 3 brokers, and 1 of these is there: the log may be on the others") in found(cluster)
+    finally:
+        cluster.kubectl("-n", SYSTEM, "delete", "pvc", "data-restow-nats-2", "--wait=false")
+
+
 def test_one_verb_that_is_taken_away_is_named(cluster):
     role = json.loads(cluster.kubectl("get", "clusterrole", "restow-descheduler", "-o", "json"))
     kept = [rule for rule in role["rules"] if rule["resources"] != ["pods/eviction"]]

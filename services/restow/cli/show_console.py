@@ -84,8 +84,8 @@ def replay(file: str, port: int, no_browser: bool) -> None:
 
 
 def _wait_for_the_log(where: Where) -> None:
-    """As the services do, beside which it is started: there is a broker, and one of them has made the log. What a broker refuses for good is raised."""
-    from restow.eventlog.port import NoBroker, NoLog, Unavailable
+    """As the services do, beside which it is started: there is a broker, one of them has made the log, and other passwords or TLS have reached both sides. What no broker will ever do is raised."""
+    from restow.eventlog.port import NoBroker, NoLog, NotLetIn, Unavailable
 
     # The first process of a container has no signal handlers but its own.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -94,7 +94,7 @@ def _wait_for_the_log(where: Where) -> None:
         try:
             with where.source():
                 return
-        except (NoBroker, NoLog, Unavailable) as error:
+        except (NoBroker, NotLetIn, NoLog, Unavailable) as error:
             if str(error) != said:
                 said = str(error)
                 click.echo(f"waiting for the log: {said}", err=True)

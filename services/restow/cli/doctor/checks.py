@@ -86,7 +86,7 @@ class Store(NamedTuple):
 
 class Installation(NamedTuple):
     """Restow in one namespace. `wanted`: replicas by workload (`restow-descheduler`, `restow-nats`). `denied` is None where you may not ask that. `stores`: of
-    those brokers that could be asked."""
+    those brokers that could be asked. `volumes`: so many brokers have had one; 0 where you may not look."""
 
     namespace: str
     wanted: Mapping[str, int]
@@ -94,6 +94,7 @@ class Installation(NamedTuple):
     leases: Mapping[str, Lease]
     denied: Sequence[Denied] | None
     stores: Sequence[Store] = ()
+    volumes: int = 0
 
 
 GUARDED = {
@@ -275,6 +276,10 @@ def _broker(one: Installation) -> Iterator[Finding]:
     but = "" if word == "ok" or wanted == 1 else f"; without {majority} no commit is taken" if word == "bad" else "; if one more goes, no commit is taken" if ready == majority else ""
     do = "" if word == "ok" else "replicas is 0: scale it up" if not wanted else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name=restow-nats"
     yield Finding("broker", word, f"{one.namespace}: restow-nats: {ready} of {wanted} ready{but}", do)
+    if one.volumes > wanted > 0:
+        what = f"{one.namespace}: restow-nats has volumes of {one.volumes} brokers, and {wanted} of these {'is' if wanted == 1 else 'are'} there: the log may be on the others"
+        do = "after `helm rollback` over another nats.replicas: roll back to the revision with that number; else delete the claims (docs/install.md, From one broker to three)"
+        yield Finding("broker", "warning", what, do)
     for store in one.stores:
         if not store.always:
             what = f"{one.namespace}: {store.name} writes what it has acknowledged to its disk every {store.interval:.0f} s: a machine that fails takes commits with it that were acted upon"

@@ -41,6 +41,8 @@ AT_ONCE = 8
 """Questions that wait for an answer."""
 HOLDS = NAMESPACES[0]
 """ValidatingAdmissionPolicies where pods of other schedulers are moved."""
+VOLUME = "data-restow-nats-"
+"""Claims of the StatefulSet, by the number of the broker."""
 MONITOR, SOON = 8222, 2.0
 """The broker's port that says how it is, and the seconds that it has for that."""
 T = TypeVar("T")
@@ -112,7 +114,16 @@ class Looker:
         asked = await self._together(self._pod(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp"))
         brokers = [pod for pod in asked if pod.app == "restow-nats" and pod.ready]
         stores = await self._together(self._store(namespace, pod.name) for pod in brokers)
-        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside), [one for one in stores if one is not None])
+        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside), [one for one in stores if one is not None], await self._volumes(namespace))
+
+    async def _volumes(self, namespace: str) -> int:
+        try:
+            claims = names(await self._listed(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"))
+        except ApiStatus as error:
+            if error.code != 403:
+                raise
+            return 0
+        return max((int(number) + 1 for name in claims if name.startswith(VOLUME) and (number := name.removeprefix(VOLUME)).isdecimal()), default=0)
 
     async def _store(self, namespace: str, name: str) -> Store | None:
         """None where it does not say: the chart's NetworkPolicy lets nobody reach its monitoring port but who is on its node."""
