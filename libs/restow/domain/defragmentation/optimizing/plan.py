@@ -27,6 +27,7 @@ from restow.domain.defragmentation.optimizing.order import Ordered, following
 from restow.domain.defragmentation.optimizing.order import Sequence as Order
 from restow.domain.defragmentation.optimizing.pricing import Start, priced
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
+from restow.domain.defragmentation.optimizing.turns import in_turn
 from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
@@ -46,6 +47,8 @@ FEWEST, TRYING = 100, 20_000
 """On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
 NEARLY = 100
 """A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
+PARTLY = 10
+"""Where more than one in so many moves that begin with prices finds no order, the plan is made without prices, too."""
 NONE = Ordered([], {}, [])
 """No moves."""
 MISSED, MISSED_PART = 3, 10
@@ -76,6 +79,16 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
     search = maker.searched(task.args.searchSteps, gangs)
     steps, wanted = search.world.steps, {**gangs, **search.world.away}
     ordered = maker.order(wanted, NOWHERE)
+    if maker.prices and len(ordered.ends) * PARTLY < len(wanted) * (PARTLY - 1):
+        # Prices say what nodes are to hold, and not what must leave first for it: where nearly everything is in use little of it may be possible.
+        maker.prices = False
+        other = maker.searched(task.args.searchSteps, gangs)
+        steps, others = steps + other.world.steps, {**gangs, **other.world.away}
+        without = maker.order(others, NOWHERE)
+        if maker.net(without) > maker.net(ordered):
+            search, wanted, ordered = other, others, without
+        else:
+            maker.prices = True
     ordered, more = maker.mended(wanted, ordered)
     steps += more
     if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
@@ -168,7 +181,7 @@ class _Maker:
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
-        self._prices = self._anneals and FEWEST < nodes <= FEW
+        self.prices = self._anneals and FEWEST < nodes <= FEW
         """By value, on more nodes than annealing alone finds its way on, and on no more than they have been tried on."""
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
 
@@ -223,7 +236,7 @@ class _Maker:
     def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> tuple[list[Start], bool]:
         """Where it may begin; and whether with prices alone: only where these are about everybody who may move, for of the others neither they nor annealing think."""
         starts: list[Start] = []
-        if self._prices:
+        if self.prices:
             with self._opened(ends) as world:
                 if (start := priced(Search(world, limits))) is not None:
                     starts.append(start)
@@ -282,6 +295,8 @@ class _Maker:
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
                 ordered = Order(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted))
+            if ordered.stayed:
+                ordered = self._in_turn(wanted, ends, ordered)
             halves = {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}
             halves |= {move.pod for move in ordered.moves if move.gang and move.after}
             if halves := self._mates(halves | {uid for uid in wanted if uid in self.rows.gangs and uid not in ordered.ends}):
@@ -298,6 +313,13 @@ class _Maker:
             last = ordered
             wanted = {uid: ordered.ends[uid] for uid in again} if net > 0 else {}
         return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
+
+    def _in_turn(self, wanted: Mapping[PodUid, Spot], ends: Ends, ordered: Ordered) -> Ordered:
+        """Where somebody found no order: with places exchanged among equal pods, if more of them do then."""
+        with self._opened(ends) as world:
+            turns = in_turn(world, wanted)
+            other = Order(world, self.task.plan, self.limits.moves).order(turns, list(turns))
+        return other if len(other.ends) > len(ordered.ends) else ordered
 
     def _mates(self, pods: set[PodUid]) -> set[PodUid]:
         """These and all others of their gangs that are moved as one."""
