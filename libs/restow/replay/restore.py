@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import BulkLog, hole
-from restow.eventlog.port import BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
+from restow.eventlog.port import MAX_BODY, BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, no_progress
 
@@ -86,6 +86,8 @@ def _check(source: Source, log: EventLog) -> None:
             try:
                 log.check_bulk(record)
             except TooLarge as error:
+                if record.envelope.given is None and len(record.body) > MAX_BODY:
+                    raise LogMismatch(f"record {record.seq} of {source.name} has {len(record.body)} bytes, and no commit of a log has more than {MAX_BODY}: the file is not as it was exported") from error
                 raise BrokerRefused(
                     f"record {record.seq} of {source.name} is too large for this broker: {error}. Give the broker a larger max_payload (deploy/nats/nats.conf: 8MB), "
                     "and run the same command again"

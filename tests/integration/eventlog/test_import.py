@@ -8,7 +8,7 @@ import pytest
 
 from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream import connect
-from restow.eventlog.port import BrokerRefused, LogError, Record, TooLarge
+from restow.eventlog.port import BrokerRefused, LogError, LogMismatch, Record, TooLarge
 from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import envelope, unique_cluster
 from restow.replay.exported import open_packed, write
@@ -41,6 +41,12 @@ async def imported(url, cluster, source):
         return await fill(source, log)
     finally:
         await log.close()
+
+
+async def test_a_record_larger_than_any_commit_is_not_put_down_to_the_broker(tmp_path, nats_server):
+    source = exported(tmp_path / "a.jsonl.zst", logged(("session", b'{"decisions":[],"x":"' + b"x" * (4 << 20) + b'"}')))
+    with pytest.raises(LogMismatch, match=r"record 1 of .* has 4194327 bytes, and no commit of a log has more than 4194304"):
+        await imported(nats_server.url, unique_cluster(), source)
 
 
 async def test_an_import_that_the_brokers_limit_forbids_stores_nothing_and_the_same_command_does_it_later(tmp_path):
