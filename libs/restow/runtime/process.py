@@ -384,19 +384,24 @@ class Process:
         context = self.context
         if context is None:
             return {"ready": 0.0}
-        state = context.state
+        state, there = context.state, context.follower.caught_up
+        counted = {f"state_{name}": value for name, value in state.counts().items()}
+        if not there:
+            # Old ones are counted anew by whoever starts: that is no alert.
+            del counted["state_foreign_records"]
         return {
             "leader": float(context.leadership.leading),
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,
             "log_stuck": float(bool(context.commander.trouble.why)) if context.commander else 0.0,
-            "log_broken": float(bool(context.follower.broken)),
+            # A break that was repaired is one until the repair is folded.
+            "log_broken": float(there and bool(context.follower.broken)),
             "log_repairs": state.repairs,
             "log_too_new": float(bool(too_old(state))),
             "clock_ahead_seconds": self._log_clock.ahead / 1000 if self._log_clock else 0.0,
             "effects_owed": self._effector.owed if self._effector else 0,
-            **{f"state_{name}": value for name, value in state.counts().items()},
+            **counted,
         }
 
 

@@ -1,6 +1,7 @@
 """A broker that has lost what it had acknowledged: everybody finds out, nobody decides, and a repair is on record."""
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -19,7 +20,9 @@ from restow.domain.state import ClusterState
 from restow.eventlog.port import OtherHistory
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
 from restow.runtime import logs
+from restow.runtime.follower import Follower
 from restow.runtime.loading import Loading
+from restow.runtime.process import Process
 
 from .chained import Writer
 from .rig import cluster, history, idle, memory, named, running, soon, until
@@ -273,3 +276,17 @@ async def test_a_repair_that_is_lost_counts_for_the_next_one():
         await until(lambda: rig.leadership.leading, rig.follower)
         assert rig.follower.broken == ""
         assert rig.state.repairs == 2
+
+
+def test_alerts_of_old_breaks_and_foreign_records_wait_until_a_service_has_caught_up():
+    """They fire at once, and whoever starts folds a break before its repair, and counts old records anew."""
+    state = ClusterState()
+    state.broken, state.void = 7, {"record.other_history": 3, "record.undecodable": 2}
+    follower = Follower(memory(), "gc", state)
+    context = SimpleNamespace(state=state, follower=follower, leadership=SimpleNamespace(leading=False), commander=None)
+    process = SimpleNamespace(context=context, health=SimpleNamespace(report=lambda: SimpleNamespace(ready=False)), _effector=None, _log_clock=None)
+    behind = Process._gauges(process)
+    assert (behind["log_broken"], "state_foreign_records" in behind, behind["state_void"]) == (0.0, False, 5)
+    follower.tail = 0
+    there = Process._gauges(process)
+    assert (there["log_broken"], there["state_foreign_records"] > 0) == (1.0, True)
