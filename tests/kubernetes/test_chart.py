@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,22 @@ def test_the_volume_of_the_broker_grows_as_the_docs_say(cluster: Lab, installed:
     def broker(path: str, kind: str = "statefulset/restow-nats") -> str:
         return cluster.kubectl("-n", SYSTEM, "get", kind, "-o", f"jsonpath={{{path}}}")
 
-    pod = broker(".metadata.uid", "pod/restow-nats-0")
-    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats", "--cascade=orphan")
-    for more in (["--set", "nats.storage.size=0.5Ti"], []):
+    def upgraded(*more: str) -> str:
         helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", *more)
         assert broker(".spec.volumeClaimTemplates[0].spec.resources.requests.storage") == "512Gi"
-    assert broker(".metadata.uid", "pod/restow-nats-0") == pod
+        return broker(".spec.template.metadata.annotations.checksum/config")
+
+    pod, config = broker(".metadata.uid", "pod/restow-nats-0"), broker(".spec.template.metadata.annotations.checksum/config")
+    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats", "--cascade=orphan")
+    grown = upgraded("--set", "nats.storage.size=0.5Ti")
+    # The broker reads only when it starts how much it may store.
+    assert f"max_file_store: {int(0.85 * (512 << 30))}" in broker(r".data.nats\.conf", "configmap/restow-nats")
+    assert grown != config
+    deadline = time.monotonic() + 60
+    while pod in broker(".items[*].metadata.uid", "pods"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert upgraded() == grown
 
 
 def passwords(lab: Lab) -> Any:
