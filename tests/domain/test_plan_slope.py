@@ -4,7 +4,9 @@ import highspy
 import numpy as np
 import pytest
 
+from restow.domain.defragmentation.optimizing.descent import descend
 from restow.domain.defragmentation.optimizing.patterns import Pattern, Prices, Start, Table
+from restow.domain.defragmentation.optimizing.rounding import rounded
 from restow.domain.defragmentation.optimizing.slope import descended, total
 
 DEVICE = 30_000_000_000
@@ -21,6 +23,22 @@ def test_prices_are_near_to_the_best_ones_whether_moves_are_few_or_many(seed, li
     best = _mixture(table, limit)
     assert best * (1 - 1e-6) <= total(table, found, limit) <= best * 1.001
     assert (found.move > 0) == (limit < 10_000), "a move has a price where moves are few"
+
+
+@pytest.mark.parametrize("limit", [10, 40, 10_000])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pattern_of_each_node_is_nearly_worth_the_best_mixture_with_no_more_moves_than_may_be(seed, limit):
+    table = _table(seed)
+    found = descend(table, descended(table, Prices(np.full(CLASSES, DEVICE), 0), limit, DEVICE, DEVICE * 100), limit, DEVICE * 100, 200)
+    assert found.bound == total(table, found.prices, limit)
+    chosen = np.array(rounded(table, found.prices, found.parts, limit, DEVICE // 16))
+    assert (table.node[chosen] == np.arange(NODES)).all()
+    assert table.moves[chosen].sum() <= limit
+    missing = np.maximum(-table.changes(chosen, CLASSES), 0)
+    worth = int(table.value[chosen].sum()) - 2 * int((missing * found.prices.pods).sum())
+    assert worth <= found.bound
+    # Patterns have up to a dozen moves: of ten little can be made.
+    assert worth >= _mixture(table, limit) * (0.75 if limit == 10 else 0.9)
 
 
 def test_none_is_below_nothing_or_above_the_most_and_no_worse_than_the_first():
@@ -48,11 +66,11 @@ def _table(seed: int) -> Table:
             moves = int(np.maximum(-more, 0).sum())
             value = int(-(more * chance.integers(DEVICE // 2, DEVICE * 2, CLASSES)).sum()) - moves * DEVICE // 30
             patterns.append(Pattern(Start(node, tuple(range(moves)), ()), value, tuple((k, int(n)) for k, n in enumerate(more) if n)))
-    entries = [(j, k, n) for j, one in enumerate(patterns) for k, n in one.changes]
+    entries = [(j, k, n) for j, one in enumerate(patterns) for k, n in one.changes or ((0, 0),)]
     at, kind, more = np.array(entries, np.int64).T
     node = np.array([one.start.node for one in patterns])
     value, moves = np.array([one.value for one in patterns], np.int64), np.array([len(one.start.gone) for one in patterns])
-    return Table(patterns, node, value, moves, at, kind, more, np.searchsorted(node, np.arange(NODES)))
+    return Table(patterns, node, value, moves, at, kind, more, np.searchsorted(at, np.arange(len(patterns))), np.searchsorted(node, np.arange(NODES)))
 
 
 def _mixture(table: Table, limit: int) -> float:

@@ -51,8 +51,13 @@ class Pattern(NamedTuple):
     changes: tuple[tuple[int, int], ...]
 
 
+NOTHING = ((0, 0),)
+"""The entry of a pattern that changes nothing."""
+
+
 class Table(NamedTuple):
-    """Patterns, by node: `node`, `value`, `moves` `(patterns,)`, and what they change, `at` (a pattern), `kind` and `more` `(entries,)`; `first` `(nodes,)` the first of each node."""
+    """Patterns, by node: `node`, `value`, `moves` `(patterns,)`, and what they change, `at` (a pattern), `kind` and `more` `(entries,)`, where each has one entry at least, from `begin` `(patterns,)` on; `first`
+    `(nodes,)` the first of each node."""
 
     patterns: list[Pattern]
     node: np.ndarray
@@ -61,13 +66,20 @@ class Table(NamedTuple):
     at: np.ndarray
     kind: np.ndarray
     more: np.ndarray
+    begin: np.ndarray
     first: np.ndarray
 
     def scores(self, prices: Prices) -> np.ndarray:
         """`(patterns,) int64`: what each is worth at these prices."""
-        found = self.value - prices.move * self.moves
-        np.add.at(found, self.at, prices.pods[self.kind] * self.more)
-        return found
+        return self.value - prices.move * self.moves + np.add.reduceat(prices.pods[self.kind] * self.more, self.begin)
+
+    def changes(self, chosen: np.ndarray, classes: int) -> np.ndarray:
+        """`(classes,) int64`: how many more there are of each with these patterns."""
+        some = np.zeros(len(self.patterns), bool)
+        some[chosen] = True
+        entries = some[self.at]
+        # Floats are exact for so few.
+        return np.bincount(self.kind[entries], self.more[entries], classes).astype(np.int64)
 
     def best(self, scores: np.ndarray) -> np.ndarray:
         """`(nodes,) int64`: which pattern of each node; the first of those that are as good."""
@@ -121,10 +133,10 @@ class Patterns:
     def table(self) -> Table:
         patterns = [one for known in self._known for one in known.values()]
         node = np.array([one.start.node for one in patterns], np.int64)
-        lengths = np.array([len(one.changes) for one in patterns], np.int64)
-        changes = np.array(list(chain.from_iterable(one.changes for one in patterns)), np.int64).reshape(-1, 2)
+        lengths = np.array([max(len(one.changes), 1) for one in patterns], np.int64)
+        changes = np.array(list(chain.from_iterable(one.changes or NOTHING for one in patterns)), np.int64).reshape(-1, 2)
         value, moves = np.array([one.value for one in patterns], np.int64), np.array([len(one.start.gone) for one in patterns], np.int64)
-        return Table(patterns, node, value, moves, np.repeat(np.arange(len(patterns)), lengths), changes[:, 0], changes[:, 1], np.searchsorted(node, np.arange(len(self.rows))))
+        return Table(patterns, node, value, moves, np.repeat(np.arange(len(patterns)), lengths), changes[:, 0], changes[:, 1], np.cumsum(lengths) - lengths, np.searchsorted(node, np.arange(len(self.rows))))
 
     def forget(self, table: Table, scores: np.ndarray) -> None:
         """All but the best of each node, and that in which nothing changes, which is its first."""
@@ -138,8 +150,8 @@ class Patterns:
 
     # -- new ones --------------------------------------------------------------------------------------------------------
 
-    def grow(self, prices: Prices, more: Sequence[Start], by_gain: bool) -> None:
-        """Others that are good at these prices: sets of pods leave, and others come; and these `more`, as far as those who are to come have a place. `by_gain`: who comes first is whoever gains most,
+    def grow(self, prices: Prices, by_gain: bool) -> None:
+        """Others that are good at these prices: sets of pods leave, and others come. `by_gain`: who comes first is whoever gains most,
         otherwise who gains most for what it takes."""
         starts = self._leaving(prices)
         there = self._without(starts)
@@ -158,8 +170,6 @@ class Patterns:
             chosen = np.sort(chosen[np.argsort(-base[chosen], kind="stable")[:FINISHED]])
         begun = [starts[j] for j in chosen.tolist()]
         self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], prices, by_gain)
-        if more:
-            self._carry_out(more)
 
     def _leaving(self, prices: Prices) -> list[Start]:
         """Sets of pods of each node that may leave it together: nobody first."""
@@ -260,8 +270,8 @@ class Patterns:
         for j in order[place < TOP].tolist():
             self.keep(starts[which[j]]._replace(came=(int(kinds[j]),)), int(value[j]))
 
-    def _carry_out(self, starts: Sequence[Start]) -> None:
-        """Patterns of these, without those for whom there is no place."""
+    def take_in(self, starts: Sequence[Start]) -> None:
+        """These, as far as those who are to come have a place."""
         board, rows, there = self.board, self.rows[[one.node for one in starts]], self._without(starts)
         came: list[list[int]] = [[] for _ in starts]
         for nth in range(max((len(one.came) for one in starts), default=0)):

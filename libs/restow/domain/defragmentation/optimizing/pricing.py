@@ -1,7 +1,7 @@
 """A plan by `value` from prices: what nodes could hold (`patterns`, `packing`) at a price for a pod of each class and for a move, at which about as many come as leave.
 
-The prices go down the slope of what no plan made of these patterns exceeds; each round adds patterns that are good at them. Then each node takes one, where what comes and leaves in all is to be
-the same more and more strictly, and pods are found for it. All in integers.
+The prices go down the slope of what no plan made of these patterns exceeds (`slope`); each round adds patterns that are good at them. Then each node takes one (`descent`, `rounding`), so that nearly
+as many come in all as leave, and pods are found for it. All in integers.
 """
 
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ import numpy as np
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.board import Board
+from restow.domain.defragmentation.optimizing.descent import Descent, descend
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import EVALUATED, Pattern, Patterns, Prices, Table
+from restow.domain.defragmentation.optimizing.rounding import rounded
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
-from restow.domain.defragmentation.optimizing.slope import descended, total
+from restow.domain.defragmentation.optimizing.slope import LEAST, descended, total
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
 
-ROUNDS = 8
-"""Times that patterns are added."""
-FOUND, PARTS = 7, 10
-"""Prices change by so many of so many parts of what is found each time."""
-PASSES = 8
-"""Times that each node chooses anew, each time with a larger part of its price for a pod that comes and for whom none leaves, or the other way round."""
+BOTH, ROUNDS, LAST = 4, 12, 200
+"""Times that patterns are added, at first of devices packed exactly and of those who come one after the other, then of one or the other in turn; and steps down the slope at last."""
+PARTS, FOUND = 10, 7
+"""Prices change by seven of ten parts of what is found each time."""
+TAKEN_BACK = 10
+"""Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
 OTHERS = (0, 1, 2, 4)
-"""Eighths of what other resources would cost if they alone were paid for: in turn."""
+"""Eighths of what other resources would cost if they alone were paid for: in turn, at first."""
 LARGEST = 1 << 61
 """What all nodes may be worth, in millionths of a thousandth: integers are large enough for prices beside it."""
-OVER = 5_000_000_000
-"""What a move beyond the limit costs, in the same unit: five GPU-hours. A plan that has more moves than it may all the same is not taken."""
 
 Start = tuple[dict[PodUid, Spot], int]
 """Where pods go, and the steps that it took to find that."""
@@ -47,59 +47,47 @@ def priced(search: Search) -> Start | None:
     packing = Packing(patterns, world.value.of)
     if not packing.able:
         return None
-    prices, table = _prices(patterns, packing, search.limits.moves, search.limits.steps, most)
-    chosen = _balanced(patterns, table, prices, search.limits.moves)
-    ends = _ends(search, patterns, [table.patterns[j] for j in chosen.tolist()])
-    return (ends, patterns.weighed // EVALUATED) if 0 < len(ends) <= search.limits.moves else None
-
-
-def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int, most: int) -> tuple[Prices, Table]:
-    """The last ones, and all patterns."""
-    board = patterns.board
     # Of those that have any: most nodes may have none.
     worth = packing.whole()
     some = np.sort(worth[worth > 0])
-    device = int(some[len(some) // 2]) if len(some) else 0
+    device, limit = int(some[len(some) // 2]) if len(some) else 0, search.limits.moves
+    table, found = _prices(patterns, packing, limit, search.limits.steps, device, most)
+    chosen = rounded(table, found.prices, found.parts, limit, device // LEAST + 1)
+    for _ in range(TAKEN_BACK):
+        ends = _ends(search, patterns, [table.patterns[j] for j in chosen])
+        if not isinstance(ends, int):
+            return (ends, patterns.weighed // EVALUATED) if 0 < len(ends) <= limit else None
+        chosen[ends] = int(table.first[ends])
+    return None
+
+
+def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int, device: int, most: int) -> tuple[Table, Descent]:
+    """All patterns, and prices for them. `device`: what one is worth, at most `most`."""
+    board = patterns.board
     prices = centre = Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, 0)
-    best: Prices = prices
     for nth in range(ROUNDS):
-        other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
-        patterns.grow(prices, packing.starts(prices, other * OTHERS[nth % len(OTHERS)] // 8), bool(nth % 2))
+        if nth < BOTH:
+            other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
+            patterns.grow(prices, bool(nth % 2))
+            patterns.take_in(packing.starts(prices, other * OTHERS[nth] // 8))
+        elif nth % 2:
+            patterns.grow(prices, nth % 4 == 1)
+        else:
+            patterns.take_in(packing.starts(prices, 0))
         table = patterns.table()
+        if nth + 1 == ROUNDS or patterns.weighed // EVALUATED > steps:
+            break
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
         best = descended(table, centre, limit, device, most)
         prices = Prices(((PARTS - FOUND) * centre.pods + FOUND * best.pods) // PARTS, ((PARTS - FOUND) * centre.move + FOUND * best.move) // PARTS)
-        if nth + 1 == ROUNDS or patterns.weighed // EVALUATED > steps:
-            break
         patterns.forget(table, table.scores(centre))
-    return best, table
+    return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)
 
 
-def _balanced(patterns: Patterns, table: Table, prices: Prices, limit: int) -> np.ndarray:
-    """`(nodes,)`: a pattern for each, so that nearly as many come of each class as leave."""
-    scores = table.scores(prices)
-    chosen = table.best(scores)
-    changes = np.zeros((len(table.patterns), patterns.classes), np.int32)
-    changes[table.at, table.kind] = table.more
-    sums, moves = changes[chosen].sum(axis=0, dtype=np.int64), int(table.moves[chosen].sum())
-    ends = np.append(table.first[1:], len(table.patterns))
-    for nth in range(1, PASSES + 1):
-        prices_now = prices.pods * nth // PASSES
-        for node, (first, end) in enumerate(zip(table.first.tolist(), ends.tolist(), strict=True)):
-            if end - first == 1:
-                continue
-            old = int(chosen[node])
-            others, moved = sums - changes[old], moves - int(table.moves[old])
-            over = np.maximum(moved + table.moves[first:end] - limit, 0)
-            found = scores[first:end] - (np.abs(others + changes[first:end]) * prices_now).sum(axis=1) - over * OVER
-            new = first + int(found.argmax())
-            chosen[node], sums, moves = new, others + changes[new], moved + int(table.moves[new])
-    return chosen
-
-
-def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> dict[PodUid, Spot]:
-    """Where they go: whoever leaves takes the place of one of its class, in the order of the patterns, for their devices follow from that; who has none goes home, or where least is lost."""
+def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> dict[PodUid, Spot] | int:
+    """Where they go: whoever leaves takes the place of one of its class, in the order of the patterns, for their devices follow from that; who has none goes home, or where least is lost. Where there is no place for
+    somebody at all, the node that it is to leave."""
     world, board = search.world, patterns.board
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(patterns.classes)]
     slots: list[list[tuple[int, int]]] = [[] for _ in range(patterns.classes)]
@@ -131,7 +119,7 @@ def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> dict
         spot = world.home(uid) if world.home_fits(uid) else world.placement.find(uid, (int(board.home[i]),))
         if spot is None:
             world.undo(mark)
-            return {}
+            return int(np.flatnonzero(patterns.rows == board.home[i])[0])
         world.land(uid, spot)
     found = dict(world.away)
     world.undo(mark)

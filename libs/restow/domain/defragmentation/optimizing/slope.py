@@ -53,9 +53,5 @@ def _looked_at(table: Table, at: np.ndarray, limit: int, best: tuple[int, Prices
     scores = table.scores(prices)
     chosen = table.best(scores)
     reached = int(scores[chosen].sum()) + prices.move * limit
-    taken = np.zeros(len(table.patterns), bool)
-    taken[chosen] = True
-    some, slope = taken[table.at], np.zeros(len(at), np.int64)
-    np.add.at(slope, table.kind[some], table.more[some])
-    slope[-1] = limit - int(table.moves[chosen].sum())
+    slope = np.append(table.changes(chosen, len(at) - 1), limit - int(table.moves[chosen].sum()))
     return (best if best[0] <= reached else (reached, prices)), slope
