@@ -13,6 +13,7 @@ from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, LabelSelector, Spread
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing import pricing
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.packing import Packing
@@ -42,14 +43,18 @@ def _prices(patterns: Patterns, seed: int) -> Prices:
     return Prices(chance.integers(0, most), int(chance.integers(0, 2_000_000_000)))
 
 
+@pytest.mark.parametrize("sparing", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_have_come(seed):
+def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_have_come(seed, sparing):
     task, told = _task(cluster(seed, "value")), 0
     with opened(task, "value", Rows(task)) as world:
-        patterns = Patterns(Board(_search(world, task)))
+        patterns = Patterns(Board(_search(world, task)), sparing=sparing)
         packing = Packing(patterns, world.value.of)
         for nth in range(2):
             prices = _prices(patterns, seed * 10 + nth)
+            if sparing:
+                # Fewer leave, and fewer nodes gain by one who comes: with cheap moves and dear pods, some do.
+                prices = Prices(prices.pods // (1 + 3 * nth), prices.move // 4)
             patterns.grow(prices, bool(nth))
             patterns.take_in(packing.starts(prices, 0))
         board = patterns.board
@@ -72,6 +77,42 @@ def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_h
             told += bool(one.start.came)
             world.undo(mark)
     assert told, "somebody comes in some pattern"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whoever_is_not_thought_of_in_a_large_cluster_gains_less_than_a_move_costs(seed):
+    task = _task(cluster(seed, "value"))
+    with opened(task, "value", Rows(task)) as world:
+        board = Board(_search(world, task))
+        every, fewer = Patterns(board), Patterns(board, sparing=True)
+        prices = _prices(every, seed)
+        kept = {(one.node, one.gone) for one in fewer._leaving(prices)}
+        starts = [one for one in every._leaving(prices) if (one.node, one.gone) not in kept]
+        assert starts or len(kept) == len(every._leaving(prices))
+        for one in starts:
+            row, mark = int(every.rows[one.node]), world.mark()
+            before = int(world.worth[row])
+            for i in one.gone:
+                world.lift(board.uids[i])
+            paid = sum(int(board.cost[i] + prices.pods[every.of[i]]) + prices.move for i in one.gone)
+            assert (int(world.worth[row]) - before) * THOUSANDTHS - paid < -prices.move
+            world.undo(mark)
+
+
+def test_a_sample_is_as_many_nodes_as_are_asked_for_large_ones_and_small_ones_and_the_same_whatever_row_they_have(monkeypatch):
+    monkeypatch.setattr(pricing, "SAMPLE", 10)
+    found = []
+    for backwards in (False, True):
+        nodes = [node(f"n{i:02d}", cpu=64_000, gpus=4 if i % 3 else 8) for i in range(40)]
+        state = given(*(reversed(nodes) if backwards else nodes))
+        then(state, shape("s", cpu=100, memory=0, gpu=(1, 500)), *(pod(f"p{i}", "s", f"n{i:02d}", owner=replica_of("rs"), devices=(DeviceShare(0, 500),)) for i in range(0, 40, 2)))
+        task = _task(state)
+        with opened(task, "value", Rows(task)) as world:
+            found.append([world.name(row) for row in pricing.sampled(Board(_search(world, task))).tolist()])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 10
+    assert {int(name[1:]) % 3 == 0 for name in found[0]} == {True, False}
+    assert {int(name[1:]) % 2 == 0 for name in found[0]} == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -125,10 +166,13 @@ def _one_device(seed: int):
     return state
 
 
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("moves", [0, 3, 2_000])
 @pytest.mark.parametrize("seed", range(8))
-def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_same_each_time(seed, moves):
+def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_same_each_time(seed, moves, many, monkeypatch):
     state, found = cluster(seed, "value"), []
+    if many:
+        _as_many(monkeypatch, nodes=1, sample=2)
     task = _task(state, moves)
     for _ in range(2):
         with opened(task, "value", Rows(task)) as world:
@@ -146,6 +190,13 @@ def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_sa
                 assert min(free) >= 0
                 assert all(share >= 0 for share in shares[: state.nodes[name].devices])
     assert found[0] == found[1]
+
+
+def _as_many(monkeypatch, nodes: int, sample: int) -> None:
+    """More nodes than this are planned as many are."""
+    monkeypatch.setattr(pricing, "MANY", nodes)
+    monkeypatch.setattr(pricing, "SAMPLE", sample)
+    monkeypatch.setattr(sys.modules[_Maker.__module__], "FEW", nodes)
 
 
 def test_without_devices_nothing_is_packed():
@@ -234,3 +285,28 @@ def test_on_more_than_a_hundred_nodes_plans_begin_with_it_can_be_carried_out_and
     after = afterwards(state, carry_out(state, plan, seed))
     if moves > len(plan.moves):
         assert not defragmentation.plan(after, ARGS, NOW, PlanId("q"), moves).moves
+
+
+@pytest.mark.parametrize("moves", [12, 2_000])
+@pytest.mark.parametrize("seed", range(2))
+def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves, monkeypatch):
+    _as_many(monkeypatch, nodes=FEWEST, sample=30)
+    state, began, ran = cluster(seed, "value", FEWEST + 10), [], []
+    run = Search.run
+
+    def counted(search: Search):
+        began.append(priced(search))
+        return began[-1]
+
+    def noted(self, rows):
+        ran.append(len(self.world.away))
+        run(self, rows)
+
+    monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
+    monkeypatch.setattr(Search, "run", noted)
+    plan = defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
+    assert began[0] is not None
+    assert not ran or ran[0] * 10 < moves * 9, "where prices use nine moves in ten nothing is searched for"
+    assert 0 < len(plan.moves) <= moves
+    assert not carry_out(state, plan, seed).left, "all of it is carried out"
+    assert plan == defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)

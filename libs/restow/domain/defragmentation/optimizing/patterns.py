@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restow.domain.defragmentation.optimizing.board import Board, Contents
+from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
 
 BEST, EACH = 3, 20
@@ -20,6 +20,9 @@ COMING = 16
 """Pods that come to a node in one go, at most."""
 FINISHED = 2_000
 """Beginnings in one go from which pods are let come, the best ones."""
+LEFT, ENTERED, KINDS = 1_500, 4_000, 12
+"""Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; so many nodes that nobody leaves, of those that gain by somebody's coming; and so many
+classes that may come after the first has come."""
 TOP = 5
 """Of each class the best nodes for one of it: there a pattern with it is kept, so that it has a price."""
 EVALUATED = 1_000
@@ -88,24 +91,30 @@ class Table(NamedTuple):
         return found[np.searchsorted(self.node[found], np.arange(len(self.first)))]
 
 
+def rows_of(board: Board) -> np.ndarray:
+    """`(rows,)`: those on which pods may land or are at home."""
+    return np.union1d(board.rows, np.unique(board.home))
+
+
 class Patterns:
     """Of a board on which everybody is at home. `classes`: how many; `kind` and `may` `(classes,)` as on the board, `number` how many pods there are of each; `of` `(pods,)` the class of each pod."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
+    def __init__(self, board: Board, some: np.ndarray | None = None, sparing: bool = False) -> None:
+        """Of `some` rows, else of all on which pods may land or are at home. `sparing`: fewer contents are weighed."""
+        self.board, self._sparing = board, sparing
         known: dict[tuple[int, int], int] = {}
         self.of = np.array([known.setdefault(one, len(known)) for one in zip(board.kind.tolist(), board.may.tolist(), strict=True)], np.int64)
         self.kind, self.may = np.array(list(known), np.int64).reshape(-1, 2).T
         self.classes, self.number = len(known), np.bincount(self.of, minlength=len(known))
         self.open = np.zeros(len(board.worth), bool)
         self.open[board.rows] = True
-        homes = np.unique(board.home)
-        rows = np.union1d(board.rows, homes)
+        rows = rows_of(board) if some is None else some
         self.rows = rows[np.argsort(board.rank[rows], kind="stable")]
         self.at_home: list[list[int]] = [[] for _ in self.rows]
         index = {row: node for node, row in enumerate(self.rows.tolist())}
         for i, row in enumerate(board.home.tolist()):
-            self.at_home[index[row]].append(i)
+            if (node := index.get(row)) is not None:
+                self.at_home[node].append(i)
         self.devices = [[np.flatnonzero(used).tolist() for used in board.home_used[some]] for some in self.at_home]
         self.cost, self._nobody = np.minimum(np.append(board.cost, 0), DEAREST), len(board.uids)
         """`(pods + 1,)`, as on the board; nobody's last."""
@@ -115,6 +124,8 @@ class Patterns:
         self._known: list[dict[tuple, Pattern]] = [{} for _ in self.rows]
         for node in range(len(self.rows)):
             self.keep(Start(node, (), ()), 0)
+        everybody = [Start(node, tuple(home), ()) for node, home in enumerate(self.at_home)]
+        self._most = self._weighed(everybody, self._without(everybody, self._gone(everybody))) - self._worth(everybody)
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -154,10 +165,11 @@ class Patterns:
         """Others that are good at these prices: sets of pods leave, and others come. `by_gain`: who comes first is whoever gains most,
         otherwise who gains most for what it takes."""
         starts = self._leaving(prices)
-        there = self._without(starts)
+        gone = self._gone(starts)
+        there = self._without(starts, gone)
         worth, began = self._weighed(starts, there), self._worth(starts)
-        bills = self._bills(starts)
-        base = worth - began - bills - prices.move * np.array([len(one.gone) for one in starts]) - self._paid(starts, prices)
+        bills = self._bills(gone)
+        base = worth - began - bills - prices.move * np.array([len(one.gone) for one in starts]) - self._paid(gone, prices)
         node = np.array([one.node for one in starts])
         order = np.lexsort((-base, node))
         place = np.empty(len(order), np.int64)
@@ -165,11 +177,23 @@ class Patterns:
         nobody = np.array([not one.gone for one in starts])
         for j in np.flatnonzero((place < BEST) & ~nobody).tolist():
             self.keep(starts[j], int(worth[j] - began[j] - bills[j]))
-        chosen = np.flatnonzero(((place < BEST) | nobody) & self.open[self.rows[node]])
-        if len(chosen) > FINISHED:
-            chosen = np.sort(chosen[np.argsort(-base[chosen], kind="stable")[:FINISHED]])
+        able = self.open[self.rows[node]]
+        if self._sparing:
+            gains = self._by_one(prices)[node]
+            left, entered = np.flatnonzero(able & ~nobody & (place == 0) & (base > -prices.move)), np.flatnonzero(able & nobody & (gains > 0))
+            chosen = np.sort(np.concatenate((_largest(left, base, LEFT), _largest(entered, gains, ENTERED))))
+        else:
+            chosen = np.sort(_largest(np.flatnonzero(able & ((place < BEST) | nobody)), base, FINISHED))
         begun = [starts[j] for j in chosen.tolist()]
-        self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], prices, by_gain)
+        self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain)
+
+    def _by_one(self, prices: Prices) -> np.ndarray:
+        """`(nodes,) int64`: what each gains most by the coming of one pod, as it is now."""
+        board = self.board
+        found = np.full(len(board.worth), NEVER * THOUSANDTHS)
+        for k in range(self.classes):
+            np.maximum(found, board.come[self.kind[k]] * THOUSANDTHS + prices.pods[k], out=found, where=board.masks[self.may[k]])
+        return found[self.rows]
 
     def _leaving(self, prices: Prices) -> list[Start]:
         """Sets of pods of each node that may leave it together: nobody first."""
@@ -188,15 +212,25 @@ class Patterns:
             loose = sorted((i for i, of in zip(home, devices, strict=True) if not of), key=lambda i: (cost[i], i))
             by_size = sorted(home, key=lambda i: (cost[i] // max(int(size[i]), 1), i))
             for order in (by_device + loose, loose + by_device, by_size) if loose else (by_device, by_size):
-                for n in range(1, len(order) + 1):
+                for n in range(1, self._worth_it(node, [cost[i] for i in order], prices.move) + 1):
                     some[tuple(sorted(order[:n]))] = None
             found += [Start(node, gone, ()) for gone in some]
         return found
 
-    def _without(self, starts: Sequence[Start]) -> Contents:
+    def _worth_it(self, node: int, costs: list[int], move: int) -> int:
+        """How many of those who cost so much may leave: on many nodes while the node may still gain by it nearly what it costs, if all left it."""
+        if not self._sparing:
+            return len(costs)
+        left = int(self._most[node]) + move
+        for n, cost in enumerate(costs):
+            left -= cost
+            if left < 0:
+                return n
+        return len(costs)
+
+    def _without(self, starts: Sequence[Start], gone: np.ndarray) -> Contents:
         """What nodes have without those who leave them."""
         board, rows = self.board, self.rows[[one.node for one in starts]]
-        gone = self._gone(starts)
         free, shares = board.free[rows], board.shares[rows]
         for at in range(gone.shape[1]):
             free += self._need[gone[:, at]]
@@ -210,11 +244,11 @@ class Patterns:
             found[j, : len(one.gone)] = one.gone
         return found
 
-    def _bills(self, starts: Sequence[Start]) -> np.ndarray:
-        return self.cost[self._gone(starts)].sum(axis=1)
+    def _bills(self, gone: np.ndarray) -> np.ndarray:
+        return self.cost[gone].sum(axis=1)
 
-    def _paid(self, starts: Sequence[Start], prices: Prices) -> np.ndarray:
-        return np.append(prices.pods[self.of], 0)[self._gone(starts)].sum(axis=1)
+    def _paid(self, gone: np.ndarray, prices: Prices) -> np.ndarray:
+        return np.append(prices.pods[self.of], 0)[gone].sum(axis=1)
 
     def _worth(self, starts: Sequence[Start]) -> np.ndarray:
         return self.board.worth[self.rows[[one.node for one in starts]]] * THOUSANDTHS
@@ -223,10 +257,10 @@ class Patterns:
         self.weighed += len(starts)
         return self.board.weighed(self.rows[[one.node for one in starts]], there) * THOUSANDTHS
 
-    def _let_come(self, starts: list[Start], there: Contents, worth: np.ndarray, prices: Prices, by_gain: bool) -> None:
+    def _let_come(self, starts: list[Start], there: Contents, worth: np.ndarray, bills: np.ndarray, prices: Prices, by_gain: bool) -> None:
         """One after the other until nobody has a place: patterns are what is best on the way, and the end. Who comes first may lose what others gain after it."""
         board, rows, nobody = self.board, self.rows[[one.node for one in starts]], self._nobody
-        began, bills = self._worth(starts), self._bills(starts)
+        began = self._worth(starts)
         gained, most, long, most_worth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), worth.copy()
         came: list[list[int]] = [[] for _ in starts]
         able = board.masks[self.may][:, rows].T & (prices.pods > 0)
@@ -249,6 +283,9 @@ class Patterns:
             key = gain if by_gain else np.where(gain > 0, gain * 1_000 // size[kinds], gain)
             order = np.lexsort((kinds, -key, which))
             first = order[np.searchsorted(which[order], np.unique(which))]
+            if not nth and self._sparing:
+                later = order[np.arange(len(order)) - np.searchsorted(which[order], which[order]) >= KINDS]
+                able[which[later], kinds[later]] = False
             left = which[first]
             for of, new in zip(there, after, strict=True):
                 of[left] = new[first]
@@ -272,7 +309,8 @@ class Patterns:
 
     def take_in(self, starts: Sequence[Start]) -> None:
         """These, as far as those who are to come have a place."""
-        board, rows, there = self.board, self.rows[[one.node for one in starts]], self._without(starts)
+        board, rows, gone = self.board, self.rows[[one.node for one in starts]], self._gone(starts)
+        there = self._without(starts, gone)
         came: list[list[int]] = [[] for _ in starts]
         for nth in range(max((len(one.came) for one in starts), default=0)):
             which = np.array([j for j, one in enumerate(starts) if len(one.came) > nth])
@@ -283,6 +321,11 @@ class Patterns:
                 of[which] = new[possible]
             for j, k in zip(which.tolist(), kinds.tolist(), strict=True):
                 came[j].append(k)
-        values = self._weighed(starts, there) - self._worth(starts) - self._bills(starts)
+        values = self._weighed(starts, there) - self._worth(starts) - self._bills(gone)
         for one, some, value in zip(starts, came, values.tolist(), strict=True):
             self.keep(one._replace(came=tuple(some)), value)
+
+
+def _largest(some: np.ndarray, by: np.ndarray, most: int) -> np.ndarray:
+    """Of some at most so many, the largest first."""
+    return some[np.argsort(-by[some], kind="stable")[:most]]

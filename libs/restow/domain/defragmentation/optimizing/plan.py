@@ -49,6 +49,8 @@ NEARLY = 100
 """A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
 PARTLY = 10
 """Where more than one in so many moves that begin with prices finds no order, the plan is made without prices, too."""
+SPARE = 10
+"""On many nodes a plan from prices that leaves no more than one in so many of the moves that are allowed is not searched for as well."""
 NONE = Ordered([], {}, [])
 """No moves."""
 MISSED, MISSED_PART = 3, 10
@@ -91,10 +93,15 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
             maker.prices = True
     ordered, more = maker.mended(wanted, ordered)
     steps += more
-    if not search.bounded and len(ordered.ends) < task.max_moves - task.max_moves // NEARLY:
+    if not search.bounded and not _all_taken(len(ordered.ends), task.max_moves):
         ordered, more = settle(maker, ordered, task.args.searchSteps, maker.more(steps))
         steps += more
     return search, ordered, steps
+
+
+def _all_taken(moves: int, limit: int) -> bool:
+    """Nearly as many as are allowed."""
+    return moves >= limit - limit // NEARLY
 
 
 STARTS: tuple[Objective, ...] = ("devices", "nodes")
@@ -181,8 +188,8 @@ class _Maker:
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
-        self.prices = self._anneals and FEWEST < nodes <= FEW
-        """By value, on more nodes than annealing alone finds its way on, and on no more than they have been tried on."""
+        self.prices = self._anneals and nodes > FEWEST
+        """By value, on more nodes than annealing alone finds its way on."""
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
@@ -207,17 +214,14 @@ class _Maker:
         starts, alone = self._starts(limits, ends, rows)
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
-            best: dict[PodUid, Spot] = {}
             for away, _ in starts:
                 take_if_better(Search(world, limits), away)
-            if world.away:
-                Search(world, limits.within(limits.steps // 2)).run(rows)
-                best = dict(world.away)
-                take_up(world, {})
             search = Search(world, limits)
-            search.run(rows)
-            if best:
-                take_if_better(search, best)
+            if alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1):
+                # On many nodes the search takes long to find nothing more: annealing and exchanging use what is left.
+                search.full = True
+            else:
+                self._run(search, rows)
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
@@ -232,6 +236,17 @@ class _Maker:
         """Rows that pods may leave."""
         sources = np.flatnonzero(self.rows.sources)
         return sources[np.argsort(self.task.state.table.rank[sources])]
+
+    def _run(self, search: Search, rows: np.ndarray) -> None:
+        """The search from what there is, and from where everybody is at home, whichever finds more."""
+        world, limits, best = search.world, search.limits, dict[PodUid, Spot]()
+        if world.away:
+            Search(world, limits.within(limits.steps // 2)).run(rows)
+            best = dict(world.away)
+            take_up(world, {})
+        search.run(rows)
+        if best:
+            take_if_better(search, best)
 
     def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> tuple[list[Start], bool]:
         """Where it may begin; and whether with prices alone: only where these are about everybody who may move, for of the others neither they nor annealing think."""

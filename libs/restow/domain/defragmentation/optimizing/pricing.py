@@ -12,12 +12,20 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.descent import Descent, descend
 from restow.domain.defragmentation.optimizing.packing import Packing
-from restow.domain.defragmentation.optimizing.patterns import EVALUATED, Pattern, Patterns, Prices, Table
+from restow.domain.defragmentation.optimizing.patterns import (
+    EVALUATED,
+    Pattern,
+    Patterns,
+    Prices,
+    Table,
+    rows_of,
+)
 from restow.domain.defragmentation.optimizing.rounding import rounded
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 from restow.domain.defragmentation.optimizing.slope import LEAST, descended, total
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
+from restow.domain.node_table import NO_DEVICE
 
 BOTH, ROUNDS, LAST = 4, 12, 200
 """Times that patterns are added, at first of devices packed exactly and of those who come one after the other, then of one or the other in turn; and steps down the slope at last."""
@@ -25,6 +33,12 @@ PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
 """Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
+MANY = 1_500
+"""On more nodes prices are found on a sample of them, and fewer contents are weighed."""
+SAMPLE, SAMPLED, THEN = 300, 12, 2
+"""About so many nodes, in so many rounds; then so many rounds follow on all nodes."""
+FIRST = 5
+"""There a move costs one in so many parts of what a device is worth at first: its price grows by half each time, and where few of many pods may move it decides."""
 OTHERS = (0, 1, 2, 4)
 """Eighths of what other resources would cost if they alone were paid for: in turn, at first."""
 LARGEST = 1 << 61
@@ -43,29 +57,54 @@ def priced(search: Search) -> Start | None:
     board, most = Board(search), world.value.most * THOUSANDTHS
     if not board.uids or len(board.rows) < 2 or most * (len(world.worth) + len(board.uids)) > LARGEST:
         return None
-    patterns = Patterns(board)
+    many = len(rows_of(board)) > MANY
+    patterns = Patterns(board, sparing=many)
     packing = Packing(patterns, world.value.of)
     if not packing.able:
         return None
-    # Of those that have any: most nodes may have none.
-    worth = packing.whole()
-    some = np.sort(worth[worth > 0])
-    device, limit = int(some[len(some) // 2]) if len(some) else 0, search.limits.moves
-    table, found = _prices(patterns, packing, limit, search.limits.steps, device, most)
+    limit, steps, weighed = search.limits.moves, search.limits.steps, 0
+    first, device = _first(patterns, packing)
+    if many:
+        some = sampled(board)
+        sample = Patterns(board, some, sparing=True)
+        own = Packing(sample, world.value.of)
+        first, device = _first(sample, own, FIRST)
+        _, guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, SAMPLED, most)
+        first, weighed = guessed.prices, sample.weighed
+    table, found = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
     chosen = rounded(table, found.prices, found.parts, limit, device // LEAST + 1)
     for _ in range(TAKEN_BACK):
         ends = _ends(search, patterns, [table.patterns[j] for j in chosen])
         if not isinstance(ends, int):
-            return (ends, patterns.weighed // EVALUATED) if 0 < len(ends) <= limit else None
+            return (ends, (weighed + patterns.weighed) // EVALUATED) if 0 < len(ends) <= limit else None
         chosen[ends] = int(table.first[ends])
     return None
 
 
-def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int, device: int, most: int) -> tuple[Table, Descent]:
-    """All patterns, and prices for them. `device`: what one is worth, at most `most`."""
+def sampled(board: Board) -> np.ndarray:
+    """`(rows,)`: every so many-th row, so that there are about `SAMPLE` of them, in the order of how many devices they have, of what they have free, and of what that is worth."""
+    rows = rows_of(board)
+    # Columns have their own units.
+    free = (board.free[rows] * 1_000 // np.maximum(board.largest, 1)).sum(axis=1)
+    devices = (board.shares[rows] > NO_DEVICE // 2).sum(axis=1)
+    order, every = np.lexsort((board.rank[rows], board.worth[rows], free, devices)), max(len(rows) // SAMPLE, 1)
+    return rows[order[every // 2 :: every]]
+
+
+def _first(patterns: Patterns, packing: Packing, part: int = 0) -> tuple[Prices, int]:
+    """Prices by what a device is worth, and that; of a move one in so many parts of it, or nothing."""
     board = patterns.board
-    prices = centre = Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, 0)
-    for nth in range(ROUNDS):
+    # Of those that have any: most nodes may have none.
+    worth = packing.whole()
+    some = np.sort(worth[worth > 0])
+    device = int(some[len(some) // 2]) if len(some) else 0
+    return Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, device // part if part else 0), device
+
+
+def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent]:
+    """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`."""
+    prices = centre = first
+    for nth in range(rounds):
         if nth < BOTH:
             other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
             patterns.grow(prices, bool(nth % 2))
@@ -75,7 +114,7 @@ def _prices(patterns: Patterns, packing: Packing, limit: int, steps: int, device
         else:
             patterns.take_in(packing.starts(prices, 0))
         table = patterns.table()
-        if nth + 1 == ROUNDS or patterns.weighed // EVALUATED > steps:
+        if nth + 1 == rounds or patterns.weighed // EVALUATED > steps:
             break
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
