@@ -180,8 +180,7 @@ class Case:
 
     @property
     def hold_lost(self) -> Reason:
-        cause = holds.lost(self.state, self.migration) or holds.disembodied(self.state, self.migration)
-        return cause or ("HoldLost", f"the hold on {self.move.target} was lost before the pod was evicted")
+        return holds.cause(self.state, self.migration) or ("HoldLost", f"the hold on {self.move.target} was lost before the pod was evicted")
 
     @cached_property
     def slot_void(self) -> Reason | None:

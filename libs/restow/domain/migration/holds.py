@@ -102,10 +102,14 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
     return target_lost(state, migration.move.target, migration.shape)
 
 
+def cause(state: ClusterState, migration: Migration) -> Reason | None:
+    """What the hold's being lost comes from: what comes first is the cause of what follows, whichever was heard first, and however much of it the session has answered to."""
+    return lost(state, migration) or disembodied(state, migration)
+
+
 def void(state: ClusterState, migration: Migration) -> Reason | None:
-    """Why no successor can land on the target any more: what comes first is the cause of what follows, whichever was heard first, and however much of it
-    the session has answered to."""
-    if why := lost(state, migration) or disembodied(state, migration):
+    """Why no successor can land on the target any more."""
+    if why := cause(state, migration):
         return why
     if not is_open(state, migration):
         return "HoldLost", f"the hold on {migration.move.target} was lost before a successor took it"

@@ -33,8 +33,8 @@ class Descent(NamedTuple):
 def descend(table: Table, prices: Prices, limit: int, most: int, steps: int) -> Descent:
     """From these prices, no price above `most`. `limit`: on moves."""
     centre, classes = [*prices.pods.tolist(), prices.move], len(prices.pods)
-    chosen, least = _best(table, prices, limit)
-    mean = _slope(table, chosen, classes, limit) * ONE
+    chosen, least = table.reached(prices, limit)
+    mean = table.slope(chosen, classes, limit) * ONE
     parts, value, step, vain = np.zeros(len(table.patterns), np.int64), int(table.value[chosen].sum()), STEP, 0
     parts[chosen] = ONE
     for _ in range(steps):
@@ -45,8 +45,8 @@ def descend(table: Table, prices: Prices, limit: int, most: int, steps: int) -> 
         scale = step * max(abs(least - value), least // LEAST) * ONE // UNIT
         tried = [min(max(at - scale * one // norm, 0), most) for at, one in zip(centre, slope, strict=True)]
         prices_now = Prices(np.array(tried[:-1], np.int64), tried[-1])
-        chosen, reached = _best(table, prices_now, limit)
-        new = _slope(table, chosen, classes, limit)
+        chosen, reached = table.reached(prices_now, limit)
+        new = table.slope(chosen, classes, limit)
         parts -= parts // MEAN
         parts[chosen] += ONE // MEAN
         mean += (new * ONE - mean) // MEAN
@@ -58,14 +58,3 @@ def descend(table: Table, prices: Prices, limit: int, most: int, steps: int) -> 
         elif (vain := vain + 1) >= PATIENCE:
             step, vain = step * 2 // 3, 0
     return Descent(prices, least, parts)
-
-
-def _best(table: Table, prices: Prices, limit: int) -> tuple[np.ndarray, int]:
-    scores = table.scores(prices)
-    chosen = table.best(scores)
-    return chosen, int(scores[chosen].sum()) + prices.move * limit
-
-
-def _slope(table: Table, chosen: np.ndarray, classes: int, limit: int) -> np.ndarray:
-    """How many more come than leave, by class, and at last how many more moves there may be."""
-    return np.append(table.changes(chosen, classes), limit - int(table.moves[chosen].sum()))

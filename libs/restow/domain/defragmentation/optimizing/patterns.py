@@ -90,6 +90,16 @@ class Table(NamedTuple):
         found = np.flatnonzero(scores == most[self.node])
         return found[np.searchsorted(self.node[found], np.arange(len(self.first)))]
 
+    def reached(self, prices: Prices, limit: int) -> tuple[np.ndarray, int]:
+        """The best pattern of each node at these prices, and what no plan made of the patterns exceeds. `limit`: on moves."""
+        scores = self.scores(prices)
+        chosen = self.best(scores)
+        return chosen, int(scores[chosen].sum()) + prices.move * limit
+
+    def slope(self, chosen: np.ndarray, classes: int, limit: int) -> np.ndarray:
+        """`(classes + 1,) int64`: how many more come than leave with these, by class, and at last how many more moves there may be: by that what is reached falls with each price."""
+        return np.append(self.changes(chosen, classes), limit - int(self.moves[chosen].sum()))
+
 
 def rows_of(board: Board) -> np.ndarray:
     """`(rows,)`: those on which pods may land or are at home."""

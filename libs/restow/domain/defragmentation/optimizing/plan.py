@@ -351,9 +351,9 @@ class _Maker:
         rows.open[[wanted[uid].row for uid in lost]] = False
         with opened(self.task, self.task.args.objective, rows, NOWHERE) as world:
             take_up(world, made.ends)
-            search = Search(world, self.limits.within(self.limits.steps // STARTING))
-            search.run(self._by_name())
-            exchange(search, self._by_name().tolist(), self.limits.steps // EXCHANGING)
+            search, sources = Search(world, self.limits.within(self.limits.steps // STARTING)), self._by_name()
+            search.run(sources)
+            exchange(search, sources.tolist(), self.limits.steps // EXCHANGING)
             taken, ends = world.steps, dict(world.away)
         better = self.order(ends, NOWHERE) if ends != made.ends else made
         return (better if self.net(better) > self.net(made) else made), taken

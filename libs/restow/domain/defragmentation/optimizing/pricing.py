@@ -63,7 +63,6 @@ def priced(search: Search) -> Start | None:
     if not packing.able:
         return None
     limit, steps, weighed = search.limits.moves, search.limits.steps, 0
-    first, device = _first(patterns, packing)
     if many:
         some = sampled(board)
         sample = Patterns(board, some, sparing=True)
@@ -71,6 +70,8 @@ def priced(search: Search) -> Start | None:
         first, device = _first(sample, own, FIRST)
         _, guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, SAMPLED, most)
         first, weighed = guessed.prices, sample.weighed
+    else:
+        first, device = _first(patterns, packing)
     table, found = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
     chosen = rounded(table, found.prices, found.parts, limit, device // LEAST + 1)
     for _ in range(TAKEN_BACK):

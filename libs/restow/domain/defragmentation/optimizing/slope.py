@@ -50,8 +50,5 @@ def total(table: Table, prices: Prices, limit: int) -> int:
 def _looked_at(table: Table, at: np.ndarray, limit: int, best: tuple[int, Prices]) -> tuple[tuple[int, Prices], np.ndarray]:
     """The better ones of these and the best so far, and how many more come than leave at these, by class, and at last how many more moves there may be."""
     prices = Prices(at[:-1].copy(), int(at[-1]))
-    scores = table.scores(prices)
-    chosen = table.best(scores)
-    reached = int(scores[chosen].sum()) + prices.move * limit
-    slope = np.append(table.changes(chosen, len(at) - 1), limit - int(table.moves[chosen].sum()))
-    return (best if best[0] <= reached else (reached, prices)), slope
+    chosen, reached = table.reached(prices, limit)
+    return (best if best[0] <= reached else (reached, prices)), table.slope(chosen, len(at) - 1, limit)

@@ -5,6 +5,7 @@ any of the moves had before.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.board import takes_part
@@ -58,7 +59,9 @@ class _Turns:
             found[uid] = place[1]
             changed = self._go(uid, place)
         left = {uid for uid in self._wanted if uid not in found}
-        places = {k: [spot for some in self._places.values() for of, spot in some if of == k] for k in {self._of[uid] for uid in left}}
+        places: dict[int, list[Spot]] = {}
+        for k, spot in chain.from_iterable(self._places.values()):
+            places.setdefault(k, []).append(spot)
         for uid in [uid for uid in self._wanted if uid in left]:
             some, home = places[self._of[uid]], self._world.home(uid).row
             at = next((at for at, spot in enumerate(some) if spot.row != home), None)
