@@ -52,6 +52,16 @@ def test_a_pod_that_the_selector_is_not_about_does_not_count_itself():
     assert out(state, {"app": "api"}) == {MISSING: {"none"}}
 
 
+@pytest.mark.parametrize("keys", [(), ("absent",)])
+def test_a_selector_without_requirements_counts_nobody_but_the_pod_itself(keys):
+    """So does kube-scheduler (`countPodsMatchSelector`; asked of 1.36.3)."""
+    all_of_them = Spread(1, ZONE, "DoNotSchedule", sel(), match_label_keys=keys)
+    state = given(NODES, PLAIN, spread(all_of_them), *webs("a1", "a1", "a1"))
+    assert out(state, WEB) == {MISSING: {"none"}}
+    state = given(NODES, PLAIN, spread(Spread(1, ZONE, "ScheduleAnyway", sel(), match_label_keys=keys)), *webs("a1", "a1", "a1"))
+    assert scores(state, "spread_score") == [10_000, 10_000, 10_000, 0]
+
+
 @pytest.mark.parametrize("who", [{"namespace": "other"}, {"deleting": 5}], ids=["other namespaces", "terminating pods"])
 def test_spread_does_not_count(who):
     state = given(NODES, PLAIN, spread(per_zone()), *webs("a1", "a2", **who))

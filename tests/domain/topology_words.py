@@ -147,6 +147,8 @@ class World:
 
     def matching(self, s: Subject, c: Spread, name) -> int:
         wanted = with_keys(c.selector, c.match_label_keys, (), s.labels)
+        if wanted == LabelSelector():
+            return 0
         return sum(
             at == name and namespace == s.namespace and not leaving and fits(wanted, labels)
             for namespace, labels, _, at, leaving in self.there.values()

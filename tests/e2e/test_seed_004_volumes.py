@@ -18,7 +18,7 @@ async def test_reservation_reserved_with_pvc_access_mode_is_read_write_once_pod_
     await reserve(world, "r", CPU, template=using("c"))
     assert await available(world, "r", CPU) == node
     await pod(world, "stranger", SMALL, **using("c"))
-    said = "1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+    said = "1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
     await world.waits("stranger", said)
     await owner(world, "owner", CPU, **using("c"))
     await world.lands("owner", node)

@@ -212,7 +212,7 @@ async def test_a_claim_of_one_pod_alone_is_waited_for_until_that_pod_is_gone(wor
     await storage.pod("first", "c")
     await world.running("first")
     await storage.pod("second", "c")
-    await world.waits("second", "2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
+    await world.waits("second", "2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
     await world.remove(f"/api/v1/namespaces/{world.ns}/pods/first", grace=0)
     (pod,) = await world.running("second")
     assert node_of(pod) in nodes

@@ -379,6 +379,15 @@ async def test_a_waiting_pod_follows_the_one_that_it_wants_near(stock: Stock) ->
     await stock.bound("friend", "n1")
 
 
+async def test_hard_spread_by_a_selector_without_requirements_counts_nobody_but_the_pod(stock: Stock) -> None:
+    await stock.world.node("n0", zone="a")
+    await stock.world.node("n1", zone="b", unschedulable=True)
+    constraint = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    for name in ("a", "b", "c"):
+        await stock.pod(name, topologySpreadConstraints=[constraint])
+        await stock.bound(name, "n0")
+
+
 async def test_hard_spread_keeps_the_skew(stock: Stock) -> None:
     """KS-413"""
     zone = "topology.kubernetes.io/zone"

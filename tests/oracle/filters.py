@@ -12,7 +12,7 @@ from oracle.numa import numa
 from oracle.volumes import volumes
 from oracle.world import GPU, World
 from restow.contracts import events as e
-from restow.contracts.values import DeviceRequest, DeviceShare, PodShape, Spread, Taint
+from restow.contracts.values import DeviceRequest, DeviceShare, LabelSelector, PodShape, Spread, Taint
 
 Filter = Callable[[World, e.PodObserved, e.NodeObserved], list[str]]
 
@@ -125,7 +125,7 @@ def spread(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
         for other in world.nodes.values():
             if counted_by(world, pod, constraint, hard, other):
                 domains.setdefault(other.labels[constraint.topology_key], 0)
-                for neighbour in world.on(other.name):
+                for neighbour in world.on(other.name) if wanted != LabelSelector() else ():
                     if neighbour.namespace == pod.namespace and not neighbour.deleting and selects(wanted, neighbour.labels):
                         domains[other.labels[constraint.topology_key]] += 1
         least = min(domains.values(), default=0)

@@ -10,7 +10,7 @@ from restow.contracts import events as e
 from restow.contracts.values import ClaimChoice, Disk
 
 DISK = "node(s) had no available disk"
-ONE_POD = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+ONE_POD = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 LIMIT = "node(s) exceed max volume count"
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

@@ -3,18 +3,24 @@
 import msgspec
 
 from restow.domain.topology.domains import Domains, Eligible
-from restow.domain.topology.label_classes import Matching
+from restow.domain.topology.label_classes import LabelClass, Matching
 
 
 class Spreading(msgspec.Struct, frozen=True, eq=False):
     """A spread constraint. `count` is of those that it is about; on `eligible` nodes they count. Of a soft one over
-    hostnames `domains` are the rows themselves, and all nodes count, as in kube-scheduler."""
+    hostnames `domains` are the rows themselves, and all nodes count, as in kube-scheduler. One with an `empty` selector is about nobody but the
+    pod itself."""
 
     max_skew: int
     min_domains: int
     domains: Domains
     eligible: Eligible | None
     count: Matching
+    empty: bool = False
+
+    def is_about(self, label_class: LabelClass) -> bool:
+        """Whether such a pod counts itself where it comes to."""
+        return self.empty or self.count in label_class.matched
 
 
 class Asker(msgspec.Struct, frozen=True, eq=False):

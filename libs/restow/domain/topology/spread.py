@@ -44,6 +44,6 @@ def _too_many(constraint: Spreading, label_class: LabelClass, counts: np.ndarray
         eligible = constraint.eligible.domains(constraint.domains)
         if len(eligible) >= max(constraint.min_domains, 1):
             least = int(counts.take(eligible).min())
-    over: np.ndarray = counts > constraint.max_skew + least - (constraint.count in label_class.matched)
+    over: np.ndarray = counts > constraint.max_skew + least - constraint.is_about(label_class)
     over[0] = False
     return over

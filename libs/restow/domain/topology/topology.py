@@ -12,7 +12,7 @@ from restow.domain.topology.asker import Asker, Spreading
 from restow.domain.topology.domains import Count, Counted, Domains
 from restow.domain.topology.index import SPARE, Index
 from restow.domain.topology.label_classes import Carried
-from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
+from restow.domain.topology.terms import Rule, Selector, Subject, Wants, rule_of, spread_rule
 
 Failing = list[tuple[str, np.ndarray]]
 """(reason, `(nodes,) bool` rows that fail for it) in the order of the rules; a rule that fails nowhere may be left out.
@@ -186,14 +186,17 @@ class Topology(Index):
         return tuple(self._spread(s, keys, subject, hard) for s in constraints)
 
     def _spread(self, s: Spread, keys: tuple[str, ...], subject: Subject, hard: bool) -> Spreading:
-        count = self.matching((spread_rule(s, subject.namespace, subject.labels),), live=True)
+        rule = spread_rule(s, subject.namespace, subject.labels)
+        # kube-scheduler's `countPodsMatchSelector` counts nobody by a selector without requirements, and yet the pod itself matches it.
+        empty = rule.selector == Selector()
+        count = self.matching((Rule(None) if empty else rule,), live=True)
         domains: Domains = self.domains(s.topology_key)
         if not hard and s.topology_key == HOSTNAME:
-            return Spreading(s.max_skew, s.min_domains, self.rows, None, count)
+            return Spreading(s.max_skew, s.min_domains, self.rows, None, count, empty)
         shape = self.state.shapes[subject.shape]
         by_affinity, by_taints = s.node_affinity_policy == "Honor", s.node_taints_policy == "Honor"
         eligible = self.eligible(shape, subject.pinned, keys, by_affinity, by_taints)
-        return Spreading(s.max_skew, s.min_domains, domains, eligible, count)
+        return Spreading(s.max_skew, s.min_domains, domains, eligible, count, empty)
 
     def _forget(self) -> None:
         super()._forget()

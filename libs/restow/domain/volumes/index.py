@@ -25,7 +25,7 @@ from restow.domain.volumes.usage import Usage
 from restow.domain.volumes.zones import zone_conflicts
 
 DISK = "node(s) had no available disk"
-ONCE_POD = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+ONCE_POD = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 LIMIT = "node(s) exceed max volume count"
 NODE_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"

@@ -103,7 +103,7 @@ class Pairs:
         """Why the pod may not be on the node, and whether the removal of pods could help."""
         where = labels_of(node)
         if self._claimed > 0:
-            return "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode", True
+            return "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod", True
         refused = self._spread_refusal(where)
         if refused is not None:
             return refused
@@ -146,8 +146,12 @@ class Pairs:
         return nobody and all(self._matches(term, self._pod, self._pod) for term in self._near)
 
     def _spreads_with(self, constraint: Obj, other: Obj) -> bool:
+        selector = _selector(constraint, self._pod)
+        if selector is None or not (selector.get("matchLabels") or selector.get("matchExpressions")):
+            # A selector without requirements counts nobody, though the pod itself matches it.
+            return False
         same = other["metadata"]["namespace"] == self._pod["metadata"]["namespace"]
-        return same and not is_deleting(other) and selector_matches(_selector(constraint, self._pod), labels_of(other))
+        return same and not is_deleting(other) and selector_matches(selector, labels_of(other))
 
     def _eligible(self, constraint: Obj, node: Obj) -> bool:
         labels = labels_of(node)

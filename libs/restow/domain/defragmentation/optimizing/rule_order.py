@@ -229,7 +229,7 @@ class RuleOrder:
         for spread in asker.hard:
             if spread.domains.ids[row]:
                 counter = self._counter(spread.count, spread.domains, spread.eligible)
-                yield Check(counter, spread.domains.ids[row], spread=spread, itself=spread.count in label_class.matched)
+                yield Check(counter, spread.domains.ids[row], spread=spread, itself=spread.is_about(label_class))
         for port in topology.wants(subject.shape).ports:
             for address in met_by(port):
                 used = topology.used_ports.get((port.protocol, port.port, address))
