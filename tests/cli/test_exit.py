@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -167,6 +168,25 @@ def test_ctrl_c_is_neither_a_difference_nor_an_answer(restow, monkeypatch):
     monkeypatch.setitem(main._TARGETS, "endless", f"{__name__}:endless")
     ended = restow("endless")
     assert (ended.exit_code, ended.said.strip()) == (130, "")
+
+
+@pytest.mark.parametrize(("before", "code"), [("", -signal.SIGINT), ("signal.signal(signal.SIGINT, signal.SIG_IGN)", 0)])
+def test_ctrl_c_while_it_is_loaded_ends_it_silently_but_where_nobody_wants_to_hear_of_it(before, code):
+    """It printed a traceback."""
+    program = f"""
+import os, signal, sys
+{before}
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["--version"]
+from restow.cli.entry import main
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (code, "")
 
 
 def piped(*arguments, program=(RESTOW,), env=None):

@@ -164,6 +164,17 @@ def test_who_follows_does_not_wait_for_ever_for_a_collector_that_will_never_take
     assert f"answers 400: no; {exporting.BATCH} spans are left out" in capsys.readouterr().err
 
 
+def test_who_follows_sends_in_parts_what_is_too_large_at_once(collector, capsys):
+    spans = [Span("a" * 32, "b" * 16, "", "s", "n", 1, 2)] * 7
+    collector.answers[:] = [413, 413]
+    _deliver(Collector(endpoint(collector.address), "c", "l"), spans)
+    assert (spans, len(spans_of(collector)), capsys.readouterr().err) == ([], 7, "")
+    spans = [Span("a" * 32, "b" * 16, "", "s", "n", 1, 2)]
+    collector.answers[:] = [413]
+    _deliver(Collector(endpoint(collector.address), "c", "l"), spans)
+    assert "answers 413: no; 1 spans are left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("named", "environment", "url"),
     [

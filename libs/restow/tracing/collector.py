@@ -19,7 +19,7 @@ from restow.contracts.redact import redacted
 from restow.machine.files import Stamp, stamp
 
 BATCH = 512
-"""Spans of one request at most."""
+"""Spans of one request at most. Where that is too large for a collector, half as many, and so on."""
 TIMEOUT = 10.0
 """Seconds for each step of a request, and for all of its answer's body."""
 AGAIN = (0.5, 1.0, 2.0, 5.0)
@@ -49,6 +49,10 @@ class Away(Exception):
 
 class NotTaken(Away):
     """A collector will never take this request, whoever sends it again."""
+
+
+class TooLarge(NotTaken):
+    """It, or a gateway before it, may take a smaller one."""
 
 
 def endpoint(named: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -105,7 +109,7 @@ class Collector:
 
     def take(self, body: bytes, spans: int, again: Sequence[float] = AGAIN) -> tuple[int, str]:
         """How many of its spans the collector has not taken although it took the rest, and why. `again`: pauses before further tries, in seconds. Raises
-        NotTaken, and Away after the last try."""
+        NotTaken (TooLarge where a smaller request may be taken), and Away after the last try."""
         self._renew()
         for wait in (*again, None):
             try:
@@ -114,7 +118,7 @@ class Collector:
                     return _refused(_body(answer, MOST_READ), spans)
             except urllib.error.HTTPError as error:
                 if error.code not in LATER or wait is None:
-                    kind = NotTaken if error.code in NEVER else Away
+                    kind = TooLarge if error.code == 413 else NotTaken if error.code in NEVER else Away
                     raise kind(f"{redacted(self.url)} answers {error.code}: {_told(error) or error.reason}") from None
             except OSError as error:
                 if wait is None:

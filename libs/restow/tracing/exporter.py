@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from restow.tracing import otlp
-from restow.tracing.collector import BATCH, Away, Collector, NotTaken
+from restow.tracing.collector import BATCH, Away, Collector, NotTaken, TooLarge
 from restow.tracing.spans import Measured, Values
 
 BEAT = 1.0
@@ -31,6 +31,9 @@ class Exporter:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._away = ""
+        self._said_lost = 0
+        """Of the dropped ones, those that somebody was told of."""
+        self._most = BATCH
 
     def take(self, span: Measured) -> None:
         if len(self._waiting) >= MOST_KEPT:
@@ -54,11 +57,14 @@ class Exporter:
 
     def _send(self) -> None:
         while self._waiting:
-            part = [self._waiting[at] for at in range(min(BATCH, len(self._waiting)))]
+            part = [self._waiting[at] for at in range(min(self._most, len(self._waiting)))]
             why = ""
             try:
                 refused, why = self._collector.take(otlp.measured(part, self.resource, version("restow")), len(part), again=())
             except NotTaken as error:
+                if isinstance(error, TooLarge) and len(part) > 1:
+                    self._most = len(part) // 2
+                    continue
                 refused, why = len(part), str(error)
             except Away as error:
                 return self._heard(f"{error}; spans wait for it", str(error).partition(": ")[0])
@@ -73,5 +79,8 @@ class Exporter:
     def _heard(self, trouble: str, kind: str) -> None:
         """Once each time that its kind changes, so that a collector that is away for a day fills no log: what it says beside a code may be another thing each time."""
         if kind != self._away:
-            self._say(trouble or f"spans are sent again; {self.dropped} were lost")
+            lost = self.dropped
+            self._say(trouble or f"spans are sent again; {lost - self._said_lost} were lost meanwhile")
+            if not trouble:
+                self._said_lost = lost
         self._away = kind

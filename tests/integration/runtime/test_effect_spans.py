@@ -24,7 +24,7 @@ from restow.runtime.tracer import Tracer
 from restow.tracing import exporter as exporting
 from restow.tracing import otlp
 from restow.tracing.calls import CALLS, what
-from restow.tracing.collector import Away, Collector
+from restow.tracing.collector import Away, Collector, NotTaken
 from restow.tracing.exporter import Exporter
 from restow.tracing.spans import Measured, span_id, trace_id
 
@@ -216,7 +216,39 @@ def test_a_collector_that_is_away_is_waited_for_and_said_once(collector):
     (span,) = spans_of(collector)
     assert (span["startTimeUnixNano"], span["endTimeUnixNano"], span["attributes"]) == ("1", "2", [{"key": "k", "value": {"intValue": "1"}}])
     assert collector.got[0]["resourceSpans"][0]["resource"]["attributes"] == [{"key": "service.name", "value": {"stringValue": "restow-x"}}]
-    assert ["answers 503" in said[0], said[1:], exporter.dropped] == [True, ["spans are sent again; 0 were lost"], 0]
+    assert ["answers 503" in said[0], said[1:], exporter.dropped] == [True, ["spans are sent again; 0 were lost meanwhile"], 0]
+
+
+def test_what_was_lost_is_told_once():
+    """It told what was lost since the start, each time."""
+    said, answers = [], [NotTaken("no"), (0, ""), NotTaken("no"), NotTaken("no"), (0, "")]
+
+    class Odd:
+        def take(self, *_, **__):
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    exporter = Exporter(Odd(), {}, said.append)
+    for _ in range(5):
+        exporter._waiting.append(SPAN)
+        exporter._send()
+    assert [what for what in said if "again" in what] == ["spans are sent again; 1 were lost meanwhile", "spans are sent again; 2 were lost meanwhile"]
+
+
+def test_a_request_that_is_too_large_is_sent_in_parts(collector):
+    """A gateway before a collector takes a megabyte, say, and 512 spans were lost at a time."""
+    said = []
+    collector.answers += [413, 413]
+    exporter = Exporter(Collector(collector.url, {}), {}, said.append)
+    exporter._waiting.extend([SPAN] * 7)
+    exporter._send()
+    assert ([len(body["resourceSpans"][0]["scopeSpans"][0]["spans"]) for body in collector.got], exporter.dropped, said) == ([1] * 7, 0, [])
+    collector.answers += [413]
+    exporter._waiting.append(SPAN)
+    exporter._send()
+    assert (exporter.dropped, "answers 413" in said[0]) == (1, True)
 
 
 def test_what_is_said_beside_a_code_fills_no_log():

@@ -153,10 +153,13 @@ def _follow(where: Where, url: str, share: float) -> None:
     with suppress(KeyboardInterrupt), closing(where.live()) as source:
         traces, collector, tail = Traces(source.log_id, share), Collector(url, source.cluster, source.log_id), source.last
         ended: list[Span] = []
+        lost = 0
 
         def watch(state: ClusterState, record: Record, found: Examined) -> None:
             spans = traces.hear(state, record, found)
             if record.seq > tail:
+                nonlocal lost
+                lost += max(0, len(ended) + len(spans) - MOST_KEPT)
                 ended.extend(spans[: MOST_KEPT - len(ended)])
 
         folding = Folding(source, traces.begin, watch)
@@ -165,7 +168,9 @@ def _follow(where: Where, url: str, share: float) -> None:
         while True:
             time.sleep(BEAT)
             with folding.lock:
-                now, ended[:] = list(ended), []
+                (now, gone), ended[:], lost = (list(ended), lost), [], 0
+            if gone:
+                click.echo(f"restow: {number(gone)} spans were not kept while the collector was waited for; `restow trace --to` sends them again", err=True)
             began = time.monotonic()
             _deliver(collector, now)
             # Nobody has looked at the log while the collector was waited for.
@@ -185,14 +190,14 @@ def _read_on(error: str, well: float) -> float:
 def _deliver(collector: Collector, spans: list[Span]) -> None:
     """What the collector will never take is left out, for later ones would wait for it for ever."""
     from restow.cli.trace.export import NotTaken
-    from restow.tracing.collector import AGAIN, BATCH
+    from restow.tracing.collector import AGAIN
 
     while spans:
         before = collector.refused
         try:
             collector.send(spans)
         except NotTaken as error:
-            left = min(len(spans), BATCH)
+            left = min(len(spans), collector.most)
             del spans[:left]
             click.echo(f"restow: {plain(error.message)}; {number(left)} spans are left out", err=True)
         except Failure as error:

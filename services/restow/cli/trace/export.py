@@ -31,14 +31,19 @@ class Collector:
             raise Failure(str(error), UNUSABLE) from error
         self._cluster, self._log_id = cluster, log_id
         self.sent, self.refused, self.why = 0, 0, ""
+        self.most = collector.BATCH
+        """Spans of the next request at most."""
 
     def send(self, spans: list[Span]) -> None:
         """All of them, and takes out of the list what is sent. Raises Failure where the collector refuses them, or is not there after some tries."""
-        while part := spans[: collector.BATCH]:
+        while part := spans[: self.most]:
             body = otlp.request(part, self._cluster, self._log_id, version("restow"))
             try:
                 refused, why = self._collector.take(body, len(part), collector.AGAIN)
             except collector.Away as error:
+                if isinstance(error, collector.TooLarge) and len(part) > 1:
+                    self.most = len(part) // 2
+                    continue
                 raise (NotTaken if isinstance(error, collector.NotTaken) else Failure)(str(error), UNREACHABLE) from None
             self.sent, self.refused, self.why = self.sent + len(part) - refused, self.refused + refused, why or self.why
-            del spans[: collector.BATCH]
+            del spans[: len(part)]
