@@ -215,12 +215,12 @@ def up(running: Running, argv: list[str], policy: str = "", scheduler: str = "")
                 process.kill()
                 process.wait()
     assert running.killed or process.returncode == 0, f"restow up ended with {process.returncode}: {(folder / 'up.log').read_text(errors='replace')}"
-    # Unexpected answers are handled and logged; an exception that nobody handled is a bug, whatever the tests saw.
+    # Unexpected answers are handled and logged; an exception that nobody handled is a bug, whatever the tests saw. So is a service that ended by itself: nobody else leads here.
     for path in (folder / ".restow" / "logs").glob("*.log"):
         if path.stem == "kubesim":
             continue
         text = path.read_text(errors="replace")
-        marks = ('"effect failed"', '"crashed"', "Traceback")
+        marks = ('"effect failed"', '"crashed"', "Traceback", '"cannot go on"', '"deposed"')
         at = min((found for mark in marks if (found := text.find(mark)) >= 0), default=-1)
         assert at < 0, f"{path.name}: {text[max(0, at - 300) : at + 3000]}"
 

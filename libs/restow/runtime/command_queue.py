@@ -24,6 +24,13 @@ class Refused(RuntimeError):
     """The command was not taken: this process does not lead, stops, or has too much to do."""
 
 
+class Unsure(Refused):
+    """The process ends, and the log has not said yet whether it took this: it may have been done."""
+
+    def __init__(self) -> None:
+        super().__init__("this service is stopping, and it may have been done: look before you ask for it again")
+
+
 class Waiting(msgspec.Struct, eq=False):
     """A command, and who waits for its outcome."""
 
@@ -51,6 +58,7 @@ class CommandQueue:
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
         self._closed = False
+        self._unanswered: set[asyncio.Future[Outcome]] = set()
         self._passed: Waiting | None = None
         """What may take long and has let others go first."""
 
@@ -58,6 +66,8 @@ class CommandQueue:
         """The future ends with the outcome, or with Rejected or Refused."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_looked_at)
+        outcome.add_done_callback(self._unanswered.discard)
+        self._unanswered.add(outcome)
         if self._closed:
             outcome.set_exception(Refused("this service is stopping"))
         elif len(self._waiting) >= MOST:
@@ -72,6 +82,13 @@ class CommandQueue:
         for waiting in self._waiting:
             waiting.fail(Refused("this service is stopping"))
         self._waiting.clear()
+
+    def end(self) -> None:
+        """Nobody is answered by this process any more, whatever it ends of: of what was taken, and has no outcome, nobody knows."""
+        self.close()
+        for outcome in self._unanswered:
+            if not outcome.done():
+                outcome.set_exception(Unsure())
 
     @property
     def repairs(self) -> bool:

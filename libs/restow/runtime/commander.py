@@ -29,7 +29,7 @@ from restow.eventlog.port import (
 )
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
-from restow.runtime.command_queue import MOST, CommandQueue, Outcome, Refused, Waiting
+from restow.runtime.command_queue import MOST, CommandQueue, Outcome, Refused, Unsure, Waiting
 from restow.runtime.deciding import Deciding, Propose
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership, Phase
@@ -152,6 +152,7 @@ class Commander:
         """Take nothing more; `run` ends after the commit in flight."""
         self._drains.set()
         self.trouble.retry()
+        self._doubt_is_unsure()
         self._queue.close()
         self._bell.ring()
 
@@ -159,29 +160,38 @@ class Commander:
 
     async def run(self) -> None:
         """Until drained. Raises Deposed, and what the log raises for good (BrokerRefused, LogMismatch, Closed), or does for good (NotFolded)."""
-        while not self._drains.is_set():
-            await self._bell.wait()
-            if self._drains.is_set() or not self.follower.caught_up:
-                continue
-            if self.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
-                self.follower.looked()
-                continue
-            if self.follower.broken and not self._queue.repairs:
-                continue
-            batch = self._gather(self._clock.now())
-            if batch:
-                self.in_flight = True
-                try:
-                    await self._commit(batch)
-                finally:
-                    self.in_flight = False
-                self._bell.ring()
-            else:
-                self.trouble.over(stored=False)
-                self.follower.looked()
-            self._set_timer()
-        # What the commit in flight was for, where that got no answer.
-        self._queue.close()
+        try:
+            while not self._drains.is_set():
+                await self._bell.wait()
+                if self._drains.is_set() or not self.follower.caught_up:
+                    continue
+                if self.leadership.phase not in (Phase.CLAIMING, Phase.LEADING):
+                    self.follower.looked()
+                    continue
+                if self.follower.broken and not self._queue.repairs:
+                    continue
+                batch = self._gather(self._clock.now())
+                if batch:
+                    self.in_flight = True
+                    try:
+                        await self._commit(batch)
+                    finally:
+                        self.in_flight = False
+                    self._bell.ring()
+                else:
+                    self.trouble.over(stored=False)
+                    self.follower.looked()
+                self._set_timer()
+        finally:
+            # Also where this process is deposed, or fails: who waits is to hear it from us, and not by a connection that is closed without a word.
+            self._doubt_is_unsure()
+            self._queue.end()
+
+    def _doubt_is_unsure(self) -> None:
+        """What a commit without an answer was for is put back, and would count as not taken."""
+        for commit in self._doubtful.values():
+            for waiting, _ in commit.asked:
+                waiting.fail(Unsure())
 
     def _on_fold(self) -> None:
         self.leadership.check(self.follower.state)

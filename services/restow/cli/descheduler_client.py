@@ -100,7 +100,7 @@ class DeschedulerClient:
 
     def _refused(self, address: str, error: urllib.error.HTTPError) -> Failure:
         # 409: what is asked for is understood, and the state of things is against it.
-        code = {503: UNREACHABLE, 409: BROKEN}.get(error.code, UNUSABLE)
+        code = {503: UNREACHABLE, 504: UNREACHABLE, 409: BROKEN}.get(error.code, UNUSABLE)
         more = f". Here: {_HINT}" if error.code == 401 else ""
         return Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}{more}", code)
 

@@ -58,7 +58,7 @@ def _told(status: int, said: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     reason = str(said.get("error") or f"status {status}")
     if status in (401, 403):
         return 502, {"error": f"the descheduler does not take the console's token: {reason}"}
-    return status if status in (400, 404, 409, 413, 503) else 502, {"error": reason}
+    return status if status in (400, 404, 409, 413, 503, 504) else 502, {"error": reason}
 
 
 async def _addresses(address: str) -> list[tuple[str, str]]:

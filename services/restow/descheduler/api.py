@@ -38,6 +38,7 @@ STARTS = 10.0
 PLANS, MOST_PLANS = 20, 1_000
 MIGRATIONS, MOST_MIGRATIONS = 500, 10_000
 _BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "rejected, with the reason", "not the leader, or stopping"
+_UNSURE = "it was stopping meanwhile, and it may have been done"
 _DRY = {"dryRun": {"type": "boolean", "default": False}}
 _GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of nodes; without it nodes of a size are a group"}}
 _WHO = {"by": {"type": "string", "maxLength": http_requests.LONGEST_NAME, "description": "who asks, as they call themselves"}}
@@ -47,7 +48,7 @@ _REASON = {"reason": {"type": "string", "maxLength": http_requests.LONGEST_REASO
 
 def routes(context: Context, followers: Followers, sampler: Sampler | None = None) -> list[Route]:
     api = _Api(context, followers, sampler)
-    act = {400: _BAD, 404: _NONE, 409: _CONFLICT, 503: _AWAY}
+    act = {400: _BAD, 404: _NONE, 409: _CONFLICT, 503: _AWAY, 504: _UNSURE}
     unless_dry = act | {403: "the service has no token: nothing but a dry run is allowed"}
     return [
         Route(
@@ -129,6 +130,9 @@ def _safely(handler: Handler) -> Handler:
             return answer({"error": str(error)}, error.status)
         except Rejected as error:
             return answer({"error": str(error)}, 409)
+        except command_queue.Unsure as error:
+            # No 503: whoever asks another descheduler then would have it done twice.
+            return answer({"error": str(error)}, 504)
         except command_queue.Refused as error:
             return answer({"error": str(error)}, 503)
         except (RuntimeError, TimeoutError) as error:

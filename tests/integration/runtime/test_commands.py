@@ -13,7 +13,7 @@ from restow.domain import config
 from restow.domain.decider import Rejected
 from restow.domain.gc.decider import GcDecider
 from restow.eventlog.port import Unknown
-from restow.runtime.command_queue import Refused
+from restow.runtime.command_queue import Refused, Unsure
 from restow.runtime.commander import Commander, NotFolded
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Deposed, Leadership
@@ -302,7 +302,7 @@ async def test_a_drained_commander_refuses_what_comes_later():
 
 
 async def test_whoever_waits_for_a_commit_that_gets_no_answer_while_the_service_stops_is_told_so():
-    """Over HTTP that is a 503 with a reason, and no connection that is closed without a word."""
+    """Over HTTP that is a status with a reason, and no connection that is closed without a word. It may be in the log, for the next leader: nobody is to ask for it twice."""
     log = memory()
     async with running(log) as rig:
         await rig.lead()
@@ -321,8 +321,35 @@ async def test_whoever_waits_for_a_commit_that_gets_no_answer_while_the_service_
         log.append = append
         rig.commander.drain()
         lost.set()
-        with pytest.raises(Refused, match="stopping"):
+        with pytest.raises(Unsure, match="stopping"):
             await soon(outcome)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_whoever_waits_while_another_process_takes_over_is_told_whether_it_was_taken(taken):
+    """A deposed leader ends at once, in the middle of its commit. What it had not begun with another one may be asked for."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await facts(log, node("a"), shape("s"), pod("p"))
+        await until(lambda: rig.state.placed, rig.follower)
+        appending = asyncio.Event()
+
+        async def hangs(family, body, envelope, *, expected_last):
+            appending.set()
+            await asyncio.Event().wait()
+
+        log.append = hangs
+        first = rig.commander.submit(c.RefuseBind(NOW, "p", "a", "Terminating"))
+        await soon(appending.wait())
+        second = rig.commander.submit(c.RefuseBind(NOW, "p", "a", "Terminating"))
+        # As a process does whose other task has failed.
+        rig.tasks[1].cancel()
+        with pytest.raises(Refused, match="stopping") as told:
+            await soon(first if taken else second)
+        assert isinstance(told.value, Unsure) == taken
+        with pytest.raises(Refused):
+            await rig.commander.submit(c.Schedule(NOW))
 
 
 @pytest.mark.parametrize(
