@@ -9,7 +9,8 @@ does not know this condition would overwrite silently: it is tried before the fi
     <address>/restow-archive                               what the condition was tried with
 
 A new archive in place of one that its log does not continue is chain-0002: nothing is ever renamed or removed, so the right to delete is not needed. What is read is
-the newest chain; an older one by its own address.
+the newest chain; an older one by its own address. Where the new one begins with segments of the old one, `00000000000000004712.kept` says first which is the last of these:
+until that is there, too, the chain is not whole, and the one before it counts.
 
 Credentials are whatever the library finds: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a web identity (IRSA), the container's or the instance's. No address has any.
 """
@@ -24,9 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
-from restow.contracts.redact import redacted
+from restow.eventlog.bucket_answers import means, said
 from restow.eventlog.port import NotAllowed, Unavailable
 from restow.eventlog.segment import (
     SUFFIX,
@@ -55,20 +56,14 @@ BLOCK = 4 * 1024 * 1024
 
 PROOF = "restow-archive"
 
+KEPT = ".kept"
+
 _PROOF = b'{"restow":"archive"}\n'
 _FIRST = 64 * 1024
 _MOST_CHAINS = 9_999
-_LONGEST = 400
-"""Characters of what the library says."""
 
 _ADDRESS = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9!_.*'()=-]{1,255}){0,20})/?")
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE, _MESSAGE = re.compile(r"<Code>([^<]{1,200})</Code>"), re.compile(r"<Message>([^<]{1,400})</Message>")
-_CAUSE = re.compile(r'(?:message|error): "([^"]{1,200})"|InvalidCertificate\(\s*(\w+)')
-"""Of an error without an answer, the system's or the certificate's: in what the library says for developers."""
-_WHAT = {"401": "the server refuses these credentials", "403": "the server refuses these credentials", "404": "there is no such bucket"}
 _CHAIN = re.compile(r"chain-(\d{4})")
-_QUERY = re.compile(r"\?[^\s)]+")
 
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60), "user_agent": "restow"}
 _RETRY = {
@@ -133,9 +128,18 @@ def _store(bucket: str, authorities: bytes) -> ObjectStore:
     if authorities:
         client["root_certificate"] = authorities
     try:
-        return S3Store(bucket, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
+        # A bucket that locks its objects for a time takes none without a checksum.
+        checksum = os.environ.get("AWS_CHECKSUM_ALGORITHM") or "SHA256"
+        return S3Store(bucket, config={"checksum_algorithm": checksum}, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
-        raise NotAllowed(f"the settings of the bucket (AWS_...) cannot be used: {_said(str(error))}") from None
+        raise NotAllowed(f"the settings of the bucket (AWS_...) cannot be used: {said(str(error))}") from None
+
+
+class _Begun(NamedTuple):
+    """A chain that does not have all yet with which it is to begin: the names of the last of that (of one, unless somebody interferes), and what is there."""
+
+    last: set[str]
+    files: list[Object]
 
 
 class Bucket:
@@ -150,6 +154,10 @@ class Bucket:
         self._store, self._prefix, self._name = store, f"{prefix}/" if prefix else "", name
         self._checked: dict[tuple[str, str], Segment] = {}
         self._headers: dict[tuple[str, str], Header] = {}
+        self._begun: dict[int, _Begun] = {}
+        """As of the last look: the chains that do not have all yet with which they are to begin."""
+        self._highest = 0
+        """The newest one there is anything of."""
         self._least = 0
         """The chains before this one are not continued."""
         self._chain: int | None = None
@@ -165,20 +173,31 @@ class Bucket:
 
     def files(self) -> list[Object]:
         found: dict[int, list[Object]] = {}
+        last_kept: dict[int, set[str]] = {}
         with self._asking():
             for batch in self._store.list(self._prefix or None):
                 for meta in batch:
-                    if (chain := self._chain_of(meta["path"])) is not None:
+                    chain, name = self._chain_of(meta["path"])
+                    if chain is None:
+                        continue
+                    if name.endswith(SUFFIX):
                         found.setdefault(chain, []).append(Object(self, meta["path"], meta["size"], meta["e_tag"] or ""))
-        self._chain = max(max(found, default=1), self._least)
+                    elif name.endswith(KEPT) and chain:
+                        last_kept.setdefault(chain, set()).add(name.removesuffix(KEPT) + SUFFIX)
+        self._begun = {
+            chain: _Begun(names, found.get(chain, []))
+            for chain, names in last_kept.items()
+            if names - {file.name for file in found.get(chain, [])}
+        }  # fmt: skip
+        self._highest = max([*found, *last_kept], default=0)
+        self._chain = max(max(found.keys() - self._begun.keys(), default=1), self._least)
         return sorted(found.get(self._chain, ()), key=lambda file: file.name)
 
-    def _chain_of(self, key: str) -> int | None:
+    def _chain_of(self, key: str) -> tuple[int | None, str]:
+        """None for what lies elsewhere; and its name."""
         folder, _, name = key.removeprefix(self._prefix).rpartition("/")
-        if not name.endswith(SUFFIX):
-            return None
         match = _CHAIN.fullmatch(folder)
-        return int(match[1]) if match else None if folder else 0
+        return int(match[1]) if match else None if folder else 0, name
 
     def check(self, file: File) -> Segment:
         assert isinstance(file, Object)
@@ -224,14 +243,13 @@ class Bucket:
             self.files()
         folder = f"chain-{self._chain:04d}/" if self._chain else ""
         key = f"{self._prefix}{folder}{short_name(header.first)}"
-        size = file.seek(0, io.SEEK_END)
         tag = self._make(key, file)
+        size = file.seek(0, io.SEEK_END)
         if tag is None:
             # Somebody was faster, or the answer to our own put was lost and it was put again.
             stored = self._find(key)
-            with stored.open("rb") as theirs:
-                if stored.size != size or seal_of(theirs) != digest:
-                    raise ArchiveError(stored, "", "another process has written it meanwhile; nothing was overwritten, and the archive goes on behind it")
+            if not _is_of(stored, size, digest):
+                raise ArchiveError(stored, "", "another process has written it meanwhile; nothing was overwritten, and the archive goes on behind it")
         else:
             stored = Object(self, key, size, tag)
         segment = Segment(stored, header, digest, offset)
@@ -239,16 +257,28 @@ class Bucket:
         return segment
 
     def set_aside(self, last: int, kept: Sequence[Segment] = ()) -> str:
-        """Nothing is moved: the next chain begins, with copies of what is kept."""
-        chain = self._chain or 0
-        self._least = chain + 1
-        if self._least > _MOST_CHAINS:
+        """Nothing is moved: the next chain begins, with copies of what is kept. Where that was interrupted, it is gone on with."""
+        chain, files = self._chain or 0, {}
+        names = {short_name(kept[-1].header.first)} if kept else set()
+        number = next((number for number, begun in sorted(self._begun.items()) if number > chain and begun.last == names), max(self._highest, chain) + 1)
+        if number > _MOST_CHAINS:
             raise ArchiveError(self, "", f"{_MOST_CHAINS} archives were set aside in it; use another prefix")
-        self._chain = self._least
-        for segment in kept:
-            with segment.path.open("rb") as file:
-                copy = io.BytesIO(file.read())
-            self.keep(copy, segment.header, segment.digest, segment.offset)
+        if number in self._begun:
+            files = {file.name: file for file in self._begun[number].files}
+        self._chain = number
+        try:
+            for name in names:
+                self._make(f"{self._prefix}chain-{number:04d}/{name.removesuffix(SUFFIX)}{KEPT}", io.BytesIO())
+            for segment in kept:
+                there = files.get(short_name(segment.header.first))
+                with segment.path.open("rb") as file:
+                    if there is None or not _is_of(there, file.seek(0, io.SEEK_END), segment.digest):
+                        file.seek(0)
+                        self.keep(io.BytesIO(file.read()), segment.header, segment.digest, segment.offset)
+        except BaseException:
+            self._chain = None
+            raise
+        self._least = number
         return self.called(f"{self._prefix}chain-{chain:04d}") if chain else str(self)
 
     def _prove(self) -> None:
@@ -302,9 +332,7 @@ class Bucket:
                 raise ArchiveError(self.called(key), "", "it was removed while it was read") from None
             # By the next try.
             self._store = self._renewed() or self._store
-            status = match[1] if (match := _STATUS.search(text)) else ""
-            what = _WHAT.get(status, "the server does not do what it is asked" if status else "no answer")
-            raise ArchiveAway(f"the archive in {self} cannot be used: {what} ({_said(text)})") from None
+            raise ArchiveAway(f"the archive in {self} cannot be used: {means(text)} ({said(text)})") from None
 
 
 class Object:
@@ -326,6 +354,14 @@ class Object:
 
     def open(self, mode: Literal["rb"], /) -> BinaryIO:
         return io.BufferedReader(_Reader(self), _FIRST)
+
+
+def _is_of(stored: Object, size: int, digest: str) -> bool:
+    """Whether it is the segment of so many bytes with this seal."""
+    if stored.size != size:
+        return False
+    with stored.open("rb") as file:
+        return seal_of(file) == digest
 
 
 class _Reader(io.RawIOBase):
@@ -361,15 +397,3 @@ class _Reader(io.RawIOBase):
         buffer[: len(piece)] = piece
         self._position += len(piece)
         return len(piece)
-
-
-def _said(text: str) -> str:
-    """What the server has said, else the first line of what the library says: behind it is where in its code that was. Without queries, for a web identity is in
-    one."""
-    code, message, cause = _CODE.search(text), _MESSAGE.search(text), _CAUSE.search(text)
-    first = text.partition("\n")[0]
-    if code and message:
-        first = f"{code[1]}: {message[1]}"
-    elif cause:
-        first = f"{cause[1] or f'its certificate: {cause[2]}'}: {first}"
-    return redacted(_QUERY.sub("", first))[:_LONGEST]

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import random
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from obstore.store import LocalStore, MemoryStore, S3Store
@@ -12,6 +14,7 @@ from slow_archiver import SlowArchiver
 from restow.eventlog import bucket
 from restow.eventlog.archive import covered, export, full_log, has_segments, import_, open_archive
 from restow.eventlog.bucket import ArchiveAway, Bucket
+from restow.eventlog.bucket_answers import said
 from restow.eventlog.folder import Folder
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import LogMismatch, NotAllowed
@@ -235,6 +238,72 @@ async def test_what_a_new_archive_begins_with_stays_in_the_old_one_too(shell):
     assert [s.digest for s in open_archive(old).segments] == [s.digest for s in archive.segments]
     await export(log, place)
     assert [r.seq for r in open_archive(shell.place(), log_id=log.log_id).records()] == whole
+
+
+class BreaksOff:
+    """A bucket that goes away after so many objects were put."""
+
+    def __init__(self, store, puts):
+        self.store, self.left, self.puts = store, puts, 0
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def put(self, *arguments, **named):
+        if self.left == 0:
+            raise OSError("the network is gone")
+        self.left, self.puts = self.left - 1, self.puts + 1
+        return self.store.put(*arguments, **named)
+
+
+@pytest.mark.parametrize("puts", range(5))
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_bucket_that_goes_away_while_a_new_archive_gets_its_beginning_keeps_the_old_one(puts, same):
+    """The new chain ended too early, so that it did not fit the log either, and all that was before was in an old one only."""
+    shell = InBucket(MemoryStore())
+    log = await filled(15)
+    for end in (3, 6, 9, 12, 15):
+        await export(log, shell.place(), to_seq=end)
+    breaks = BreaksOff(shell.store, -1)
+    place = Bucket(breaks, "backups/prod", "s3://bucket/backups/prod")
+    archive = open_archive(place)
+    kept, whole = archive.segments[:-1], [r.seq for r in archive.records()]
+    place._prove()
+    breaks.left = puts
+    with pytest.raises(ArchiveAway):
+        place.set_aside(archive.last, kept)
+    for now in (open_archive(place), open_archive(shell.place())):
+        assert [r.seq for r in now.records()] == whole
+    breaks.left, breaks.puts = -1, 0
+    place = place if same else Bucket(breaks, "backups/prod", "s3://bucket/backups/prod")
+    kept = open_archive(place).segments[:-1]
+    assert place.set_aside(archive.last, kept) == "s3://bucket/backups/prod/chain-0001"
+    # What is there is not put again, but for what says which is the last of it (and, by another process, the proof).
+    assert breaks.puts == len(kept) + 1 - max(puts - 1, 0) + (not same and puts - 1 < len(kept))
+    for now in (open_archive(place), open_archive(shell.place())):
+        assert [s.digest for s in now.segments] == [s.digest for s in kept]
+    await export(log, place)
+    assert [r.seq for r in open_archive(shell.place(), log_id=log.log_id).records()] == whole
+    assert {str(key["path"]).split("/")[2] for batch in shell.store.list() for key in batch} == {"chain-0001", "chain-0002", "restow-archive"}
+
+
+async def test_what_was_begun_with_another_beginning_is_passed_over():
+    shell = InBucket(MemoryStore())
+    log = await three(shell)
+    breaks = BreaksOff(shell.store, 2)
+    place = Bucket(breaks, "backups/prod", "s3://bucket/backups/prod")
+    archive = open_archive(place)
+    with pytest.raises(ArchiveAway):
+        place.set_aside(9, archive.segments[:2])
+    place = shell.place()
+    archive = open_archive(place)
+    place.set_aside(9, archive.segments[:1])
+    assert open_archive(shell.place()).last == 3
+    place.set_aside(3)
+    assert not has_segments(place)
+    await export(log, place)
+    assert {str(key["path"]).split("/")[2] for batch in shell.store.list() for key in batch} == {"chain-0001", "chain-0002", "chain-0003", "chain-0004", "restow-archive"}
+    assert open_archive(shell.place()).last == 9
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------------------
@@ -481,6 +550,59 @@ def test_a_server_that_does_not_answer_is_away_and_that_says_nothing_of_what_it_
 def test_the_query_of_an_address_is_in_no_message():
     """A web identity's token may be in one."""
     text = 'Error performing POST https://sts.example/?Action=Assume&WebIdentityToken=hidden in 3 ms - HTTP error\n\nDebug source:\n error: "failed to lookup address",\n uri: /?token=hidden'
-    assert bucket._said(text) == "failed to lookup address: Error performing POST https://sts.example/ in 3 ms - HTTP error"
+    assert said(text) == "failed to lookup address: Error performing POST https://sts.example/ in 3 ms - HTTP error"
     answer = "Error performing PUT http://s3/b in 1 ms - status code: 507\n<Error><Code>QuotaExceeded</Code><Message>The bucket is full.</Message></Error>"
     assert bucket._said(answer) == "QuotaExceeded: The bucket is full."
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Of a server that has nothing in its buckets, and answers a PUT as it is told to."""
+
+    def do_GET(self):
+        self.answer(200, '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>')
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.heard.append(dict(self.headers))
+        status, code = self.server.answers
+        self.answer(status, f"<Error><Code>{code}</Code><Message>its words</Message></Error>" if code else "")
+
+    def answer(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "means"),
+    [
+        (403, "RequestTimeTooSkewed", "the clocks of this machine and of the server differ too much (RequestTimeTooSkewed: its words)"),
+        (403, "AccessDenied", "the server refuses these credentials, or they lack a right (AccessDenied: its words)"),
+        (400, "ExpiredToken", "the credentials have expired (ExpiredToken: its words)"),
+        (507, "XMinioStorageFull", "the server has no space left for it (XMinioStorageFull: its words)"),
+        (400, "AuthorizationHeaderMalformed", "the bucket is in another region: set AWS_REGION (AuthorizationHeaderMalformed: its words)"),
+        (301, "", "the bucket is in another region: set AWS_REGION ("),
+        (400, "InvalidRequest", "the server does not do what it is asked (InvalidRequest: its words)"),
+    ],
+)
+async def test_what_a_server_answers_is_told_by_what_it_means_and_what_is_put_has_a_checksum(monkeypatch, status, code, means):
+    """All of 403 was said to be the credentials, and a bucket with a lock on its objects takes nothing without a checksum."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.answers, server.heard = (status, code), []
+    Thread(target=server.serve_forever, daemon=True).start()
+    settings = {"ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "ALLOW_HTTP": "true"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(bucket, "_RETRY", bucket._RETRY | {"max_retries": 0})
+    try:
+        with pytest.raises(ArchiveAway) as away:
+            await export(await filled(2), bucket.connect("s3://bucket/archive"))
+        assert f"cannot be used: {means}" in str(away.value)
+        assert server.heard[0]["x-amz-checksum-sha256"]
+    finally:
+        server.shutdown()
+        server.server_close()
