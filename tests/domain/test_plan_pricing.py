@@ -18,7 +18,7 @@ from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import Patterns, Prices
-from restow.domain.defragmentation.optimizing.plan import FEWEST, _Maker, least
+from restow.domain.defragmentation.optimizing.plan import FEWEST, PRICED, _Maker, least
 from restow.domain.defragmentation.optimizing.pricing import priced
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, opened
@@ -259,7 +259,7 @@ def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_m
         began.append(args)
         return started(self, *args)
 
-    monkeypatch.setattr(maker, "FEWEST", 1)
+    monkeypatch.setattr(maker, "PRICED", 1)
     monkeypatch.setattr(_Maker, "_started", noted)
     task = _task(state)
     with opened(task, "value", Rows(task)) as world:
@@ -285,6 +285,42 @@ def test_on_more_than_a_hundred_nodes_plans_begin_with_it_can_be_carried_out_and
     after = afterwards(state, carry_out(state, plan, seed))
     if moves > len(plan.moves):
         assert not defragmentation.plan(after, ARGS, NOW, PlanId("q"), moves).moves
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_more_than_twenty_nodes_plans_begin_with_prices_and_are_worth_as_much(seed, monkeypatch):
+    task, began = _task(cluster(seed, "value", PRICED + 4 + 8 * seed)), []
+    maker = sys.modules[_Maker.__module__]
+    monkeypatch.setattr(maker, "priced", lambda search: began.append(priced(search)) or began[-1])
+    with opened(task, "value", Rows(task)) as world:
+        search = Search(world, _Maker(task).limits)
+        start = priced(search)
+        assert start is not None
+        take_up(world, start[0])
+        least = search.net()
+    search = _Maker(task).searched(task.args.searchSteps, {})
+    assert began[0] is not None
+    assert began[0][0] == start[0]
+    assert search.net() >= least
+    monkeypatch.setattr(maker, "PRICED", FEWEST)
+    began.clear()
+    without = _Maker(task).searched(task.args.searchSteps, {})
+    assert not began
+    assert search.net() * 100 >= without.net() * 97
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_few_nodes_that_is_taken_which_is_worth_most_when_they_have_landed(seed, monkeypatch):
+    task, told = _task(cluster(seed, "value", 24)), []
+    landed = pricing._landed
+    monkeypatch.setattr(pricing, "_landed", lambda *args: told.append(landed(*args)) or told[-1])
+    with opened(task, "value", Rows(task)) as world:
+        search = _search(world, task)
+        start = priced(search)
+        assert len(told) == len(pricing.FEW_PARTS)
+        assert start is not None
+        take_up(world, start[0])
+        assert search.net() == max(one.net for one in told if one is not None and one.ends)
 
 
 @pytest.mark.parametrize("moves", [12, 2_000])

@@ -45,6 +45,8 @@ EXCHANGING = 2
 """One in so many steps more may go into exchanging what leaves one node for what leaves others."""
 FEWEST, TRYING = 100, 20_000
 """On so few nodes all steps may go into taking parts of a plan back and trying again, up to so many."""
+PRICED = 20
+"""On more nodes a plan by value begins with prices."""
 NEARLY = 100
 """A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
 PARTLY = 10
@@ -188,7 +190,7 @@ class _Maker:
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
-        self.prices = self._anneals and nodes > FEWEST
+        self.prices = self._anneals and nodes > PRICED
         """By value, on more nodes than annealing alone finds its way on."""
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
 
@@ -225,7 +227,7 @@ class _Maker:
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
-                anneal(search, steps, self._fresh)
+                anneal(search, steps, self._fresh and not alone)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges:

@@ -5,6 +5,7 @@ as many come in all as leave, and pods are found for it. All in integers.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,8 @@ PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
 """Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
+FEW, FEW_PARTS = 100, (LEAST, LEAST // 4, LEAST // 8)
+"""On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
 MANY = 1_500
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
 SAMPLE, SAMPLED, THEN = 300, 12, 2
@@ -73,13 +76,12 @@ def priced(search: Search) -> Start | None:
     else:
         first, device = _first(patterns, packing)
     table, found = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
-    chosen = rounded(table, found.prices, found.parts, limit, device // LEAST + 1)
-    for _ in range(TAKEN_BACK):
-        ends = _ends(search, patterns, [table.patterns[j] for j in chosen])
-        if not isinstance(ends, int):
-            return (ends, (weighed + patterns.weighed) // EVALUATED) if 0 < len(ends) <= limit else None
-        chosen[ends] = int(table.first[ends])
-    return None
+    best = _Landed({}, search.net())
+    for part in FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,):
+        landed = _landed(search, patterns, table, rounded(table, found.prices, found.parts, limit, device // part + 1))
+        if landed is not None and 0 < len(landed.ends) <= limit and (landed.net > best.net or not best.ends):
+            best = landed
+    return (best.ends, (weighed + patterns.weighed) // EVALUATED) if best.ends else None
 
 
 def sampled(board: Board) -> np.ndarray:
@@ -125,7 +127,24 @@ def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, li
     return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)
 
 
-def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> dict[PodUid, Spot] | int:
+class _Landed(NamedTuple):
+    """Where pods go, and what the plan is worth then (`Search.net`)."""
+
+    ends: dict[PodUid, Spot]
+    net: int
+
+
+def _landed(search: Search, patterns: Patterns, table: Table, chosen: list[int]) -> _Landed | None:
+    """With these patterns, where everybody has a place at last."""
+    for _ in range(TAKEN_BACK):
+        landed = _ends(search, patterns, [table.patterns[j] for j in chosen])
+        if not isinstance(landed, int):
+            return landed
+        chosen[landed] = int(table.first[landed])
+    return None
+
+
+def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> _Landed | int:
     """Where they go: whoever leaves takes the place of one of its class, in the order of the patterns, for their devices follow from that; who has none goes home, or where least is lost. Where there is no place for
     somebody at all, the node that it is to leave."""
     world, board = search.world, patterns.board
@@ -161,6 +180,6 @@ def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> dict
             world.undo(mark)
             return int(np.flatnonzero(patterns.rows == board.home[i])[0])
         world.land(uid, spot)
-    found = dict(world.away)
+    reached = _Landed(dict(world.away), search.net())
     world.undo(mark)
-    return found
+    return reached
