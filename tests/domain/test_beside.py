@@ -20,6 +20,7 @@ from restow.domain.effects import (
     Evict,
     Land,
     LetGo,
+    NominateAgain,
     OpenLanding,
 )
 from restow.domain.landing_gate import LEASE
@@ -207,7 +208,7 @@ def test_the_successor_gets_the_slot_is_landed_and_then_nothing_is_left():
     advance(state)
     assert CloseLanding("x-1") not in owed(state), "its kubelet may reject it"
     # The effect: nominated, the placeholder deleted, the gate removed; then its scheduler binds it.
-    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER, nominated="b"))
     assert [effect for effect in session_owes(state) if effect != DeletePlaceholder("g")] == []
     assert state.gated == {}
     assert list(state.to_land) == ["p2"]
@@ -347,6 +348,35 @@ def test_on_one_node_one_lands_after_the_other():
         assert Land("q2", "b") in session_owes(state), "nor for long where it is not bound at all"
     then(state, changed("p2", node="b"))
     assert Land("q2", "b") in session_owes(state)
+
+
+def test_a_successor_that_its_scheduler_has_failed_to_bind_is_nominated_again_until_it_is_bound():
+    """kube-scheduler takes the nomination away, and tries the pod again after a second or later, on whichever node is best then."""
+    state = evicted(world())
+    successor(state)
+    advance(state)
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER, nominated="b"))
+    assert [effect for effect in session_owes(state) if isinstance(effect, NominateAgain)] == []
+    then(state, pod("p2", "s", owner=OWNER))
+    again = NominateAgain("p2", "b")
+    assert again in session_owes(state)
+    assert session.decider.owed(state, again)
+    for told in (pod("p2", "s", owner=OWNER, nominated="b"), pod("p2", "s", owner=OWNER, nominated="a"), changed("p2", node="b")):
+        with state.draft():
+            then(state, told)
+            assert not session.decider.owed(state, again), "it has the nomination, its scheduler has another plan for it, or it is bound"
+    then(state, node("b", cpu=4_000, unschedulable=True))
+    assert again not in session_owes(state), "there it may not run any more"
+
+
+def test_a_successor_that_came_without_the_gate_is_nominated_by_who_lands_it_while_its_placeholder_is_there():
+    state = evicted(world())
+    then(state, pod("p2", "s", owner=OWNER))
+    session_answers(state)
+    assert state.migrations["x-1"].successor == "p2"
+    assert [effect for effect in session_owes(state) if isinstance(effect, Land | NominateAgain)] == [Land("p2", "b")]
+    then(state, e.PodGone("h"))
+    assert NominateAgain("p2", "b") in session_owes(state)
 
 
 def test_whoever_else_is_gated_is_found_at_once_however_many_they_are(monkeypatch):

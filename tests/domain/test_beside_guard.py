@@ -206,7 +206,7 @@ def test_the_guard_stays_until_the_successor_has_landed():
 def test_the_guard_steps_aside_for_a_successor_that_was_let_go_and_is_not_bound():
     state = evicted(world())
     successor(state)
-    then(state, e.PodGone("p"), e.PodGone("h"), pod("p2", "s", owner=OWNER))
+    then(state, e.PodGone("p"), e.PodGone("h"), pod("p2", "s", owner=OWNER, nominated="b"))
     assert DeletePlaceholder("g") in session_owes(state)
     assert beside.steps_aside_at(state, "g") == NOW + beside.PATIENCE
     then(state, e.PodGone("g"))

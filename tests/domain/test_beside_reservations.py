@@ -92,7 +92,7 @@ def test_an_owner_gets_the_slot_lands_and_then_nothing_is_left():
     assert owes(state) == [Land("p", "a"), ListOwners("r", 0)], "it holds nothing any more"
     assert free(state) == 1_000
     run(state, session.decider, c.ReportOwners(NOW, "r"))
-    then(state, e.PodGone("h"), pod("p", "s", labels=MINE))
+    then(state, e.PodGone("h"), pod("p", "s", labels=MINE, nominated="a"))
     assert owes(state) == []
     then(state, changed("p", node="a", phase="Running", ready=True))
     answers(state)

@@ -21,7 +21,7 @@ from restow.contracts.events import PodChanged, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.domain import nomination_checks as checks
 from restow.domain import thefts, verdicts
-from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo
+from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo, NominateAgain
 from restow.domain.gated import MayRun, expected, forsaken_at
 from restow.domain.landing_gate import GATE as GATE
 from restow.domain.node_table import WHOLE
@@ -227,6 +227,15 @@ def _is_kept(state: Maps, pod: PodUid) -> bool:
     return body is not None and not has_fallen(state.live_of(body))
 
 
+def is_denominated(state: Maps, pod: PodUid, may_run: MayRun) -> bool:
+    """Whether nothing of ours keeps a pod from the node that was handed over to it any more, and its nomination has gone. A kube-scheduler that fails to bind a
+    pod, as while etcd does not answer, takes it away, tries the pod again after seconds, and on whichever node is best then."""
+    fact, live = state.pods[pod].fact, state.live_of(pod)
+    if live is None or live.node is not None or live.deleting or fact.nominated or _is_kept(state, pod):
+        return False
+    return may_run(state, fact.shape, state.placed[pod].node)
+
+
 # -- guards ------------------------------------------------------------------------------------------------------------------
 
 
@@ -368,6 +377,9 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callabl
         # Also of those who waited for the one before them on their node.
         if _is_kept(state, pod):
             yield Land(pod, node)
+    for pod in state.to_land:
+        if (touched is None or pod in touched.pods) and is_denominated(state, pod, may_run):
+            yield NominateAgain(pod, state.placed[pod].node)
     if state.gated:
         wanted = expected(state, may_run)
         for pod in state.gated:
@@ -376,7 +388,7 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callabl
 
 
 def owed(
-    state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo, may_run: MayRun, owns: Callable[[PodUid], bool]
+    state: Maps, effect: CreatePlaceholder | DeletePlaceholder | Land | LetGo | NominateAgain, may_run: MayRun, owns: Callable[[PodUid], bool]
 ) -> bool:
     match effect:
         case CreatePlaceholder(reservation=uid, slot=name):
@@ -385,6 +397,8 @@ def owed(
             return is_idle(state, pod)
         case Land(pod=pod, node=node):
             return is_to_land(state, pod) and state.placed[pod].node == node
+        case NominateAgain(pod=pod, node=node):
+            return pod in state.to_land and state.placed[pod].node == node and is_denominated(state, pod, may_run)
         case LetGo(pod=pod):
             return pod in state.gated and state.pods[pod].fact.landing and pod not in expected(state, may_run) and not owns(pod)
 

@@ -42,6 +42,13 @@ class Land(Effect):
     node: NodeName
 
 
+class NominateAgain(Effect):
+    """Of a pod that was handed a slot, and has no gate any more: its scheduler has failed to bind it, and has taken the nomination away."""
+
+    pod: PodUid
+    node: NodeName
+
+
 class LetGo(Effect):
     """Remove our gate from a pod for which nothing is held: its scheduler places it like any other."""
 

@@ -3,12 +3,12 @@
 from functools import cache, lru_cache
 
 from restow.contracts.ids import PodUid
-from restow.domain.effects import Bind, Effect, Land, LetGo, TellNominated, TellUnschedulable
+from restow.domain.effects import Bind, Effect, Land, LetGo, NominateAgain, TellNominated, TellUnschedulable
 from restow.domain.state import ClusterState
 from restow.runtime.tracer import Attempt, Tracer
 from restow.tracing.spans import Values, span_id, trace_id
 
-_OF_A_WAITING_POD = (Bind, Land, LetGo, TellNominated, TellUnschedulable)
+_OF_A_WAITING_POD = (Bind, Land, LetGo, NominateAgain, TellNominated, TellUnschedulable)
 """They belong to the pod's trace, which ends when it has a node."""
 _SAID = ("node", "reservation", "slot", "claim", "volume", "namespace", "group", "queue", "name", "lineage", "plan", "back")
 """Attributes of effects that a span says as they are."""

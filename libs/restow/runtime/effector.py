@@ -30,6 +30,7 @@ from restow.domain.effects import (
     LetGo,
     ListOwners,
     MarkNode,
+    NominateAgain,
     TellNominated,
     TellUnschedulable,
     WithdrawRequest,
@@ -403,5 +404,5 @@ def _expects_a_fact(effect: Effect) -> bool:
     return isinstance(
         effect,
         Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction
-        | CreatePlaceholder | DeletePlaceholder | Land | LetGo | MarkNode | AskConsent | WithdrawRequest,
+        | CreatePlaceholder | DeletePlaceholder | Land | LetGo | MarkNode | NominateAgain | AskConsent | WithdrawRequest,
     )  # fmt: skip

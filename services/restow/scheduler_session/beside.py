@@ -4,7 +4,7 @@ from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import MigrationId
 from restow.domain.beside import GUARD, NAMESPACES, keeps_slot, let_go_at, placeholder_of, steps_aside_at
-from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners
+from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners, NominateAgain
 from restow.domain.gated import forsaken_at
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
@@ -91,6 +91,10 @@ class BesideEffects:
             note = f"{effect.node} was held for it, and is left to it now: {state.shapes[pod.shape].scheduler} binds it"
             self._context.recorder.record(Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod), "Landing", "Landing", note))
         return Done()
+
+    async def nominate_again(self, effect: NominateAgain, state: ClusterState) -> Answer:
+        outcome = await self._kube.patch_nominated_node(_ref(state.pods[effect.pod].fact), effect.node)
+        return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def list_owners(self, effect: ListOwners, state: ClusterState) -> Answer:
         """Without the CRD nobody is gated: owners go their way, and the capacity is held. So it is where a gate could not be taken away again: one of the

@@ -17,6 +17,7 @@ from restow.domain.effects import (
     Land,
     LetGo,
     ListOwners,
+    NominateAgain,
     TellNominated,
     TellUnschedulable,
 )
@@ -131,7 +132,7 @@ class SessionDecider:
                 return nomination is not None and nomination.node == node
             case EvictVictim(pod=pod):
                 return pod in state.victims_of
-            case CreatePlaceholder() | DeletePlaceholder() | Land() | LetGo():
+            case CreatePlaceholder() | DeletePlaceholder() | Land() | LetGo() | NominateAgain():
                 return beside.owed(state, effect, may_run, lambda pod: reserved.owns(state, pod))
             case ListOwners(reservation=uid, until=until):
                 return state.owner_gates.get(uid) == until

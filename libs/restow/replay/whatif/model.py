@@ -374,7 +374,7 @@ class Model:
                 self._answer(decider, effect, 0, lambda: self._report("migration", c.ReportTold(self._now, id)))
             case owed.BindClaim(claim=claim, volume=volume, node=node):
                 self._answer(decider, effect, delays.bind, lambda: self._bind_claim(claim, volume, node))
-            case owed.MarkNode() | owed.OpenLanding() | owed.CreatePlaceholder() | owed.Land() | owed.LetGo() | owed.ListOwners() | owed.WithdrawRequest():
+            case owed.MarkNode() | owed.OpenLanding() | owed.CreatePlaceholder() | owed.Land() | owed.LetGo() | owed.NominateAgain() | owed.ListOwners() | owed.WithdrawRequest():
                 name = type(effect).__name__
                 self._unanswered[name] = self._unanswered.get(name, 0) + 1
 
