@@ -222,7 +222,8 @@ def up(running: Running, argv: list[str], policy: str = "", scheduler: str = "")
         text = path.read_text(errors="replace")
         marks = ('"effect failed"', '"crashed"', "Traceback", '"cannot go on"', '"deposed"')
         at = min((found for mark in marks if (found := text.find(mark)) >= 0), default=-1)
-        assert at < 0, f"{path.name}: {text[max(0, at - 300) : at + 3000]}"
+        # The whole line: what an exception says of itself is the end of its traceback.
+        assert at < 0, f"{path.name}: {text[max(0, at - 300) : text.find(chr(10), at + 3000)]}"
 
 
 @contextlib.contextmanager
