@@ -57,6 +57,7 @@ def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_h
                 prices = Prices(prices.pods // (1 + 3 * nth), prices.move // 4)
             patterns.grow(prices, bool(nth))
             patterns.take_in(packing.starts(prices, 0))
+            patterns.vary(patterns.table(), prices, two=bool(nth), by_gain=bool(nth))
         board = patterns.board
         for one in patterns.table().patterns:
             row, mark = int(patterns.rows[one.start.node]), world.mark()
@@ -77,6 +78,44 @@ def test_a_pattern_is_worth_what_the_world_says_when_these_have_left_and_those_h
             told += bool(one.start.came)
             world.undo(mark)
     assert told, "somebody comes in some pattern"
+
+
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_node_is_varied_until_no_pod_more_or_less_makes_it_better(seed, two):
+    task, better = _task(cluster(seed, "value")), 0
+    with opened(task, "value", Rows(task)) as world:
+        patterns = Patterns(Board(_search(world, task)))
+        prices = _prices(patterns, seed)
+
+        def best() -> list[int]:
+            table = patterns.table()
+            return table.scores(prices)[table.best(table.scores(prices))].tolist()
+
+        reached = [best()]
+        while len(reached) < 2 or reached[-1] != reached[-2]:
+            patterns.vary(patterns.table(), prices, two, by_gain=True)
+            reached.append(best())
+            assert all(now >= before for before, now in zip(reached[-2], reached[-1], strict=True))
+        better += reached[-1] != reached[0]
+        board, table = patterns.board, patterns.table()
+        for j in table.best(table.scores(prices)).tolist():
+            one = table.patterns[j].start
+            row = int(patterns.rows[one.node])
+            if not patterns.open[row]:
+                continue
+            for i in patterns.at_home[one.node]:
+                gone = tuple(sorted({i} ^ set(one.gone)))
+                (other,), there, bills = patterns._landed([one._replace(gone=gone)])
+                value = int(patterns._weighed([other], there)[0]) - int(board.worth[row]) * THOUSANDTHS - int(bills[0])
+                score = value - prices.move * len(gone) - sum(int(prices.pods[patterns.of[k]]) for k in gone) + sum(int(prices.pods[k]) for k in other.came)
+                assert score <= reached[-1][one.node]
+            for x in range(len(one.came)):
+                (other,), there, bills = patterns._landed([one._replace(came=one.came[:x] + one.came[x + 1 :])])
+                value = int(patterns._weighed([other], there)[0]) - int(board.worth[row]) * THOUSANDTHS - int(bills[0])
+                score = value - prices.move * len(other.gone) - sum(int(prices.pods[patterns.of[k]]) for k in other.gone) + sum(int(prices.pods[k]) for k in other.came)
+                assert score <= reached[-1][one.node]
+    assert better, "some node becomes better by it"
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,12 +14,16 @@ import numpy as np
 from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
 
-BEST, EACH = 3, 20
+FEW = 100
+"""On so few nodes more is looked at."""
+BEST, EACH, EACH_OF_FEW = 3, 20, 40
 """Sets of pods that leave a node from which others are let come in one go, and patterns of a node that are kept."""
 COMING = 16
 """Pods that come to a node in one go, at most."""
 FINISHED = 2_000
 """Beginnings in one go from which pods are let come, the best ones."""
+LIKE, LIKE_IN_TWO = 40, 400
+"""Of a node that is varied, pods of which each may leave or stay, the first of them; and all variations."""
 LEFT, ENTERED, KINDS = 1_500, 4_000, 12
 """Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; so many nodes that nobody leaves, of those that gain by somebody's coming; and so many
 classes that may come after the first has come."""
@@ -164,7 +168,7 @@ class Patterns:
         order = np.lexsort((-scores, table.node))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order)) - table.first[table.node[order]]
-        for j in np.flatnonzero(place >= EACH).tolist():
+        for j in np.flatnonzero(place >= (EACH_OF_FEW if len(self.rows) <= FEW else EACH)).tolist():
             one = table.patterns[j].start
             if one.gone or one.came:
                 del self._known[one.node][one.gone, one.came]
@@ -308,17 +312,52 @@ class Patterns:
         for j, one in enumerate(starts):
             for n, reached in ((int(long[j]), int(most_worth[j])), (len(came[j]), int(worth[j]))):
                 if n:
-                    self.keep(one._replace(came=tuple(came[j][:n])), reached - int(began[j]) - int(bills[j]))
+                    self.keep(one._replace(came=one.came + tuple(came[j][:n])), reached - int(began[j]) - int(bills[j]))
 
     def _one_each(self, starts: list[Start], which: np.ndarray, kinds: np.ndarray, gain: np.ndarray, value: np.ndarray) -> None:
         """The best beginnings for one of each class."""
         order = np.lexsort((which, -gain, kinds))
         place = np.arange(len(order)) - np.searchsorted(kinds[order], kinds[order])
         for j in order[place < TOP].tolist():
-            self.keep(starts[which[j]]._replace(came=(int(kinds[j]),)), int(value[j]))
+            one = starts[which[j]]
+            self.keep(one._replace(came=(*one.came, int(kinds[j]))), int(value[j]))
 
     def take_in(self, starts: Sequence[Start]) -> None:
         """These, as far as those who are to come have a place."""
+        starts, there, bills = self._landed(starts)
+        values = self._weighed(starts, there) - self._worth(starts) - bills
+        for one, value in zip(starts, values.tolist(), strict=True):
+            self.keep(one, value)
+
+    def vary(self, table: Table, prices: Prices, two: bool, by_gain: bool) -> None:
+        """Others that are like the best one of each node at these prices: one pod more leaves it, or one fewer, or one fewer comes (`two`: or two fewer, also where another one leaves or stays); and then others come. `by_gain`: as in
+        `grow`."""
+        scores = table.scores(prices)
+        best = table.best(scores)
+        starts = [other for j in best.tolist() if self.open[self.rows[table.node[j]]] for other in self._like(table.patterns[j].start, two)]
+        starts, there, bills = self._landed(starts)
+        worth = self._weighed(starts, there)
+        moves, came = np.array([len(one.gone) for one in starts], np.int64), [sum([int(prices.pods[k]) for k in one.came]) for one in starts]
+        values = worth - self._worth(starts) - bills
+        reached = values - prices.move * moves - self._paid(self._gone(starts), prices) + np.array(came, np.int64)
+        for j in np.flatnonzero(reached > scores[best][[one.node for one in starts]]).tolist():
+            self.keep(starts[j], int(values[j]))
+        chosen = np.sort(_largest(np.arange(len(starts)), reached, FINISHED))
+        self._let_come([starts[j] for j in chosen.tolist()], Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain)
+
+    def _like(self, one: Start, two: bool) -> list[Start]:
+        """It, and those that are like it."""
+        came, many = one.came, range(len(one.came))
+        fewer = list(dict.fromkeys([came, *(came[:x] + came[x + 1 :] for x in many)]))
+        others = [tuple(sorted({i} ^ set(one.gone))) for i in self.at_home[one.node][:LIKE]]
+        found = [Start(one.node, one.gone, some) for some in fewer] + [Start(one.node, gone, came) for gone in others]
+        if two:
+            fewer = list(dict.fromkeys([*fewer, *(came[:x] + came[x + 1 : y] + came[y + 1 :] for x in many for y in many[x + 1 :])]))
+            found = list(dict.fromkeys(found + [Start(one.node, gone, some) for some in fewer for gone in (one.gone, *others)]))
+        return found[:LIKE_IN_TWO]
+
+    def _landed(self, starts: Sequence[Start]) -> tuple[list[Start], Contents, np.ndarray]:
+        """With those of them who come that have a place; what nodes have then; and what the leaving costs."""
         board, rows, gone = self.board, self.rows[[one.node for one in starts]], self._gone(starts)
         there = self._without(starts, gone)
         came: list[list[int]] = [[] for _ in starts]
@@ -331,9 +370,7 @@ class Patterns:
                 of[which] = new[possible]
             for j, k in zip(which.tolist(), kinds.tolist(), strict=True):
                 came[j].append(k)
-        values = self._weighed(starts, there) - self._worth(starts) - self._bills(gone)
-        for one, some, value in zip(starts, came, values.tolist(), strict=True):
-            self.keep(one._replace(came=tuple(some)), value)
+        return [one._replace(came=tuple(some)) for one, some in zip(starts, came, strict=True)], there, self._bills(gone)
 
 
 def _largest(some: np.ndarray, by: np.ndarray, most: int) -> np.ndarray:

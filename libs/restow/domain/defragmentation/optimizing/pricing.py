@@ -15,6 +15,7 @@ from restow.domain.defragmentation.optimizing.descent import Descent, descend
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import (
     EVALUATED,
+    FEW,
     Pattern,
     Patterns,
     Prices,
@@ -34,8 +35,10 @@ PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
 """Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
-FEW, FEW_PARTS = 100, (LEAST, LEAST // 4, LEAST // 8)
-"""On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
+VARIED, VARIED_IN_TWO = 2, 8
+"""On few nodes the best pattern of each node is varied from so many rounds on, and in two places at once."""
+FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
+"""On few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
 MANY = 1_500
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
 SAMPLE, SAMPLED, THEN = 300, 12, 2
@@ -117,6 +120,9 @@ def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, li
         else:
             patterns.take_in(packing.starts(prices, 0))
         table = patterns.table()
+        if len(patterns.rows) <= FEW and nth >= VARIED:
+            patterns.vary(table, prices, nth >= VARIED_IN_TWO, bool(nth % 2))
+            table = patterns.table()
         if nth + 1 == rounds or patterns.weighed // EVALUATED > steps:
             break
         if total(table, prices, limit) <= total(table, centre, limit):
