@@ -123,3 +123,12 @@ def invalid(resource: Any, name: str, causes: Sequence[Cause]) -> ApiError:
     text = f'{kind} "{name}" is invalid: {joined}'
     details = details_of(resource.group, resource.kind, name, causes=list(causes))
     return ApiError(422, "Invalid", text, details)
+
+
+def unknown_dry_run(verb: str, values: Sequence[str]) -> ApiError:
+    """Of the options of a Create, Update, Patch or Delete."""
+    listed = ", ".join(f'"{value}"' for value in values)
+    text = f'Unsupported value: [{listed}]: supported values: "All"'
+    cause = {"reason": "FieldValueNotSupported", "field": "dryRun", "message": text}
+    details = {"group": "meta.k8s.io", "kind": f"{verb}Options", "causes": [cause]}
+    return ApiError(422, "Invalid", f'{verb}Options.meta.k8s.io "" is invalid: dryRun: {text}', details)

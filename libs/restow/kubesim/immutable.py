@@ -45,6 +45,20 @@ _STS_MUTABLE = frozenset({
 
 def check(resource: Resource, obj: Obj, old: Obj) -> list[Cause]:
     """The forbidden changes between `old` and `obj`."""
+    return _finalizers(obj, old) + _spec(resource, obj, old)
+
+
+def _finalizers(obj: Obj, old: Obj) -> list[Cause]:
+    """Of an object that is being deleted finalizers are only removed."""
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    had = old["metadata"].get("finalizers") or ()
+    added = [one for one in obj["metadata"].get("finalizers") or () if one not in had]
+    why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{', '.join(map(shown, added))}}}"
+    return [_forbidden("metadata.finalizers", why)] if added else []
+
+
+def _spec(resource: Resource, obj: Obj, old: Obj) -> list[Cause]:
     if resource == PODS:
         return _pod(obj["spec"], old["spec"])
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
@@ -170,14 +184,10 @@ def _deadline(spec: Obj, old: Obj) -> list[Cause]:
 def _gates(rest: Obj, before: Obj) -> list[Cause]:
     """Scheduling gates may only be removed; while there are some, the node selector may be narrowed."""
     gates, had = rest.pop("schedulingGates", None) or [], before.pop("schedulingGates", None) or []
-    added = [gate for gate in gates if gate not in had]
+    added = [(at, gate) for at, gate in enumerate(gates) if gate not in had]
     if added:
-        names = ", ".join(gate.get("name", "") for gate in added)
-        return [
-            _forbidden(
-                "spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate '{names}'"
-            )
-        ]
+        why = "only deletion is allowed, but found new scheduling gate"
+        return [_forbidden(f"spec.schedulingGates[{at}].name", f"{why} '{gate.get('name', '')}'") for at, gate in added]
     if had:
         wider, was = rest.get("nodeSelector") or {}, before.get("nodeSelector") or {}
         if all(wider.get(key) == value for key, value in was.items()):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restow.kubesim import events
-from restow.kubesim.errors import ApiError, bad_request, no_such_path
+from restow.kubesim.errors import bad_request, no_such_path, unknown_dry_run
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import EVENTS, EVENTS_V1, Registry, Resource
 
@@ -40,18 +40,8 @@ class RequestInfo:
     def dry_run(self) -> bool:
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            cause = {"reason": "FieldValueNotSupported", "field": "dryRun"}
-            text = f'Unsupported value: ["{value}"]: supported values: "All"'
-            kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}.get(
-                self.method, ""
-            )
-            message = f'{kind}Options.meta.k8s.io "" is invalid: dryRun: {text}'
-            details = {
-                "group": "meta.k8s.io",
-                "kind": f"{kind}Options",
-                "causes": [{**cause, "message": text}],
-            }
-            raise ApiError(422, "Invalid", message, details)
+            kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}.get(self.method, "")
+            raise unknown_dry_run(kind, [value])
         return value == "All"
 
     def show(self, obj: Obj) -> Obj:

@@ -186,6 +186,14 @@ def pod_spec(causes: Causes, spec: Any, field: str, kind: str = "Pod") -> None:
         )
     if (node := spec.get("nodeName")) and not _SUBDOMAIN.match(node):
         causes.invalid(f"{field}.nodeName", node, _SUBDOMAIN_TEXT)
+    if node and spec.get("schedulingGates"):
+        causes.append(
+            {
+                "reason": "FieldValueForbidden",
+                "message": "Forbidden: cannot be set until all schedulingGates have been cleared",
+                "field": f"{field}.nodeName",
+            }
+        )
     _labels(causes, spec.get("nodeSelector"), f"{field}.nodeSelector")
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         _toleration(causes, toleration, f"{field}.tolerations[{index}]")

@@ -13,6 +13,7 @@ from restow.kubesim.errors import (
     invalid,
     method_not_allowed,
     not_found,
+    unknown_dry_run,
     unsupported_media,
 )
 from restow.kubesim.negotiate import encode
@@ -188,7 +189,10 @@ class DeleteOptions:
             message = f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: {text}'
             details = {"group": "meta.k8s.io", "kind": "DeleteOptions", "causes": [cause]}
             raise ApiError(422, "Invalid", message, details)
-        self.dry_run = bool(body.get("dryRun")) or info.dry_run
+        said = body.get("dryRun") or []
+        if unknown := [one for one in said if one != "All"]:
+            raise unknown_dry_run("Delete", unknown)
+        self.dry_run = bool(said) or info.dry_run
 
 
 async def _options(info: RequestInfo, request: web.BaseRequest) -> DeleteOptions:

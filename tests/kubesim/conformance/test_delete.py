@@ -81,6 +81,20 @@ async def test_finalizers_hold_an_object(api: Api, ns: str) -> None:
     await api.fails(404, "NotFound", "GET", f"{path}/a")
 
 
+async def test_no_finalizer_comes_to_an_object_that_is_being_deleted(api: Api, ns: str) -> None:
+    """KS-94"""
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    held = config_map("a")
+    held["metadata"]["finalizers"] = ["example.com/hold", "example.com/more"]
+    await api.ok("POST", path, held)
+    await api.ok("DELETE", f"{path}/a")
+    for added in (["example.com/hold", "example.com/new"], ["example.com/new"]):
+        body = await api.fails(422, "Invalid", "PATCH", f"{path}/a", {"metadata": {"finalizers": added}}, media=MERGE)
+        assert body["details"]["causes"][0]["field"] == "metadata.finalizers"
+    await api.ok("PATCH", f"{path}/a", {"metadata": {"finalizers": ["example.com/more"]}}, media=MERGE)
+    await api.ok("PATCH", f"{path}/a", {"metadata": {"finalizers": None}}, media=MERGE)
+
+
 async def test_preconditions(api: Api, ns: str) -> None:
     """KS-95"""
     path = f"/api/v1/namespaces/{ns}/configmaps"

@@ -166,6 +166,17 @@ async def test_dry_run(api: Api, ns: str) -> None:
     assert (await api.ok("GET", f"{path}/a"))["data"] == {"k": "1"}
 
 
+async def test_a_dry_run_of_something_else_is_refused(api: Api, ns: str) -> None:
+    """KS-34"""
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    await api.ok("POST", path, config_map("a"))
+    for method, where, body in (("POST", path, config_map("b")), ("DELETE", f"{path}/a", None)):
+        await api.fails(422, "Invalid", method, f"{where}?dryRun=Some", body)
+    await api.fails(422, "Invalid", "DELETE", f"{path}/a", {"dryRun": ["Some"]})
+    await api.ok("DELETE", f"{path}/a", {"dryRun": ["All"]})
+    await api.ok("GET", f"{path}/a")
+
+
 async def test_create_with_a_version(api: Api, ns: str) -> None:
     """KS-35"""
     obj = config_map("a")

@@ -144,6 +144,9 @@ async def test_scheduling_gates(api: Api, ns: str) -> None:
     await api.fails(422, "Invalid", "PATCH", f"{path}/a", {"spec": added}, media=MERGE)
     await api.ok("PATCH", f"{path}/a", {"spec": {"schedulingGates": []}}, media=MERGE)
     await api.ok("POST", f"{path}/a/binding", binding("a", "n"))
+    both = pod("b", schedulingGates=[{"name": "example.com/wait"}], nodeName="n")
+    body = await api.fails(422, "Invalid", "POST", path, both)
+    assert body["details"]["causes"][0]["field"] == "spec.nodeName"
 
 
 async def test_binding(api: Api, ns: str) -> None:
