@@ -552,7 +552,7 @@ def test_the_query_of_an_address_is_in_no_message():
     text = 'Error performing POST https://sts.example/?Action=Assume&WebIdentityToken=hidden in 3 ms - HTTP error\n\nDebug source:\n error: "failed to lookup address",\n uri: /?token=hidden'
     assert said(text) == "failed to lookup address: Error performing POST https://sts.example/ in 3 ms - HTTP error"
     answer = "Error performing PUT http://s3/b in 1 ms - status code: 507\n<Error><Code>QuotaExceeded</Code><Message>The bucket is full.</Message></Error>"
-    assert bucket._said(answer) == "QuotaExceeded: The bucket is full."
+    assert said(answer) == "QuotaExceeded: The bucket is full."
 
 
 class Answers(BaseHTTPRequestHandler):
