@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,6 +21,7 @@ import msgspec
 from restow import machine
 from restow.contracts.redact import redacted
 from restow.kube import decode
+from restow.kube.connector import Connector
 from restow.kube.credentials import DEADLINE, HEADER, Credentials, CredentialsError
 from restow.kube.decode import Collection
 from restow.tracing.calls import CALLS, Call
@@ -300,7 +301,7 @@ async def connect(config: ClientConfig) -> Client:
     if config.url:
         if not config.url.startswith(("http://", "https://")):
             raise ClientConfigError(f"url is {redacted(config.url)!r}; allowed: http://host:port or https://host:port")
-        connector = aiohttp.TCPConnector(limit=config.pool, keepalive_timeout=60)
+        connector = Connector(limit=config.pool, keepalive_timeout=60)
         session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
         return Client(config.url, session, config)
     return await _from_kubernetes_config(config)
@@ -346,11 +347,12 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
         )
         if value
     }
-    # Its connections, but a session of our own: the library's trusts the environment, so aiohttp reads ~/.netrc in a thread for each request, and refuses
+    # Whom it trusts, but connections and a session of our own: the library's trusts the environment, so aiohttp reads ~/.netrc in a thread for each request, and refuses
     # all of them where an entry there is for the API's host, because they have a token already.
     pool = api.rest_client.pool_manager
-    session = aiohttp.ClientSession(connector=pool.connector, read_bufsize=_READ_BUFFER)
-    pool.detach()
+    trusted = cast(aiohttp.TCPConnector, pool.connector)._ssl
+    session = aiohttp.ClientSession(connector=Connector(ssl=trusted, limit=config.pool), read_bufsize=_READ_BUFFER)
+    await pool.close()
     return Client(base, session, config, Credentials(api, loader), options)
 
 

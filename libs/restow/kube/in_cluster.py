@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from restow.kube.client import Client, ClientConfig, ClientConfigError
+from restow.kube.connector import Connector
 from restow.kube.credentials import HEADER, Credentials
 
 FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -40,5 +41,5 @@ def in_cluster(config: ClientConfig = ClientConfig(), folder: Path = FOLDER) -> 
         raise ClientConfigError("KUBERNETES_SERVICE_HOST is not set; allowed: inside a cluster, or name a kubeconfig")
     # As kubectl verifies (`client.connect`).
     trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted, limit=config.pool))
+    session = aiohttp.ClientSession(connector=Connector(ssl=trusted, limit=config.pool))
     return Client(f"https://{f'[{host}]' if ':' in host else host}:{port}", session, config, TokenFile(folder / "token"))

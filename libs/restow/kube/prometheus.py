@@ -14,6 +14,7 @@ import msgspec
 from restow.contracts.ids import EARLIEST, LATEST
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube.client import ApiStatus, Client
+from restow.kube.connector import Connector
 from restow.kube.decode import BAD_JSON
 
 TOKEN = "prometheusAuthToken"
@@ -59,7 +60,7 @@ async def asking(client: Client, source: Prometheus, own: bool) -> AsyncIterator
     except (ssl.SSLError, OSError) as error:
         raise MetricsError(str(error)) from None
     url, timeout = source.url.rstrip("/"), aiohttp.ClientTimeout(total=TIMEOUT)
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+    async with aiohttp.ClientSession(connector=Connector(), timeout=timeout, headers=headers) as session:
         yield lambda query: _query(session, url, query, verify)
 
 

@@ -22,6 +22,7 @@ from restow import machine
 from restow.domain.config import HookConfig
 from restow.domain.duration import DurationError, milliseconds
 from restow.domain.hooks import LONGEST, is_secure, said
+from restow.kube.connector import Connector
 from restow.kube.prometheus import ACCOUNT
 from restow.tracing.calls import CALLS, Call
 
@@ -62,7 +63,7 @@ async def call(url: str, content: Mapping[str, Any], hook: HookConfig | None, se
         return Heard(NOTHING, str(error))
     begun, code, reason = machine.wall(), 0, "cancelled"
     try:
-        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
+        async with aiohttp.ClientSession(connector=Connector(), timeout=timeout, auto_decompress=False) as session:
             data = msgspec.json.encode(content)
             async with session.post(url, data=data, headers=headers, ssl=verify, allow_redirects=False, **more) as answer:
                 code, reason = answer.status, str(answer.status) if answer.status >= 400 else ""

@@ -1,0 +1,23 @@
+"""Connections of HTTP clients in services, whose event loop is uvloop.
+
+aiohttp connects each socket itself (`loop.sock_connect`, by aiohappyeyeballs) and hands it to the loop afterwards. On uvloop (0.23) neither bears a connection that is
+refused or given up meanwhile: the loop goes on watching a descriptor that is closed, at which libuv ends the process by SIGABRT, without a word in its log (libuv#5130), or a
+descriptor is closed twice, and the second time it is another connection's (uvloop#738). Whatever uvloop connects itself it also ends itself.
+"""
+
+from typing import Any
+
+import aiohttp
+
+NEXT = 2.0
+"""Seconds that an address has to answer where the name has others."""
+
+
+class Connector(aiohttp.TCPConnector):
+    """The addresses of a name are tried one after the other."""
+
+    async def _wrap_create_connection(self, *args: Any, addr_infos: list[Any], req: Any, timeout: aiohttp.ClientTimeout, **kwargs: Any) -> Any:
+        host, port = addr_infos[0][4][:2]
+        if len(addr_infos) > 1:
+            timeout = aiohttp.ClientTimeout(sock_connect=min(timeout.sock_connect or NEXT, NEXT), ceil_threshold=timeout.ceil_threshold)
+        return await self._wrap_existing_connection(*args, host=host, port=port, req=req, timeout=timeout, **kwargs)

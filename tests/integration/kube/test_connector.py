@@ -1,0 +1,65 @@
+"""On uvloop no client of a service connects sockets by itself: where a connection is refused, or given up meanwhile, libuv would end the process."""
+
+import asyncio
+import socket
+from contextlib import closing
+
+import aiohttp
+import uvloop
+from aiohttp.abc import AbstractResolver
+
+from restow.descheduler.hook_calls import call
+from restow.domain.descheduling.sources import Prometheus
+from restow.kube.client import ClientConfig, connect
+from restow.kube.connector import NEXT, Connector
+from restow.kube.prometheus import asking
+
+from .test_client import kubeconfig, listening
+
+
+class Loop(uvloop.Loop):
+    async def sock_connect(self, sock, address):
+        raise AssertionError("aiohttp connects by itself")
+
+
+def on_uvloop(work):
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        return runner.run(work)
+
+
+def test_uvloop_connects_for_each_client_of_a_service(tmp_path):
+    async def ask():
+        async with listening() as (url, heads):
+            for config in (ClientConfig(url=url), ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))):
+                async with await connect(config) as client:
+                    assert await client.get("/version") == b"{}"
+            async with await connect(ClientConfig(url=url)) as client, asking(client, Prometheus(url), own=False) as query:
+                await asyncio.gather(query("up"), return_exceptions=True)
+            await call(f"{url}/hook", {}, None, 5.0)
+            return [head.split()[1].partition("?")[0] for head in heads]
+
+    assert on_uvloop(ask()) == ["/version", "/version", "/api/v1/query", "/hook"]
+
+
+def test_of_a_name_with_several_addresses_one_that_refuses_or_hangs_is_passed_over():
+    class Named(AbstractResolver):
+        def __init__(self, *addresses):
+            self.addresses = addresses
+
+        async def resolve(self, host, port=0, family=socket.AF_INET):
+            return [{"hostname": host, "host": one, "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0} for one in self.addresses]
+
+        async def close(self):
+            pass
+
+    async def ask():
+        async with listening() as (url, _):
+            port = int(url.rpartition(":")[2])
+            with closing(socket.create_server(("127.0.0.2", port), backlog=0)) as full, closing(socket.create_connection(full.getsockname())):
+                loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+                connector = Connector(resolver=Named("127.0.0.3", "127.0.0.2", "127.0.0.1"))
+                async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://api.example:{port}/") as answer:
+                    assert await answer.read() == b"{}"
+                return loop.time() - began
+
+    assert NEXT <= on_uvloop(ask()) < 3 * NEXT
