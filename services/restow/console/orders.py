@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from restow.kube.connector import Connector
+
 TIMEOUT = 60.0
 """Seconds for an answer."""
 CONNECT = 5.0
@@ -35,7 +37,7 @@ class Orders:
             return 503, {"error": str(error.args[0])}
         status, said = 503, dict[str, Any](error=f"the descheduler at {address} does not answer; nothing was changed")
         timeout = aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        async with aiohttp.ClientSession(connector=Connector(), timeout=timeout) as session:
             for one, host in await _addresses(address):
                 headers = {"Content-Type": "application/json"} | ({"Host": host} if host else {}) | ({"Authorization": f"Bearer {token}"} if token else {})
                 try:

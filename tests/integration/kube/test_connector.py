@@ -8,6 +8,7 @@ import aiohttp
 import uvloop
 from aiohttp.abc import AbstractResolver
 
+from restow.console.orders import Orders
 from restow.descheduler.hook_calls import call
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube.client import ClientConfig, connect
@@ -36,9 +37,10 @@ def test_uvloop_connects_for_each_client_of_a_service(tmp_path):
             async with await connect(ClientConfig(url=url)) as client, asking(client, Prometheus(url), own=False) as query:
                 await asyncio.gather(query("up"), return_exceptions=True)
             await call(f"{url}/hook", {}, None, 5.0)
+            await Orders(lambda: (url, "")).give("/approve", {})
             return [head.split()[1].partition("?")[0] for head in heads]
 
-    assert on_uvloop(ask()) == ["/version", "/version", "/api/v1/query", "/hook"]
+    assert on_uvloop(ask()) == ["/version", "/version", "/api/v1/query", "/hook", "/approve"]
 
 
 def test_of_a_name_with_several_addresses_one_that_refuses_or_hangs_is_passed_over():
