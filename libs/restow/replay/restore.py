@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
 
 from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import BulkLog, hole
-from restow.eventlog.port import MAX_BODY, BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
+from restow.eventlog.port import (
+    MAX_BODY,
+    BrokerRefused,
+    EventLog,
+    Forbidden,
+    LogError,
+    LogMismatch,
+    Record,
+    TooLarge,
+)
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, no_progress
+
+if TYPE_CHECKING:
+    from restow.eventlog.jetstream import JetStreamLog
 
 
 def restore(
@@ -24,11 +37,11 @@ def restore(
         from restow.eventlog.jetstream import connect
 
         log = await connect(
-            servers, cluster, log_id=source.log_id, first_seq=source.first, name="restow-cli", wait=5.0, replicas=replicas, user=user, password=password,
+            servers, cluster, log_id=source.log_id, first_seq=source.first, import_to=source.last, name="restow-cli", wait=5.0, replicas=replicas, user=user, password=password,
             files=files,
         )
         try:
-            return await fill(source, log, progress)
+            return await _imported(source, log, progress)
         finally:
             await log.close()
 
@@ -39,6 +52,25 @@ def restore(
             f"{error}. An import makes the log of cluster {cluster!r}: where a broker has users, only `operator` may do that "
             "(--server nats://operator:PASSWORD@HOST:4222), and for the cluster of its permissions.conf only. A broker without users takes any log"
         ) from error
+
+
+async def _imported(source: Source, log: JetStreamLog, progress: Progress) -> int:
+    """Services that wait for the log do not begin on a part of it, also where this process is killed: that would be the end of all that is not there yet."""
+    first, tail = await log.first(), await log.tail()
+    begun = log.log_id == source.log_id and first == source.first and (tail < first or tail < log.import_to)
+    if begun and log.import_to < source.last:
+        await log.mark_import(source.last)
+    try:
+        count = await fill(source, log, progress)
+    except BaseException:
+        # Nothing was stored, and nothing is to be waited for.
+        with suppress(LogError):
+            if begun and await log.tail() < first:
+                await log.mark_import(0)
+        raise
+    if begun:
+        await log.mark_import(source.last)
+    return count
 
 
 async def fill(source: Source, log: EventLog, progress: Progress = no_progress) -> int:

@@ -288,7 +288,8 @@ log.add_command(log_breaks.repair)
 def import_(file: str, server: str | None, cluster: str | None, output: str) -> None:
     """Restore an export or an archive into an empty log, with its id, its sequences and every byte.
 
-    FILE is an export, an archive's folder, or its bucket (s3://BUCKET/PREFIX/CLUSTER). The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten.
+    FILE is an export, an archive's folder, or its bucket (s3://BUCKET/PREFIX/CLUSTER). The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten. Until all of it is
+    there nobody else opens the log: services wait. If an import is interrupted, run the same command again.
 
     \b
     Example:

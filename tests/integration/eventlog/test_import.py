@@ -8,11 +8,11 @@ import pytest
 
 from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream import connect
-from restow.eventlog.port import BrokerRefused, LogError, LogMismatch, Record, TooLarge
+from restow.eventlog.port import BrokerRefused, LogError, LogMismatch, Record, TooLarge, Unavailable
 from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import envelope, unique_cluster
 from restow.replay.exported import open_packed, write
-from restow.replay.restore import fill
+from restow.replay.restore import restore
 from restow.replay.source import open_path
 
 from .helpers import BODY, take
@@ -36,11 +36,7 @@ def said(records):
 
 
 async def imported(url, cluster, source):
-    log = await connect(url, cluster, log_id=LOG_ID)
-    try:
-        return await fill(source, log)
-    finally:
-        await log.close()
+    return await asyncio.to_thread(restore, source, [url], cluster)
 
 
 async def test_a_record_larger_than_any_commit_is_not_put_down_to_the_broker(tmp_path, nats_server):
@@ -69,6 +65,57 @@ async def test_an_import_that_the_brokers_limit_forbids_stores_nothing_and_the_s
         await log.close()
     finally:
         large.stop()
+
+
+async def test_nobody_goes_on_with_half_a_log(nats_server, cluster, tmp_path):
+    """A service that waited for the log, or was started too early, led on it, and the rest of the history could never be put back."""
+    records = logged(*[("session", BODY)] * 6)
+    whole, cluster = exported(tmp_path / "a.jsonl.zst", records), unique_cluster()
+    log = await connect(nats_server.url, cluster, log_id=LOG_ID, import_to=6)
+    try:
+        last = 0
+        for record in records[:4]:
+            last = await log.append(record.family, record.body, record.envelope, expected_last=last)
+        for create in (True, False):
+            with pytest.raises(Unavailable, match=r"is being put back and is not whole: it ends at 4, and is to end at 6\. .*run the same one again"):
+                await connect(nats_server.url, cluster, create=create, wait=0.5)
+        waits = asyncio.ensure_future(connect(nats_server.url, cluster, create=False, wait=30))
+        await asyncio.sleep(0.5)
+        assert not waits.done()
+        assert await imported(nats_server.url, cluster, whole) == 2
+        service = await waits
+        assert said(await take(service, 1, 6)) == said(records)
+        # The broker keeps the mark: who goes on, and lets the beginning go, is not asked again.
+        await service.append("session", BODY, envelope("id7"), expected_last=6)
+        await service.truncate(6)
+        await service.close()
+        await (await connect(nats_server.url, cluster, create=False, wait=5)).close()
+    finally:
+        await log.close()
+
+
+@pytest.mark.parametrize("end", [5, 8])
+async def test_an_import_that_was_interrupted_may_be_ended_by_a_shorter_or_longer_export(nats_server, tmp_path, end):
+    records = logged(*[("session", BODY)] * end)
+    source, cluster = exported(tmp_path / "a.jsonl.zst", records), unique_cluster()
+    log = await connect(nats_server.url, cluster, log_id=LOG_ID, import_to=6)
+    await log.append("session", BODY, records[0].envelope, expected_last=0)
+    await log.close()
+    assert await imported(nats_server.url, cluster, source) == end - 1
+    again = await connect(nats_server.url, cluster, create=False, wait=5)
+    assert (said(await take(again, 1, end)), again.import_to) == (said(records), end)
+    await again.close()
+
+
+async def test_an_import_into_a_log_that_is_in_use_shuts_nobody_out(nats_server, tmp_path):
+    records = logged(*[("session", BODY)] * 6)
+    source, cluster = exported(tmp_path / "a.jsonl.zst", records), unique_cluster()
+    log = await connect(nats_server.url, cluster, log_id=LOG_ID)
+    await log.append("session", b'{"decisions":[],"x":1}', envelope("own"), expected_last=0)
+    with pytest.raises(LogMismatch, match="somebody has appended to it"):
+        await imported(nats_server.url, cluster, source)
+    await (await connect(nats_server.url, cluster, create=False, wait=1)).close()
+    await log.close()
 
 
 async def test_what_comes_behind_a_record_that_was_not_stored_is_never_stored_in_its_place(nats_server, opened, cluster):

@@ -103,6 +103,15 @@ class JetStreamLog:
         """Whether `bulk_append` can store this record: see Appender.check."""
         self._appender.check(record)
 
+    @property
+    def import_to(self) -> int:
+        """The last record that an import has said to bring; 0 where none has."""
+        return self._stream.import_to
+
+    async def mark_import(self, last: int) -> None:
+        """See Stream.mark_import."""
+        await self._stream.mark_import(last)
+
     async def bulk_append(self, records: AsyncIterable[Record]) -> int:
         """For imports and benchmarks: see Appender.bulk."""
         return await self._appender.bulk(records)
@@ -266,6 +275,7 @@ async def connect(
     replicas: int | None = None,
     log_id: str = "",
     first_seq: int = 1,
+    import_to: int = 0,
     name: str = "restow",
     user: str | None = None,
     password: str | None = None,
@@ -277,7 +287,8 @@ async def connect(
     """Open the cluster's log, creating its stream where `create` allows.
 
     replicas: None adopts what is there and creates with 1; a number must match. log_id, first_seq: only for a stream
-    that this call creates (an import restores both). files: certificates and credentials. wait: seconds for a broker that cannot be reached, or that is
+    that this call creates (an import restores both). import_to: the last sequence that an import brings; until it is there, everybody else who opens the log
+    raises Unavailable. files: certificates and credentials. wait: seconds for a broker that cannot be reached, or that is
     still electing. append_timeout: seconds. Raises BrokerRefused, LogMismatch, Unavailable.
     """
     check_token("cluster", cluster)
@@ -293,7 +304,7 @@ async def connect(
         deadline = asyncio.get_running_loop().time() + wait
         while True:
             try:
-                await stream.open(create=create, replicas=replicas, log_id=log_id, first_seq=first_seq)
+                await stream.open(create=create, replicas=replicas, log_id=log_id, first_seq=first_seq, import_to=import_to)
                 break
             except Unavailable:
                 if asyncio.get_running_loop().time() >= deadline:

@@ -16,6 +16,8 @@ from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, NoL
 
 LOG_ID = "restow-log-id"
 FORMAT_KEY = "restow-format"
+IMPORT_KEY = "restow-import"
+"""Of a log that an import has made: its last record. Until that is there it is part of a log, which nobody is to go on with."""
 
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
@@ -146,12 +148,14 @@ class Stream:
         self.log_id = ""
         self.replicas = 0
         """Of the stream, once it was opened."""
+        self.import_to = 0
+        """The last record of what an import has begun to put back, if it was made by one."""
 
-    async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int) -> None:
+    async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
 
         log_id, first_seq: used only when this call creates the stream ("" makes a random id). Of two creators at
-        once one wins, and the other adopts its id.
+        once one wins, and the other adopts its id. import_to: of whoever imports, the last sequence. Raises Unavailable, too, where an import is not whole.
         """
         await self.broker.find_api(self.name)
         info = await self._info()
@@ -161,17 +165,21 @@ class Stream:
                     f"cluster {self.cluster!r} has no log here: the broker has no stream {self.name!r}. "
                     "Start the services first, or correct the cluster's name"
                 )
-            await self._create(replicas or 1, log_id or secrets.token_hex(16), first_seq)
+            await self._create(replicas or 1, log_id or secrets.token_hex(16), first_seq, import_to)
             info = await self._info()
             if info is None:
                 raise Unavailable(f"stream {self.name!r} was created, but the broker does not know it yet")
         self._check(info["config"], replicas)
+        said = str((info["config"].get("metadata") or {}).get(IMPORT_KEY, ""))
+        self.import_to = int(said) if said.isdecimal() else 0
+        if not import_to:
+            self._check_whole(info)
         self.replicas = int(info["config"].get("num_replicas", 1))
 
-    async def _create(self, replicas: int, log_id: str, first_seq: int) -> None:
+    async def _create(self, replicas: int, log_id: str, first_seq: int, import_to: int) -> None:
         config = wanted_config(self.cluster) | consumer_limits() | {
             "num_replicas": replicas,
-            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)},
+            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)} | ({IMPORT_KEY: str(import_to)} if import_to else {}),
             "description": "Restow's event log. Never edit, purge or set limits: `restow log` knows how.",
         }
         if first_seq > 1:
@@ -202,6 +210,26 @@ class Stream:
                 f"stream {self.name!r} has format {metadata.get(FORMAT_KEY)!r}; this Restow reads format {FORMAT}"
             )
         self.log_id = metadata[LOG_ID]
+
+    def _check_whole(self, info: dict[str, Any]) -> None:
+        last = info["state"]["last_seq"]
+        if last < self.import_to:
+            raise Unavailable(
+                f"the log of cluster {self.cluster!r} is being put back and is not whole: it ends at {last}, and is to end at {self.import_to}. "
+                "Where no `restow log import` is under way, it was interrupted: run the same one again"
+            )
+
+    async def mark_import(self, last: int) -> None:
+        """Until record `last` is there, nobody opens the log but who imports; 0: anybody does."""
+        if last == self.import_to:
+            return
+        config = (await self.broker.api(f"STREAM.INFO.{self.name}"))["config"]
+        metadata = {key: value for key, value in config["metadata"].items() if key != IMPORT_KEY} | ({IMPORT_KEY: str(last)} if last else {})
+        try:
+            await self.broker.api(f"STREAM.UPDATE.{self.name}", config | {"metadata": metadata})
+        except ApiError as error:
+            raise BrokerRefused(f"the broker refused to change stream {self.name!r}: {error}") from error
+        self.import_to = last
 
     async def _info(self) -> dict[str, Any] | None:
         try:
