@@ -340,6 +340,15 @@ def test_a_password_and_a_token_are_made_for_whom_the_values_give_none():
     assert len(token) >= 48
 
 
+def test_with_secrets_and_certificates_of_ones_own_every_rendering_is_the_same():
+    """Who only renders the chart, as Argo CD does, would roll everything out each time (docs/install.md, Secrets)."""
+    own = "nats.existingSecret=a,descheduler.api.existingSecret=b,nats.tls.certificate=existing,nats.tls.existingSecret=c,beside.webhook.certificate=cert-manager"
+    more = "nats.replicas=3,nats.tls.enabled=true,beside.enabled=true,beside.gate=webhook,traces.enabled=true,traces.endpoint=http://c"
+    first, second = rendered("--set", f"{own},{more}"), rendered("--set", f"{more},{own}")
+    assert first == second
+    assert {m["metadata"]["name"] for m in of_kind(first, "Secret")} == set()
+
+
 def test_pods_are_started_anew_with_other_passwords_and_brokers_with_another_certificate():
     """They read them when they start: `helm rollback` behind other passwords had put those of before into the Secret, and every pod that was started later was refused."""
     values = ("--set", "nats.tls.enabled=true,traces.enabled=true,traces.endpoint=http://c", "--set", "defaults.podAnnotations.mine=yes")
