@@ -5,6 +5,7 @@ refused or given up meanwhile: the loop goes on watching a descriptor that is cl
 descriptor is closed twice, and the second time it is another connection's (uvloop#738). Whatever uvloop connects itself it also ends itself.
 """
 
+import asyncio
 from typing import Any
 
 import aiohttp
@@ -20,4 +21,16 @@ class Connector(aiohttp.TCPConnector):
         host, port = addr_infos[0][4][:2]
         if len(addr_infos) > 1:
             timeout = aiohttp.ClientTimeout(sock_connect=min(timeout.sock_connect or NEXT, NEXT), ceil_threshold=timeout.ceil_threshold)
-        return await self._wrap_existing_connection(*args, host=host, port=port, req=req, timeout=timeout, **kwargs)
+        connecting = asyncio.ensure_future(self._wrap_existing_connection(*args, host=host, port=port, req=req, timeout=timeout, **kwargs))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # In the middle of a TLS handshake uvloop bears that badly, too: what becomes of it then is logged as an error that nobody has looked at.
+            connecting.add_done_callback(_unwanted)
+            raise
+
+
+def _unwanted(connecting: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[0].abort()

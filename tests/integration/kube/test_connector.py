@@ -65,3 +65,37 @@ def test_of_a_name_with_several_addresses_one_that_refuses_or_hangs_is_passed_ov
                 return loop.time() - began
 
     assert NEXT <= on_uvloop(ask()) < 3 * NEXT
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_ended_once_it_is_there():
+    """Cancelled in the middle of TLS's handshake, uvloop would log what becomes of it."""
+
+    async def ask():
+        there, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow(reader, writer):
+            try:
+                await reader.read()
+            except ConnectionError:
+                pass
+            ended.set()
+
+        async def connecting(*args, **kwargs):
+            await there.wait()
+            return transport, None
+
+        server = await asyncio.start_server(slow, "127.0.0.1", 0)
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *server.sockets[0].getsockname()[:2])
+        connector = Connector()
+        connector._wrap_existing_connection = connecting
+        asked = asyncio.ensure_future(connector._wrap_create_connection(addr_infos=[(0, 0, 0, "", ("127.0.0.1", 1))], req=None, timeout=aiohttp.ClientTimeout()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert asked.cancelled()
+        there.set()
+        await asyncio.wait_for(ended.wait(), 10)
+        await connector.close()
+        server.close()
+
+    on_uvloop(ask())
