@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from restow.cli.doctor import look
 from restow.cli.doctor.checks import (
     READ,
     SERVICES,
@@ -92,6 +93,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(stores=[Store("restow-nats-0", "2.11.9", True, 120.0, 1, 100)])), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.11"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
         (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),
+        (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15, True)})), "leaders", "warning", "restow-system: restow-gc was renewed 40 s in the API server's past"),
         (seen(installed(leases={"restow-gc": Lease("x/1", -30.0, 15)})), "leaders", "warning", "restow-system: restow-gc was renewed 30 s in the API server's future"),
         (seen(installed(denied=None)), "rights", "unknown", "restow-system: it could not be asked what the services may do"),
         (seen(installed(denied=[Denied("descheduler", verb, "pods/eviction") for verb in ("create", "get")])), "rights", "bad", "restow-system: descheduler may not create, get pods/eviction"),
@@ -226,6 +228,26 @@ async def test_leases_are_judged_by_the_clock_of_when_they_were_read():
 
     looker._listed = listed
     assert (await looker._leases("restow-system"))["restow-session"] == Lease("x", 1.0, 2)
+
+
+@pytest.mark.parametrize(("later", "renewed"), [("2026-11-29T09:59:12.000000Z", True), ("2026-11-29T09:59:10.000000Z", False)])
+async def test_a_leader_whose_clock_is_behind_leads_if_it_renews_its_lease(monkeypatch, later, renewed):
+    """Services never compare clocks, so one whose clock was a minute behind led, and was told not to."""
+    looker, slept, said = Looker(None, datetime(2026, 11, 29, 10, 0, 10, tzinfo=UTC)), [], ["2026-11-29T09:59:10.000000Z", later]
+
+    async def server():
+        return "v1.36.3", None
+
+    async def listed(path, *_, **more):
+        return [{"metadata": {"name": "restow-session"}, "spec": {"holderIdentity": "x", "renewTime": said.pop(0), "leaseDurationSeconds": 2}}]
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    looker._server, looker._listed = server, listed
+    monkeypatch.setattr(look.asyncio, "sleep", sleep)
+    lease = (await looker._leases("restow-system"))["restow-session"]
+    assert (lease.renewed, lease.old, slept) == (renewed, True, [2.5])
 
 
 def certificate(begin: str, end: str) -> str:

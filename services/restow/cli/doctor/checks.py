@@ -59,11 +59,16 @@ class Pod(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """`age`: seconds since it was renewed, by the API's clock. `lasts`: seconds that it is valid for."""
+    """`age`: seconds since it was renewed, by the API's clock. `lasts`: seconds that it is valid for. `renewed`: whether that was seen, whatever it says of the time."""
 
     holder: str
     age: float
     lasts: int
+    renewed: bool = False
+
+    @property
+    def old(self) -> bool:
+        return self.age > self.lasts + MOST_SKEW
 
 
 class Denied(NamedTuple):
@@ -297,9 +302,10 @@ def _broker(one: Installation) -> Iterator[Finding]:
 def _leaders(one: Installation) -> Iterator[Finding]:
     led = []
     for name, lease in sorted(one.leases.items()):
-        if lease.age < -MOST_SKEW:
-            yield Finding("leaders", "warning", f"{one.namespace}: {name} was renewed {-lease.age:.0f} s in the API server's future", f"the clock of {lease.holder}'s node is wrong: set it by NTP")
-        if not lease.holder or lease.age > lease.lasts + MOST_SKEW:
+        if lease.age < -MOST_SKEW or (lease.old and lease.renewed):
+            when = f"{abs(lease.age):.0f} s in the API server's {'past' if lease.old else 'future'}"
+            yield Finding("leaders", "warning", f"{one.namespace}: {name} was renewed {when}", f"the clock of {lease.holder}'s node is wrong: set it by NTP")
+        if not lease.holder or (lease.old and not lease.renewed):
             yield Finding("leaders", "bad", f"{one.namespace}: nobody leads {name}" + (f" since {lease.age:.0f} s" if lease.holder else ""), "see what its services say above: a standby takes over within seconds if it is ready")
         else:
             led.append(f"{name.removeprefix('restow-')} {lease.holder.partition('/')[0]}")

@@ -43,6 +43,8 @@ HOLDS = NAMESPACES[0]
 """ValidatingAdmissionPolicies where pods of other schedulers are moved."""
 VOLUME = "data-restow-nats-"
 """Claims of the StatefulSet, by the number of the broker."""
+LONGEST_LEASE = 15
+"""Seconds for which a leader is waited for at most that has not renewed its Lease."""
 MONITOR, SOON = 8222, 2.0
 """The broker's port that says how it is, and the seconds that it has for that."""
 T = TypeVar("T")
@@ -164,15 +166,24 @@ class Looker:
 
     async def _leases(self, namespace: str) -> dict[str, Lease]:
         """Those of families of services that have more than one replica: others have none. Of that moment: a service that hangs has cost ten seconds before, in which
-        leaders have renewed theirs."""
+        leaders have renewed theirs. What looks old is looked at once more: a leader whose clock is behind renews it all the same."""
+        found = await self._leases_now(namespace)
+        if old := [lease.lasts for lease, _ in found.values() if lease.holder and lease.old]:
+            await asyncio.sleep(min(max(old), LONGEST_LEASE) + 0.5)
+            before, found = found, await self._leases_now(namespace)
+            return {name: lease._replace(renewed=name in before and before[name][1] != said) for name, (lease, said) in found.items()}
+        return {name: lease for name, (lease, _) in found.items()}
+
+    async def _leases_now(self, namespace: str) -> dict[str, tuple[Lease, str]]:
+        """Each with what it says of its last renewal."""
         found = {}
         _, said = await self._server()
         clock = said or self._now
         for item in await self._listed(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"):
             spec = item.get("spec") or {}
-            if item["metadata"]["name"].removeprefix("restow-") in WRITERS and spec.get("renewTime"):
-                age = (clock - datetime.fromisoformat(spec["renewTime"])).total_seconds()
-                found[item["metadata"]["name"]] = Lease(spec.get("holderIdentity") or "", age, spec.get("leaseDurationSeconds") or 15)
+            if item["metadata"]["name"].removeprefix("restow-") in WRITERS and (renewed := spec.get("renewTime")):
+                age = (clock - datetime.fromisoformat(renewed)).total_seconds()
+                found[item["metadata"]["name"]] = Lease(spec.get("holderIdentity") or "", age, spec.get("leaseDurationSeconds") or 15), renewed
         return found
 
     # -- rights ----------------------------------------------------------------------------------------------------------
