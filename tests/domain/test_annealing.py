@@ -138,6 +138,45 @@ def test_the_numbers_are_the_same_each_time_and_spread_evenly():
             assert all(abs(count - len(some) / parts) < 5 * (len(some) / parts) ** 0.5 for count in counts.values())
 
 
+def _alike(board: Board, fresh: Board) -> None:
+    for one in ("row", "home", "used", "come", "leave", "own", "swap", "free", "shares", "loads", "worth", "on", "many"):
+        assert (getattr(board, one) == getattr(fresh, one)).all(), one
+    assert (board.away, board.ends()) == (fresh.away, fresh.ends())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_board_that_follows_a_world_there_and_back_is_as_one_that_is_made_there(seed):
+    task = _task(cluster(seed, "value"))
+    with opened(task, "value", Rows(task)) as world:
+        board, other = Board(_search(world, task)), Board(_search(world, task))
+        tries = Tries(other, task.max_moves)
+        for often in range(3):
+            while other.away < 2:
+                tries.even(10, HOT)
+            tries.even(10 * often, HOT)
+            take_up(world, {} if often == 1 else other.ends())
+            board.follow(world)
+            _alike(board, Board(_search(world, task)))
+        fresh = Board(_search(world, task))
+        assert Tries(board, task.max_moves).even(64, HOT) == Tries(fresh, task.max_moves).even(64, HOT)
+        assert board.ends() == fresh.ends()
+
+
+def test_a_board_follows_those_who_take_no_part_in_it_too():
+    state = given(
+        *(node(name, labels={HOST: name}) for name in "ab"), shape("plain"), shape("spread", spread=(Spread(1, HOST, "ScheduleAnyway", LabelSelector({"app": "web"})),)),
+        *(pod(name, name, "a", owner=OWNER, labels={"app": "web"}) for name in ("plain", "spread")),
+    )  # fmt: skip
+    task = _task(state)
+    with opened(task, "value", Rows(task)) as world:
+        board = Board(_search(world, task))
+        assert (board.uids, board.everybody) == (["plain"], False)
+        take_up(world, {"spread": Spot(1 - world.home("spread").row)})
+        board.follow(world)
+        assert board.away == 1
+        _alike(board, Board(_search(world, task)))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_known_of_changes_is_what_they_gain(seed):
     """Held against making each change in the world itself, before anybody has moved and after many have."""

@@ -36,6 +36,10 @@ def _search(world, task: Task) -> Search:
     return Search(world, Limits(task.max_moves, least(task.args), 1_000, whole=False))
 
 
+def _priced(search: Search):
+    return priced(search, Board(search))
+
+
 def _prices(patterns: Patterns, seed: int) -> Prices:
     """Some, of about what a device is worth."""
     chance, board = np.random.default_rng(seed), patterns.board
@@ -215,7 +219,7 @@ def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_sa
     task = _task(state, moves)
     for _ in range(2):
         with opened(task, "value", Rows(task)) as world:
-            start = priced(_search(world, task))
+            start = _priced(_search(world, task))
             assert not world.away, "all are at home again"
             found.append(start)
             if start is None:
@@ -241,7 +245,7 @@ def _as_many(monkeypatch, nodes: int, sample: int) -> None:
 def test_without_devices_nothing_is_packed():
     task = _task(cluster(1, "capacity"))
     with opened(task, "value", Rows(task)) as world:
-        assert priced(_search(world, task)) is None
+        assert _priced(_search(world, task)) is None
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
@@ -251,7 +255,7 @@ def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
         then(state, *(node(f"z{i}", cpu=64_000) for i in range(others)))
         task = _task(state)
         with opened(task, "value", Rows(task)) as world:
-            start = priced(_search(world, task))
+            start = _priced(_search(world, task))
         return len(start[0]) if start is not None else 0
 
     assert many(9) == many(0) > 0
@@ -262,7 +266,7 @@ def test_a_node_that_has_a_price_and_nearly_nothing_else_changes_nothing():
     for some in ([], [node("z", cpu=0, memory=0, labels={OWN_PRICE: "10000"})]):
         task = _task(then(state, *some))
         with opened(task, "value", Rows(task)) as world:
-            found.append(priced(_search(world, task)))
+            found.append(_priced(_search(world, task)))
     assert found[0] is not None
     assert found[1] is not None
     assert found[0][0] == found[1][0]
@@ -302,7 +306,7 @@ def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_m
     monkeypatch.setattr(_Maker, "_started", noted)
     task = _task(state)
     with opened(task, "value", Rows(task)) as world:
-        assert priced(_search(world, task)) is not None
+        assert _priced(_search(world, task)) is not None
     _Maker(task).searched(1_000, {})
     assert bool(began) == bool(rule)
 
@@ -312,8 +316,8 @@ def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_m
 def test_on_more_than_a_hundred_nodes_plans_begin_with_it_can_be_carried_out_and_the_next_one_is_empty(seed, moves, monkeypatch):
     state, began = cluster(seed, "value", FEWEST + 10), []
 
-    def counted(search: Search):
-        began.append(priced(search))
+    def counted(search: Search, board: Board):
+        began.append(priced(search, board))
         return began[-1]
 
     monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
@@ -330,10 +334,10 @@ def test_on_more_than_a_hundred_nodes_plans_begin_with_it_can_be_carried_out_and
 def test_on_more_than_twenty_nodes_plans_begin_with_prices_and_are_worth_as_much(seed, monkeypatch):
     task, began = _task(cluster(seed, "value", PRICED + 4 + 8 * seed)), []
     maker = sys.modules[_Maker.__module__]
-    monkeypatch.setattr(maker, "priced", lambda search: began.append(priced(search)) or began[-1])
+    monkeypatch.setattr(maker, "priced", lambda search, board: began.append(priced(search, board)) or began[-1])
     with opened(task, "value", Rows(task)) as world:
         search = Search(world, _Maker(task).limits)
-        start = priced(search)
+        start = _priced(search)
         assert start is not None
         take_up(world, start[0])
         least = search.net()
@@ -355,7 +359,7 @@ def test_of_few_nodes_that_is_taken_which_is_worth_most_when_they_have_landed(se
     monkeypatch.setattr(pricing, "_landed", lambda *args: told.append(landed(*args)) or told[-1])
     with opened(task, "value", Rows(task)) as world:
         search = _search(world, task)
-        start = priced(search)
+        start = _priced(search)
         assert len(told) == len(pricing.FEW_PARTS)
         assert start is not None
         take_up(world, start[0])
@@ -369,8 +373,8 @@ def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves,
     state, began, ran = cluster(seed, "value", FEWEST + 10), [], []
     run = Search.run
 
-    def counted(search: Search):
-        began.append(priced(search))
+    def counted(search: Search, board: Board):
+        began.append(priced(search, board))
         return began[-1]
 
     def noted(self, rows):

@@ -46,12 +46,16 @@ _WIDE = 20
 _NUMBERS = 1 << 15
 
 
-def anneal(search: Search, steps: int, fresh: bool) -> None:
-    """The plan becomes what is found in so many steps, if that is better. `fresh`: it begins with everybody at home."""
+def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) -> None:
+    """The plan becomes what is found in so many steps, if that is better. `fresh`: it begins with everybody at home. `board`: one of the same world on which everybody is at home, which is no more
+    what it was then; one is made where there is none."""
     world, plan = search.world, dict(search.world.away)
     if fresh:
         take_up(world, {})
-    board = Board(search)
+    if board is None:
+        board = Board(search)
+    else:
+        board.follow(world)
     if steps > 0 and len(board.rows) > 1 and board.uids:
         tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
         first = max(world.least_cost * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from restow.contracts.ids import PodUid
+from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain.defragmentation.optimizing.search import Search
 from restow.domain.defragmentation.optimizing.usable import Usable
@@ -44,7 +44,7 @@ def sign(pod: int, devices: int) -> int:
 def takes_part(world: World, uid: PodUid) -> bool:
     """Whether a board can follow this pod, if it may be moved."""
     v, shape = world.vector(uid), world.state.shapes[world.state.pods[uid].fact.shape]
-    if uid in world.gangs or world.rules(uid) or world.prefers(uid) or shape.cores is not None or world.twin(uid).claims:
+    if uid in world.gangs or shape.cores is not None or world.state.pods[uid].fact.claims or world.rules(uid) or world.prefers(uid):
         return False
     # Whose devices are known, and as it asks for them.
     home, count, milli = world.home(uid), *((v.devices.count, v.devices.milli) if v.devices is not None else (0, 0))
@@ -74,7 +74,7 @@ class Board:
 
     def __init__(self, search: Search, of: Worth | None = None, parts: int = 1) -> None:
         """`of`: what rows are worth, in so many `parts` of what the world counts; as the world says where it is left out."""
-        world = self._world = search.world
+        world = search.world
         if of is None:
             assert isinstance(world.value, Usable), "by other objectives what a row is worth changes with few pods only"
             of = world.value.of
@@ -82,15 +82,12 @@ class Board:
         self.rank, self.largest, self.gpu = world.state.table.rank, np.array(world.largest), world.value.gpu
         by_name = np.argsort(world.state.table.rank[: len(world.worth)], kind="stable")
         self.rows = by_name[world.open[by_name]]
-        self._take_in(search, [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid) and takes_part(world, uid)])
+        movable = [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid)]
+        self._take_in(search, sorted(uid for uid in movable if takes_part(world, uid)))
+        self.everybody = len(self.uids) == len(movable)
+        """Whether all who may move take part."""
         every = range(len(world.worth))
-        self.free = np.array([world.free(row)[0] for row in every], np.int64)
-        self.shares = np.array([world.free(row)[1] for row in every], np.int64)
-        self.loads = world.loads.astype(np.int64)
-        self.worth = of.many(np.arange(len(every)), self.free, self.shares, self.loads)
-        self.away = len(world.away)
-        mine = set(self.uids)
-        self._others = {uid: spot for uid, spot in world.away.items() if uid not in mine}
+        self._read(world)
         self._seat()
         cells = len(self.count) * (1 + len(self.uids) // max(len(every), 1))
         self._keeps = max(1, min(KEPT, KEPT_CELLS // (cells * max(len(every), 1))))
@@ -100,32 +97,45 @@ class Board:
         self.leave, self.own = np.zeros(len(self.uids), np.int64), np.full(len(self.uids), NEVER, np.int64)
         self.swap = np.full((len(self.uids), kinds), UNKNOWN, np.int64)
         """`(pods, kinds)`: what a pod's row gains with such a one in its place."""
-        asked = sorted({*self.rows.tolist(), *self.home.tolist(), *self.row.tolist()})
-        for begin in range(0, len(asked), _TOGETHER):
-            self._work_out(asked[begin : begin + _TOGETHER])
+        self._asked = sorted({*self.rows.tolist(), *self.home.tolist(), *self.row.tolist()})
+        self._ask(self._asked)
+
+    def _read(self, world: World) -> None:
+        """What rows have, and who is away that takes no part."""
+        table, mine = world.state.table, set(self.uids)
+        self.free, self.shares, self.loads = table.free.astype(np.int64), table.device_free.astype(np.int64), world.loads.astype(np.int64)
+        self.worth = self._of.many(np.arange(len(self.free)), self.free, self.shares, self.loads)
+        self.away, self._others = len(world.away), {uid: spot for uid, spot in world.away.items() if uid not in mine}
+
+    def _ask(self, rows: list[int]) -> None:
+        for begin in range(0, len(rows), _TOGETHER):
+            self._work_out(rows[begin : begin + _TOGETHER])
 
     def _take_in(self, search: Search, uids: list[PodUid]) -> None:
         """Who takes part, and what they ask for; nobody and nothing come last, so that there is an index for them."""
-        world = self._world
-        self.uids = sorted(uids)
+        world = search.world
+        self.uids = uids
         columns, width = world.state.table.free.shape[1], world.state.table.device_free.shape[1]
         kinds: dict[Vector, int] = {}
         masks: dict[object, int] = {}
+        of_shape: dict[ShapeId, tuple[int, int]] = {}
         some = [np.zeros(len(world.worth), bool)]
-        many = len(self.uids)
-        self.row, self.home, self.cost, self.kind, self.may = (np.zeros(many, np.int64) for _ in range(5))
+        many = len(uids)
         self.used, self.home_used = np.zeros((many + 1, width), np.int64), np.zeros((many + 1, width), np.int64)
-        for i, uid in enumerate(self.uids):
-            v, home, spot = world.vector(uid), world.home(uid), world.spot(uid)
-            like = alike(world.state, world.state.pods[uid].fact.shape)
-            if like not in masks:
-                masks[like] = len(some)
-                some.append(static_mask(world.state, like) & world.open)
-            self.may[i], self.kind[i] = masks[like], kinds.setdefault(v, len(kinds))
-            self.row[i], self.home[i], self.cost[i] = spot.row, home.row, min(search.limits.least * world.cost(uid), _DEAREST // self._parts) * self._parts
+        each = list[tuple[int, int, int, int, int]]()
+        for i, uid in enumerate(uids):
+            home, spot, shape = world.home(uid), world.spot(uid), world.state.pods[uid].fact.shape
+            if (found := of_shape.get(shape)) is None:
+                if (like := alike(world.state, shape)) not in masks:
+                    masks[like] = len(some)
+                    some.append(static_mask(world.state, like) & world.open)
+                found = of_shape[shape] = kinds.setdefault(world.vector(uid), len(kinds)), masks[like]
+            each.append((spot.row, home.row, min(search.limits.least * world.cost(uid), _DEAREST // self._parts) * self._parts, *found))
             for used, there in ((self.used, spot), (self.home_used, home)):
                 for d in there.devices:
                     used[i, d.index] = d.milli
+        numbers = np.array(each, np.int64).reshape(-1, 5)
+        self.row, self.home, self.cost, self.kind, self.may = (numbers[:, at].copy() for at in range(5))
         self.masks = np.array(some)
         self.need = np.zeros((len(kinds) + 1, columns), np.int64)
         self.count, self.milli = np.zeros(len(kinds) + 1, np.int64), np.zeros(len(kinds) + 1, np.int64)
@@ -154,10 +164,29 @@ class Board:
         self._from: list[list[int]] = [[] for _ in range(rows)]
         for i, row in enumerate(self.home.tolist()):
             self._from[row].append(i)
-        self._signs = [0] * len(self.uids)
-        for i in range(len(self.uids)):
-            self._sign(i)
+        devices = [0] * len(self.uids)
+        for i, d in np.argwhere(self.used[:-1]).tolist():
+            devices[i] |= 1 << d
+        self._signs = [sign(i, some) for i, some in enumerate(devices)]
         self._sign_of = [sum([self._signs[i] for i in some]) for some in there]
+
+    def follow(self, world: World) -> None:
+        """Everybody is where this world has them, as on a board that is made there: a world of the same state, in which the same pods are at home on the same rows."""
+        row, used, free, shares, loads = self.row, self.used, self.free, self.shares, self.loads
+        self.row, self.used = self.home.copy(), self.home_used.copy()
+        for i, uid in enumerate(self.uids):
+            if (spot := world.away.get(uid)) is not None:
+                self.row[i], self.used[i] = spot.row, 0
+                for d in spot.devices:
+                    self.used[i, d.index] = d.milli
+        self._read(world)
+        self._seat()
+        self.own[self.row == self.home] = NEVER
+        moved = (row != self.row) | (used[:-1] != self.used[:-1]).any(axis=1)
+        # Those who take no part may have come or gone there, too.
+        other = (free != self.free).any(axis=1) | (shares != self.shares).any(axis=1) | (loads != self.loads)
+        other[row[moved]] = other[self.row[moved]] = True
+        self._ask([at for at in self._asked if other[at]])
 
     def ends(self) -> dict[PodUid, Spot]:
         """Where everybody is who is away."""
@@ -172,8 +201,10 @@ class Board:
         """`(changes,) int64`: what rows gain by the leaving of pods, `(changes, most)` (`len(uids)`: nobody's), and the coming of others (`len(kinds)`: nobody's); `NEVER` where these have no
         place. Whoever is in `own` (`len(uids)`: nobody) comes home, where it has its old devices; elsewhere one has the fullest that suffice, ties by index."""
         there = Contents(self.free[rows] + self.need[self._asks[gone]].sum(axis=1), self.shares[rows] + self.used[gone].sum(axis=1), self.loads[rows] - (gone < len(self.uids)).sum(axis=1))
-        possible, after = self.beside(rows, there, kinds, own)
-        return np.where(possible, self.weighed(rows, after) - self.worth[rows], NEVER)
+        some, after = self.fitting(rows, there, kinds, own)
+        found = np.full(len(rows), NEVER)
+        found[some] = self.weighed(rows[some], after) - self.worth[rows[some]]
+        return found
 
     def contents(self, rows: np.ndarray) -> Contents:
         return Contents(self.free[rows], self.shares[rows], self.loads[rows])
@@ -187,26 +218,43 @@ class Board:
         possible, taken = self._places(rows, there.free, there.shares, kinds, own)
         return possible, Contents(there.free - self.need[kinds], there.shares - taken, there.loads + (kinds < len(self.count) - 1))
 
+    def fitting(self, rows: np.ndarray, there: Contents, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, Contents]:
+        """The same: which of them have a place, and the contents of these alone."""
+        possible, taken = self._places(rows, there.free, there.shares, kinds, own)
+        some = np.flatnonzero(possible)
+        kinds = kinds[some]
+        return some, Contents(there.free[some] - self.need[kinds], there.shares[some] - taken[some], there.loads[some] + (kinds < len(self.count) - 1))
+
     def _places(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`(changes,) bool`: for whom there is a place; `(changes, devices) int64`: what it takes of devices there."""
-        need, milli, count = self.need[kinds], self.milli[kinds], self.count[kinds]
-        at_home = own < len(self.uids)
+        need, at_home = self.need[kinds], own < len(self.uids)
         left = free - need
         if self._column >= 0:
             left[:, self._column] -= np.where(at_home, 0, self._floor[rows])
         possible = ((left >= 0) | (need == 0)).all(axis=1)
-        able = (shares >= milli[:, None]) & (milli > 0)[:, None]
-        order = np.argsort(np.where(able, shares, _NONE_LEFT), axis=1, kind="stable")
-        chosen = np.zeros(able.shape, bool)
-        np.put_along_axis(chosen, order, np.arange(able.shape[1]) < count[:, None], axis=1)
-        chosen &= able
-        possible &= at_home | (chosen.sum(axis=1) >= count)
-        taken = chosen * milli[:, None]
-        if at_home.any():
-            old = self.home_used[own]
-            taken = np.where(at_home[:, None], old, taken)
-            possible &= ~at_home | ((shares >= old) | (old == 0)).all(axis=1)
+        taken = np.zeros(shares.shape, np.int64)
+        # Few have a place, and of these not all ask for devices.
+        asking = np.flatnonzero(possible & ~at_home & (self.count[kinds] > 0))
+        if len(asking):
+            enough, taken[asking] = self._devices(shares[asking], self.count[kinds[asking]], self.milli[kinds[asking]])
+            possible[asking[~enough]] = False
+        back = np.flatnonzero(at_home)
+        if len(back):
+            taken[back] = old = self.home_used[own[back]]
+            possible[back] &= ((shares[back] >= old) | (old == 0)).all(axis=1)
         return possible, taken
+
+    def _devices(self, shares: np.ndarray, count: np.ndarray, milli: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`(changes,) bool` whether there are so many devices with so much, `(changes, devices) int64` what is taken of them: the fullest that suffice, ties by index."""
+        able = shares >= milli[:, None]
+        left = np.where(able, shares, _NONE_LEFT)
+        if left.shape[1] and int(count.max()) == 1:
+            chosen = np.arange(shares.shape[1]) == left.argmin(axis=1)[:, None]
+        else:
+            chosen = np.zeros(able.shape, bool)
+            np.put_along_axis(chosen, np.argsort(left, axis=1, kind="stable"), np.arange(able.shape[1]) < count[:, None], axis=1)
+        chosen &= able
+        return chosen.sum(axis=1) >= count, chosen * milli[:, None]
 
     def replace(self, pods: np.ndarray, others: np.ndarray) -> np.ndarray:
         """`(changes,) int64`: what the row of each of these pods gains with the other in its place; `NEVER` where that has none there."""

@@ -284,9 +284,10 @@ class Patterns:
             if not len(at):
                 break
             which = left[at]
-            possible, after = board.beside(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), nobody))
-            able[which[~possible], kinds[~possible]] = False
-            which, kinds, after = which[possible], kinds[possible], Contents(*(of[possible] for of in after))
+            possible, after = board.fitting(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), nobody))
+            able[left] = False
+            which, kinds = which[possible], kinds[possible]
+            able[which, kinds] = True
             if not len(which):
                 break
             self.weighed += len(which)
@@ -364,10 +365,10 @@ class Patterns:
         for nth in range(max((len(one.came) for one in starts), default=0)):
             which = np.array([j for j, one in enumerate(starts) if len(one.came) > nth])
             kinds = np.array([starts[j].came[nth] for j in which.tolist()])
-            possible, after = board.beside(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), self._nobody))
+            possible, after = board.fitting(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), self._nobody))
             which, kinds = which[possible], kinds[possible]
             for of, new in zip(there, after, strict=True):
-                of[which] = new[possible]
+                of[which] = new
             for j, k in zip(which.tolist(), kinds.tolist(), strict=True):
                 came[j].append(k)
         return [one._replace(came=tuple(some)) for one, some in zip(starts, came, strict=True)], there, self._bills(gone)

@@ -18,7 +18,7 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.annealing import anneal, anneal_gaps
-from restow.domain.defragmentation.optimizing.board import takes_part
+from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.exchange import exchange
 from restow.domain.defragmentation.optimizing.gangs import PART, Gang, able, as_gangs, chosen
@@ -213,7 +213,11 @@ class _Maker:
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
         limits, rows = self.limits.within(steps, len(ends)), self._by_name()
-        starts, alone = self._starts(limits, ends, rows)
+        starts, board = self._priced(limits, ends)
+        # With prices alone only where these are about everybody who may move: of the others neither they nor annealing think.
+        alone = board is not None and bool(starts) and board.everybody
+        if not alone and self.task.args.objective == "value":
+            starts += [self._started(limits, ends, objective, rows) for objective in STARTS]
         with self._opened(ends) as world:
             world.steps = sum(steps for _, steps in starts)
             for away, _ in starts:
@@ -227,7 +231,7 @@ class _Maker:
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
-                anneal(search, steps, self._fresh and not alone)
+                anneal(search, steps, self._fresh and not alone, board)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges:
@@ -250,16 +254,15 @@ class _Maker:
         if best:
             take_if_better(search, best)
 
-    def _starts(self, limits: Limits, ends: Ends, rows: np.ndarray) -> tuple[list[Start], bool]:
-        """Where it may begin; and whether with prices alone: only where these are about everybody who may move, for of the others neither they nor annealing think."""
-        starts: list[Start] = []
-        if self.prices:
-            with self._opened(ends) as world:
-                if (start := priced(Search(world, limits))) is not None:
-                    starts.append(start)
-                    if all(takes_part(world, uid) for row in np.flatnonzero(world.counted).tolist() for uid in world.pods(row) if world.movable(uid)):
-                        return starts, True
-        return starts + ([self._started(limits, ends, objective, rows) for objective in STARTS] if self.task.args.objective == "value" else []), False
+    def _priced(self, limits: Limits, ends: Ends) -> tuple[list[Start], Board | None]:
+        """Where prices lead, if they lead anywhere, and the board on which that was found."""
+        if not self.prices:
+            return [], None
+        with self._opened(ends) as world:
+            search = Search(world, limits)
+            board = Board(search)
+            start = priced(search, board)
+            return [] if start is None else [start], board
 
     def _started(self, limits: Limits, ends: Ends, objective: Objective, rows: np.ndarray) -> Start:
         """What is found by another objective, and in how many steps."""

@@ -54,13 +54,13 @@ Start = tuple[dict[PodUid, Spot], int]
 """Where pods go, and the steps that it took to find that."""
 
 
-def priced(search: Search) -> Start | None:
-    """What is found from where everybody is at home; None where that is nothing or takes more moves than are allowed, where nodes have no devices (nothing is packed here then), or where integers are too small for
+def priced(search: Search, board: Board) -> Start | None:
+    """What is found from where everybody is at home, as on the board; None where that is nothing or takes more moves than are allowed, where nodes have no devices (nothing is packed here then), or where integers are too small for
     what nodes are worth."""
     world = search.world
     assert isinstance(world.value, Usable), "patterns are weighed by objective value alone"
     assert not world.away, "who has moved already does not move again here"
-    board, most = Board(search), world.value.most * THOUSANDTHS
+    most = world.value.most * THOUSANDTHS
     if not board.uids or len(board.rows) < 2 or most * (len(world.worth) + len(board.uids)) > LARGEST:
         return None
     many = len(rows_of(board)) > MANY
