@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-NEXT = 2.0
-"""Seconds that an address has to answer where the name has others."""
+NEXT = 4.0
+"""Seconds that an address has, with its TLS handshake, where the name has others: of the ten that a request has, the next one is to have some."""
 
 
 class Connector(aiohttp.TCPConnector):

@@ -64,7 +64,7 @@ def test_of_a_name_with_several_addresses_one_that_refuses_or_hangs_is_passed_ov
                     assert await answer.read() == b"{}"
                 return loop.time() - began
 
-    assert NEXT <= on_uvloop(ask()) < 3 * NEXT
+    assert NEXT <= on_uvloop(ask()) < 2 * NEXT
 
 
 def test_a_connection_that_nobody_waits_for_any_more_is_ended_once_it_is_there():
