@@ -77,8 +77,19 @@ class Outcome:
             self.broken.append(f"{len(self.beside.left)} things left behind: {', '.join(self.beside.left[:5])}")
         if self.before and self.after and self.planner == "greedy" and self.after.free_nodes < self.before.free_nodes:
             self.broken.append("fewer free nodes after defragmentation than before")
-        if self.planner == "optimizing" and self.worth_after < self.worth_before:
+        if self.planner == "optimizing":
+            self._judge_objective()
+
+    def _judge_objective(self) -> None:
+        """What a plan is to gain must not have become less; free nodes and devices may have cost what is worth more by value."""
+        if self.objective == "value" and self.worth_after < self.worth_before:
             self.broken.append("what is free is worth less after defragmentation than before")
+        if self.before is None or self.after is None:
+            return
+        if self.objective == "devices" and self.after.free_devices < self.before.free_devices:
+            self.broken.append("fewer whole free GPUs after defragmentation than before")
+        if self.objective == "nodes" and self.after.free_nodes < self.before.free_nodes:
+            self.broken.append("fewer free nodes after defragmentation than before")
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)

@@ -28,6 +28,7 @@ from restow.domain.defragmentation.optimizing.order import Sequence as Order
 from restow.domain.defragmentation.optimizing.pricing import Start, priced
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.turns import in_turn
+from restow.domain.defragmentation.optimizing.vacating import vacated
 from restow.domain.defragmentation.optimizing.value import Objective
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
@@ -193,6 +194,8 @@ class _Maker:
         self.prices = self._anneals and nodes > PRICED
         """By value, on more nodes than annealing alone finds its way on."""
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
+        self._vacates = self._fills and args.objective == "nodes" and nodes > FEWEST
+        """By `nodes` from prices as well."""
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
@@ -255,7 +258,11 @@ class _Maker:
             take_if_better(search, best)
 
     def _priced(self, limits: Limits, ends: Ends) -> tuple[list[Start], Board | None]:
-        """Where prices lead, if they lead anywhere, and the board on which that was found."""
+        """Where prices lead, if they lead anywhere, and the board on which that was found, where annealing by value may go on from it."""
+        if self._vacates:
+            with self._opened(ends) as world:
+                start = vacated(Search(world, limits))
+                return [] if start is None else [start], None
         if not self.prices:
             return [], None
         with self._opened(ends) as world:

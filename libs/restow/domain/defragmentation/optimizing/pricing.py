@@ -79,9 +79,9 @@ def priced(search: Search, board: Board) -> Start | None:
     else:
         first, device = _first(patterns, packing)
     table, found = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
-    best = _Landed({}, search.net())
+    best = Landed({}, search.net())
     for part in FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,):
-        landed = _landed(search, patterns, table, rounded(table, found.prices, found.parts, limit, device // part + 1))
+        landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, device // part + 1))
         if landed is not None and 0 < len(landed.ends) <= limit and (landed.net > best.net or not best.ends):
             best = landed
     return (best.ends, (weighed + patterns.weighed) // EVALUATED) if best.ends else None
@@ -128,19 +128,24 @@ def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, li
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
         best = descended(table, centre, limit, device, most)
-        prices = Prices(((PARTS - FOUND) * centre.pods + FOUND * best.pods) // PARTS, ((PARTS - FOUND) * centre.move + FOUND * best.move) // PARTS)
+        prices = nearer(centre, best)
         patterns.forget(table, table.scores(centre))
     return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)
 
 
-class _Landed(NamedTuple):
+def nearer(centre: Prices, found: Prices) -> Prices:
+    """Between the best prices so far and those that were found for the patterns that there are: those alone jump about."""
+    return Prices(((PARTS - FOUND) * centre.pods + FOUND * found.pods) // PARTS, ((PARTS - FOUND) * centre.move + FOUND * found.move) // PARTS)
+
+
+class Landed(NamedTuple):
     """Where pods go, and what the plan is worth then (`Search.net`)."""
 
     ends: dict[PodUid, Spot]
     net: int
 
 
-def _landed(search: Search, patterns: Patterns, table: Table, chosen: list[int]) -> _Landed | None:
+def in_place(search: Search, patterns: Patterns, table: Table, chosen: list[int]) -> Landed | None:
     """With these patterns, where everybody has a place at last."""
     for _ in range(TAKEN_BACK):
         landed = _ends(search, patterns, [table.patterns[j] for j in chosen])
@@ -150,7 +155,7 @@ def _landed(search: Search, patterns: Patterns, table: Table, chosen: list[int])
     return None
 
 
-def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> _Landed | int:
+def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> Landed | int:
     """Where they go: whoever leaves takes the place of one of its class, in the order of the patterns, for their devices follow from that; who has none goes home, or where least is lost. Where there is no place for
     somebody at all, the node that it is to leave."""
     world, board = search.world, patterns.board
@@ -186,6 +191,6 @@ def _ends(search: Search, patterns: Patterns, chosen: Sequence[Pattern]) -> _Lan
             world.undo(mark)
             return int(np.flatnonzero(patterns.rows == board.home[i])[0])
         world.land(uid, spot)
-    reached = _Landed(dict(world.away), search.net())
+    reached = Landed(dict(world.away), search.net())
     world.undo(mark)
     return reached
