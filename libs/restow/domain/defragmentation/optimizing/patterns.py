@@ -14,10 +14,10 @@ import numpy as np
 from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
 
-FEW = 100
-"""On so few nodes more is looked at."""
-BEST, EACH, EACH_OF_FEW = 3, 20, 40
+BEST, EACH = 3, 20
 """Sets of pods that leave a node from which others are let come in one go, and patterns of a node that are kept."""
+SOME, EACH_OF_SOME = 1_000, 40
+"""On so few nodes so many patterns of each are kept, and varied."""
 COMING = 16
 """Pods that come to a node in one go, at most."""
 FINISHED = 2_000
@@ -133,6 +133,7 @@ class Patterns:
         self.cost, self._nobody = np.minimum(np.append(board.cost, 0), DEAREST), len(board.uids)
         """`(pods + 1,)`, as on the board; nobody's last."""
         self._need = np.vstack([board.need[board.kind], np.zeros((1, board.need.shape[1]), np.int64)])
+        self.thorough = not sparing and len(self.rows) <= SOME
         self.weighed = 0
         """Contents that have been weighed so far."""
         self._known: list[dict[tuple, Pattern]] = [{} for _ in self.rows]
@@ -168,7 +169,7 @@ class Patterns:
         order = np.lexsort((-scores, table.node))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order)) - table.first[table.node[order]]
-        for j in np.flatnonzero(place >= (EACH_OF_FEW if len(self.rows) <= FEW else EACH)).tolist():
+        for j in np.flatnonzero(place >= (EACH_OF_SOME if self.thorough else EACH)).tolist():
             one = table.patterns[j].start
             if one.gone or one.came:
                 del self._known[one.node][one.gone, one.came]
@@ -340,10 +341,10 @@ class Patterns:
         worth = self._weighed(starts, there)
         moves, came = np.array([len(one.gone) for one in starts], np.int64), [sum([int(prices.pods[k]) for k in one.came]) for one in starts]
         values = worth - self._worth(starts) - bills
-        reached = values - prices.move * moves - self._paid(self._gone(starts), prices) + np.array(came, np.int64)
-        for j in np.flatnonzero(reached > scores[best][[one.node for one in starts]]).tolist():
+        better = values - prices.move * moves - self._paid(self._gone(starts), prices) + np.array(came, np.int64) - scores[best][[one.node for one in starts]]
+        for j in np.flatnonzero(better > 0).tolist():
             self.keep(starts[j], int(values[j]))
-        chosen = np.sort(_largest(np.arange(len(starts)), reached, FINISHED))
+        chosen = np.sort(_largest(np.arange(len(starts)), better, FINISHED))
         self._let_come([starts[j] for j in chosen.tolist()], Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain)
 
     def _like(self, one: Start, two: bool) -> list[Start]:

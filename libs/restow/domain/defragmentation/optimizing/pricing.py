@@ -15,7 +15,6 @@ from restow.domain.defragmentation.optimizing.descent import Descent, descend
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import (
     EVALUATED,
-    FEW,
     Pattern,
     Patterns,
     Prices,
@@ -35,10 +34,12 @@ PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
 """Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
-VARIED, VARIED_IN_TWO = 2, 8
-"""On few nodes the best pattern of each node is varied from so many rounds on, and in two places at once."""
+VARIED = 4
+"""The best pattern of each node is varied from so many rounds on, where this is not too much work (`Patterns.thorough`)."""
+FEW, FEW_VARIED, IN_TWO = 100, 2, 8
+"""On so few nodes from so many rounds on, and in two places at once from so many on."""
 FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
-"""On few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
+"""On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
 MANY = 1_500
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
 SAMPLE, SAMPLED, THEN = 300, 12, 2
@@ -110,6 +111,8 @@ def _first(patterns: Patterns, packing: Packing, part: int = 0) -> tuple[Prices,
 def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent]:
     """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`."""
     prices = centre = first
+    few = patterns.thorough and len(patterns.rows) <= FEW
+    varied = FEW_VARIED if few else VARIED if patterns.thorough else rounds
     for nth in range(rounds):
         if nth < BOTH:
             other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
@@ -120,8 +123,8 @@ def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, li
         else:
             patterns.take_in(packing.starts(prices, 0))
         table = patterns.table()
-        if len(patterns.rows) <= FEW and nth >= VARIED:
-            patterns.vary(table, prices, nth >= VARIED_IN_TWO, bool(nth % 2))
+        if nth >= varied:
+            patterns.vary(table, prices, few and nth >= IN_TWO, bool(nth % 2))
             table = patterns.table()
         if nth + 1 == rounds or patterns.weighed // EVALUATED > steps:
             break
