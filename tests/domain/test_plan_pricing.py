@@ -13,6 +13,7 @@ from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, LabelSelector, Spread
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing import patterns as patterns_module
 from restow.domain.defragmentation.optimizing import pricing
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.improve import take_up
@@ -140,6 +141,37 @@ def test_whoever_is_not_thought_of_in_a_large_cluster_gains_less_than_a_move_cos
             paid = sum(int(board.cost[i] + prices.pods[every.of[i]]) + prices.move for i in one.gone)
             assert (int(world.worth[row]) - before) * THOUSANDTHS - paid < -prices.move
             world.undo(mark)
+
+
+@pytest.mark.parametrize("sparing", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_patterns_are_the_same_however_many_are_looked_at_together(seed, sparing, monkeypatch):
+    task, found = _task(cluster(seed, "value")), []
+    for together in (patterns_module.TOGETHER, 7):
+        monkeypatch.setattr(patterns_module, "TOGETHER", together)
+        with opened(task, "value", Rows(task)) as world:
+            patterns = Patterns(Board(_search(world, task)), sparing=sparing)
+            prices = _prices(patterns, seed)
+            for by_gain in (False, True):
+                assert patterns.grow(Prices(prices.pods, prices.move // 4), by_gain)
+            found.append((patterns.table().patterns, patterns.weighed))
+    assert found[0] == found[1]
+
+
+def test_nothing_is_looked_for_where_the_first_growth_alone_shows_that_steps_do_not_suffice(monkeypatch):
+    """As where nearly each pod asks for something else: hardly anybody can take the place of another one, and each may come to each node."""
+    monkeypatch.setattr(patterns_module, "TOGETHER", 7)
+    monkeypatch.setattr(pricing, "EVALUATED", 1)
+    task, made = _task(cluster(0, "value")), list[Patterns]()
+    monkeypatch.setattr(pricing, "Patterns", lambda *args, **more: made.append(Patterns(*args, **more)) or made[-1])
+
+    def looked_for(steps: int):
+        with opened(task, "value", Rows(task)) as world:
+            return _priced(Search(world, Limits(2_000, least(ARGS), steps, whole=False)))
+
+    assert looked_for(100_000) is not None
+    assert looked_for(2_000) is None
+    assert made[1].weighed <= 2_000, "it ends as soon as that is seen"
 
 
 def test_a_sample_is_as_many_nodes_as_are_asked_for_large_ones_and_small_ones_and_the_same_whatever_row_they_have(monkeypatch):

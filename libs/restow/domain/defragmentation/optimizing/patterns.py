@@ -27,6 +27,8 @@ LIKE, LIKE_IN_TWO = 40, 400
 LEFT, ENTERED, KINDS = 1_500, 4_000, 12
 """Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; so many nodes that nobody leaves, of those that gain by somebody's coming; and so many
 classes that may come after the first has come."""
+TOGETHER = 1 << 18
+"""Of beginnings times classes so many are looked at together: what they take of memory grows with these."""
 TOP = 5
 """Of each class the best nodes for one of it: there a pattern with it is kept, so that it has a price."""
 EVALUATED = 1_000
@@ -176,9 +178,10 @@ class Patterns:
 
     # -- new ones --------------------------------------------------------------------------------------------------------
 
-    def grow(self, prices: Prices, by_gain: bool) -> None:
+    def grow(self, prices: Prices, by_gain: bool, most: int | None = None) -> bool:
         """Others that are good at these prices: sets of pods leave, and others come. `by_gain`: who comes first is whoever gains most,
-        otherwise who gains most for what it takes."""
+        otherwise who gains most for what it takes. Whether no more than `most` contents were weighed: it ends there."""
+        last = None if most is None else self.weighed + most
         starts = self._leaving(prices)
         gone = self._gone(starts)
         there = self._without(starts, gone)
@@ -200,7 +203,7 @@ class Patterns:
         else:
             chosen = np.sort(_largest(np.flatnonzero(able & ((place < BEST) | nobody)), base, FINISHED))
         begun = [starts[j] for j in chosen.tolist()]
-        self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain)
+        return self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain, last)
 
     def _by_one(self, prices: Prices) -> np.ndarray:
         """`(nodes,) int64`: what each gains most by the coming of one pod, as it is now."""
@@ -272,12 +275,33 @@ class Patterns:
         self.weighed += len(starts)
         return self.board.weighed(self.rows[[one.node for one in starts]], there) * THOUSANDTHS
 
-    def _let_come(self, starts: list[Start], there: Contents, worth: np.ndarray, bills: np.ndarray, prices: Prices, by_gain: bool) -> None:
-        """One after the other until nobody has a place: patterns are what is best on the way, and the end. Who comes first may lose what others gain after it."""
+    def _let_come(self, starts: list[Start], there: Contents, worth: np.ndarray, bills: np.ndarray, prices: Prices, by_gain: bool, last: int | None = None) -> bool:
+        """One after the other until nobody has a place: patterns are what is best on the way, and the end. Who comes first may lose what others gain after it. False where more contents than `last` were weighed before all
+        had their turn."""
+        first, found, each = list[tuple[np.ndarray, ...]](), list[tuple[Start, int]](), max(TOGETHER // self.classes, 1)
+        for begin in range(0, len(starts), each):
+            some = slice(begin, begin + each)
+            (which, *rest), others = self._let_some_come(starts[some], Contents(*(of[some] for of in there)), worth[some], bills[some], prices, by_gain)
+            first.append((which + begin, *rest))
+            found += others
+            if last is not None and self.weighed > last:
+                return False
+        if first:
+            which, kinds, gain, value = (np.concatenate(of) for of in zip(*first, strict=True))
+            for j in _best_of_each(which, kinds, gain).tolist():
+                one = starts[which[j]]
+                self.keep(one._replace(came=(*one.came, int(kinds[j]))), int(value[j]))
+        for one, reached in found:
+            self.keep(one, reached)
+        return True
+
+    def _let_some_come(self, starts: list[Start], there: Contents, worth: np.ndarray, bills: np.ndarray, prices: Prices, by_gain: bool) -> tuple[tuple[np.ndarray, ...], list[tuple[Start, int]]]:
+        """The best of these for one of each class: which they are, the class, what is gained by one, and what the node is worth with it; and the patterns, with what they are worth."""
         board, rows, nobody = self.board, self.rows[[one.node for one in starts]], self._nobody
         began = self._worth(starts)
         gained, most, long, most_worth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64), worth.copy()
         came: list[list[int]] = [[] for _ in starts]
+        one_each: tuple[np.ndarray, ...] = tuple([np.zeros(0, np.int64)] * 4)
         able = board.masks[self.may][:, rows].T & (prices.pods > 0)
         left, size = np.arange(len(rows)), np.maximum(board.size[self.kind], 1)
         for nth in range(COMING):
@@ -295,7 +319,8 @@ class Patterns:
             weighed = board.weighed(rows[which], after) * THOUSANDTHS
             gain = weighed - worth[which] + prices.pods[kinds]
             if not nth:
-                self._one_each(starts, which, kinds, gain, weighed - began[which] - bills[which])
+                some = _best_of_each(which, kinds, gain)
+                one_each = which[some], kinds[some], gain[some], (weighed - began[which] - bills[which])[some]
             key = gain if by_gain else np.where(gain > 0, gain * 1_000 // size[kinds], gain)
             order = np.lexsort((kinds, -key, which))
             first = order[np.searchsorted(which[order], np.unique(which))]
@@ -311,18 +336,12 @@ class Patterns:
                 came[j].append(k)
             better = left[gained[left] > most[left]]
             most[better], most_worth[better], long[better] = gained[better], worth[better], nth + 1
-        for j, one in enumerate(starts):
-            for n, reached in ((int(long[j]), int(most_worth[j])), (len(came[j]), int(worth[j]))):
-                if n:
-                    self.keep(one._replace(came=one.came + tuple(came[j][:n])), reached - int(began[j]) - int(bills[j]))
-
-    def _one_each(self, starts: list[Start], which: np.ndarray, kinds: np.ndarray, gain: np.ndarray, value: np.ndarray) -> None:
-        """The best beginnings for one of each class."""
-        order = np.lexsort((which, -gain, kinds))
-        place = np.arange(len(order)) - np.searchsorted(kinds[order], kinds[order])
-        for j in order[place < TOP].tolist():
-            one = starts[which[j]]
-            self.keep(one._replace(came=(*one.came, int(kinds[j]))), int(value[j]))
+        return one_each, [
+            (one._replace(came=one.came + tuple(came[j][:n])), reached - int(began[j]) - int(bills[j]))
+            for j, one in enumerate(starts)
+            for n, reached in ((int(long[j]), int(most_worth[j])), (len(came[j]), int(worth[j])))
+            if n
+        ]
 
     def take_in(self, starts: Sequence[Start]) -> None:
         """These, as far as those who are to come have a place."""
@@ -373,6 +392,13 @@ class Patterns:
             for j, k in zip(which.tolist(), kinds.tolist(), strict=True):
                 came[j].append(k)
         return [one._replace(came=tuple(some)) for one, some in zip(starts, came, strict=True)], there, self._bills(gone)
+
+
+def _best_of_each(which: np.ndarray, kinds: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Of beginnings the best ones for one of each class; the first of those that are as good."""
+    order = np.lexsort((which, -gain, kinds))
+    place = np.arange(len(order)) - np.searchsorted(kinds[order], kinds[order])
+    return order[place < TOP]
 
 
 def _largest(some: np.ndarray, by: np.ndarray, most: int) -> np.ndarray:

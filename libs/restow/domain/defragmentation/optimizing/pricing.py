@@ -30,6 +30,8 @@ from restow.domain.node_table import NO_DEVICE
 
 BOTH, ROUNDS, LAST = 4, 12, 200
 """Times that patterns are added, at first of devices packed exactly and of those who come one after the other, then of one or the other in turn; and steps down the slope at last."""
+GROWN = 8
+"""So often others come one after the other in all rounds: where the first time takes more than its part of the steps (nearly each pod asks for something else), nothing is looked for."""
 PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
@@ -75,11 +77,16 @@ def priced(search: Search, board: Board) -> Start | None:
         sample = Patterns(board, some, sparing=True)
         own = Packing(sample, world.value.of)
         first, device = _first(sample, own, FIRST)
-        _, guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, SAMPLED, most)
-        first, weighed = guessed.prices, sample.weighed
+        guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, SAMPLED, most)
+        if guessed is None:
+            return None
+        first, weighed = guessed[1].prices, sample.weighed
     else:
         first, device = _first(patterns, packing)
-    table, found = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
+    priced_at = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
+    if priced_at is None:
+        return None
+    table, found = priced_at
     best = Landed({}, search.net())
     for part in FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,):
         landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, device // part + 1))
@@ -108,15 +115,16 @@ def _first(patterns: Patterns, packing: Packing, part: int = 0) -> tuple[Prices,
     return Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, device // part if part else 0), device
 
 
-def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent]:
-    """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`."""
+def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent] | None:
+    """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`. None where one round shows that all take more steps than there are."""
     prices = centre = first
     few = patterns.thorough and len(patterns.rows) <= FEW
     varied = FEW_VARIED if few else VARIED if patterns.thorough else rounds
     for nth in range(rounds):
         if nth < BOTH:
             other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
-            patterns.grow(prices, bool(nth % 2))
+            if not patterns.grow(prices, bool(nth % 2), None if nth else steps * EVALUATED // min(GROWN, rounds)):
+                return None
             patterns.take_in(packing.starts(prices, other * OTHERS[nth] // 8))
         elif nth % 2:
             patterns.grow(prices, nth % 4 == 1)

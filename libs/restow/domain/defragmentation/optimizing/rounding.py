@@ -36,11 +36,9 @@ class _Rounding:
         self._limit, self._moves, self._most = limit, table.moves, int(table.moves.max())
         ends = np.append(table.first[1:], len(table.patterns))
         self._spans = list(zip(table.first.tolist(), ends.tolist(), strict=True))
-        # Moves are a class of their own, which leaves: so many come as are allowed.
-        self._changes = np.zeros((len(table.patterns), len(prices.pods) + 1), np.int64)
-        np.add.at(self._changes, (table.at, table.kind), table.more)
-        self._more = self._changes.sum(axis=1)
-        self._changes[:, -1] = -table.moves
+        self._classes = len(prices.pods)
+        self._more = np.bincount(table.at, table.more, len(table.patterns)).astype(np.int64)
+        self._by_node(table)
         self._scores = scores = table.scores(prices)
         self._choosing = [node for node, (first, end) in enumerate(self._spans) if end - first > 1]
         behind = np.maximum.reduceat(scores, table.first)[table.node] - scores
@@ -49,9 +47,23 @@ class _Rounding:
         some[near] = True
         entries = np.flatnonzero(some[table.at] & (table.more != 0))
         pairs = np.unique(np.column_stack((table.kind[entries], table.node[table.at[entries]])), axis=0)
-        bounds = np.searchsorted(pairs[:, 0], np.arange(len(prices.pods) + 1))
+        bounds = np.searchsorted(pairs[:, 0], np.arange(self._classes + 1))
         self._concerned = [pairs[begin:end, 1].tolist() for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
         self._concerned.append(self._choosing)
+
+    def _by_node(self, table: Table) -> None:
+        """Which classes some pattern of a node changes, and by how many each of its patterns: of thousands of classes these are few."""
+        self._kinds, self._changes = list[np.ndarray](), list[np.ndarray]()
+        entries = np.append(table.begin, len(table.at))
+        for first, end in self._spans:
+            some = slice(entries[first], entries[end])
+            kinds, which = np.unique(table.kind[some], return_inverse=True)
+            changes = np.zeros((end - first, len(kinds) + 1), np.int64)
+            np.add.at(changes, (table.at[some] - first, which.ravel()), table.more[some])
+            # Moves are a class of their own, which leaves: so many come as are allowed.
+            changes[:, -1] = -table.moves[first:end]
+            self._kinds.append(np.append(kinds, self._classes))
+            self._changes.append(changes)
 
     def begin(self, parts: np.ndarray) -> None:
         """With the better one of two: of what there is most, or of what is best at these prices, where what is out of balance costs more and more."""
@@ -65,7 +77,9 @@ class _Rounding:
 
     def _take(self, chosen: list[int]) -> None:
         self.chosen = chosen
-        self._sums, self._moved = self._changes[chosen].sum(axis=0), int(self._moves[chosen].sum())
+        self._sums, self._moved = np.zeros(self._classes + 1, np.int64), int(self._moves[chosen].sum())
+        for j, (first, _), kinds, changes in zip(chosen, self._spans, self._kinds, self._changes, strict=True):
+            self._sums[kinds] += changes[j - first]
         self._sums[-1] += self._limit
 
     def improve(self) -> None:
@@ -74,7 +88,7 @@ class _Rounding:
             nodes = chance.sample(self._choosing, TOGETHER)
             if nth % 2:
                 nodes = self._of_one_class(chance, nodes[TOGETHER // 2 :])
-            before = [self.chosen[node] for node in nodes], self._sums, self._moved
+            before = [self.chosen[node] for node in nodes], self._sums.copy(), self._moved
             for eighths in EIGHTHS:
                 self._choose(nodes, eighths)
             if (worth := self._worth()) >= best:
@@ -108,13 +122,14 @@ class _Rounding:
 
     def _choose(self, nodes: list[int], eighths: int) -> None:
         """Each of these chooses anew, where what is out of balance costs so many eighths."""
-        prices, half, changes = self._prices * eighths // 8, self._half * eighths // 8, self._changes
+        prices, half = self._prices * eighths // 8, self._half * eighths // 8
         for node in nodes:
-            first, end = self._spans[node]
+            (first, end), kinds, changes = self._spans[node], self._kinds[node], self._changes[node]
             old = self.chosen[node]
-            others, moved = self._sums - changes[old], self._moved - int(self._moves[old])
-            found = self._scores[first:end] + self._more[first:end] * half - np.abs(others + changes[first:end]) @ prices
+            others, moved = self._sums[kinds] - changes[old - first], self._moved - int(self._moves[old])
+            found = self._scores[first:end] + self._more[first:end] * half - np.abs(others + changes) @ prices[kinds]
             if moved + self._most > self._limit:
                 found -= np.maximum(moved + self._moves[first:end] - self._limit, 0) * OVER
-            new = first + int(found.argmax())
-            self.chosen[node], self._sums, self._moved = new, others + changes[new], moved + int(self._moves[new])
+            new = int(found.argmax())
+            self._sums[kinds] = others + changes[new]
+            self.chosen[node], self._moved = first + new, moved + int(self._moves[first + new])
