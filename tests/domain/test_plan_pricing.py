@@ -387,8 +387,8 @@ def test_on_more_than_twenty_nodes_plans_begin_with_prices_and_are_worth_as_much
 @pytest.mark.parametrize("seed", range(4))
 def test_of_few_nodes_that_is_taken_which_is_worth_most_when_they_have_landed(seed, monkeypatch):
     task, told = _task(cluster(seed, "value", 24)), []
-    landed = pricing._landed
-    monkeypatch.setattr(pricing, "_landed", lambda *args: told.append(landed(*args)) or told[-1])
+    landed = pricing.in_place
+    monkeypatch.setattr(pricing, "in_place", lambda *args: told.append(landed(*args)) or told[-1])
     with opened(task, "value", Rows(task)) as world:
         search = _search(world, task)
         start = _priced(search)
