@@ -11,7 +11,10 @@ from domain.planning import afterwards, carry_out, cluster
 from restow.contracts.ids import PlanId
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing import patterns as patterns_module
+from restow.domain.defragmentation.optimizing import vacating
 from restow.domain.defragmentation.optimizing.improve import take_up
+from restow.domain.defragmentation.optimizing.patterns import Patterns
 from restow.domain.defragmentation.optimizing.plan import FEWEST, _Maker, least
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.vacating import vacated
@@ -98,3 +101,20 @@ def test_only_large_clusters_without_whole_nodes_ask_for_prices():
     many, few = (_task(_shelves(nodes, 0)) for nodes in (FEWEST + 1, FEWEST))
     assert _Maker(many)._vacates
     assert not _Maker(few)._vacates
+
+
+def test_nothing_is_looked_for_where_the_first_growth_alone_shows_that_steps_do_not_suffice(monkeypatch):
+    """As where nearly each pod asks for something else."""
+    monkeypatch.setattr(patterns_module, "TOGETHER", 7)
+    monkeypatch.setattr(vacating, "EVALUATED", 1)
+    task, made = _task(_shelves(120, 0)), list[Patterns]()
+    monkeypatch.setattr(vacating, "Patterns", lambda board: made.append(Patterns(board)) or made[-1])
+
+    def looked_for(steps: int):
+        with opened(task, "nodes", Rows(task)) as world:
+            return vacated(Search(world, Limits(task.max_moves, least(task.args), steps, whole=False)))
+
+    assert looked_for(1_000_000) is not None
+    whole = made[0].weighed
+    assert looked_for(2_000) is None
+    assert made[1].weighed <= 2_000 < whole, "it ends as soon as that is seen"

@@ -47,7 +47,8 @@ def vacated(search: Search) -> Start | None:
     # Sizes are parts of 10,000 of the largest node.
     prices = centre = Prices(np.minimum(node * board.size[patterns.kind] // (10_000 * FIRST), most), 0)
     for nth in range(ROUNDS):
-        patterns.grow(prices, bool(nth % 2))
+        if not patterns.grow(prices, bool(nth % 2), None if nth else search.limits.steps * EVALUATED // ROUNDS):
+            return None
         table = patterns.table()
         if nth + 1 == ROUNDS or patterns.weighed // EVALUATED > search.limits.steps:
             break
