@@ -126,6 +126,16 @@ def test_a_default_that_is_spelled_out_makes_no_other_shape():
     assert changed("deployment", never) != changed("deployment", left_out)
 
 
+@pytest.mark.parametrize("amounts", [{}, {"limits": {"cpu": "1", "memory": "1Gi"}}], ids=["best effort", "guaranteed"])
+def test_init_containers_end_before_the_others_start_and_sidecars_do_not(amounts):
+    def three(data):
+        one = {"image": "a", "resources": amounts}
+        data["spec"]["containers"] = [one | {"name": "main"}]
+        data["spec"]["initContainers"] = [one | {"name": "setup"}, one | {"name": "mesh", "restartPolicy": "Always"}]
+
+    assert {c.name: c.init for c in changed("deployment", three).containers} == {"main": False, "setup": True, "mesh": False}
+
+
 # -- spec digest (RULES G-4) ---------------------------------------------------------------------------------------------
 
 

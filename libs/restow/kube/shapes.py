@@ -177,7 +177,7 @@ def _containers(spec: wire.PodSpec, guaranteed: bool) -> tuple[v.Container, ...]
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for i, c in enumerate(containers or ()):
             requests = _columns(c, f"spec.{field}[{i}]") if guaranteed else {}
-            init = guaranteed and field == "initContainers" and c.restart_policy != "Always"
+            init = field == "initContainers" and c.restart_policy != "Always"
             found.append(v.Container(c.name, c.image, requests, init))
     return tuple(found)
 
