@@ -50,7 +50,7 @@ async def running(kube, folder: Path):
         finally:
             if process.returncode is None:
                 process.kill()
-            await process.wait()
+            await process.communicate()
 
 
 async def status(session, path: str) -> int:

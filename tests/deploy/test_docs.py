@@ -26,7 +26,7 @@ def test_every_setting_is_described_with_its_default():
 
 def test_the_secret_gets_every_password():
     broker = ALL.partition("create secret generic restow-nats")[2].partition("```")[0]
-    assert set(re.findall(r"--from-literal=(\w+)=", broker)) == users()
+    assert set(re.findall(r"--from-literal=(\w+)=", broker)) == users() | {"route"}, "and that of routes between brokers"
 
 
 def test_the_subject_table_is_the_catalogue():

@@ -79,7 +79,7 @@ async def test_kubectl_get_watch_shows_changes(world: World) -> None:
                     continue
     finally:
         process.kill()
-        await process.wait()
+        await process.communicate()
 
 
 async def test_restow_shows_the_live_state(world: World) -> None:

@@ -94,7 +94,7 @@ async def test_get_watch(kubectl: Kubectl, server: Server) -> None:
         server.cluster.store.delete(PODS, "default", "a")
         assert (await process.stdout.readline()).split()[0] == b"a"
     process.terminate()
-    await process.wait()
+    await process.communicate()
 
 
 async def test_generators(kubectl: Kubectl) -> None:

@@ -51,7 +51,8 @@ async def test_serves_files_and_stops_on_sigterm(tmp_path: Path) -> None:
             )
             assert [item["metadata"]["name"] for item in found["items"]] == ["w"]
         process.terminate()
-        assert await process.wait() == 0
+        await process.communicate()
+        assert process.returncode == 0
 
 
 async def test_bad_files_are_named(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ async def test_a_paused_leader_that_wakes_up_gets_a_conflict(nats_server, opened
             second = await log.append("session", BODY, envelope("new leader"), expected_last=first)
             os.kill(old.pid, signal.SIGCONT)
             assert await old.stdout.readline() == b"conflict\n"
-            await old.wait()
+            await old.communicate()
     finally:
         if old.returncode is None:
             old.kill()
-            await old.wait()
+            await old.communicate()
     assert await log.tail() == second
 
 

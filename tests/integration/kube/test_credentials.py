@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 import yaml
@@ -55,7 +57,9 @@ class Plugin:
             "import json, os, sys, time\n"
             f"folder = {str(folder)!r}\n"
             "open(folder + '/calls', 'a').write('x')\n"
-            "if os.path.exists(folder + '/hangs'): time.sleep(60)\n"
+            "if os.path.exists(folder + '/hangs'):\n"
+            "    os.mkdir(f'{folder}/hangs/{os.getpid()}')\n"
+            "    time.sleep(60)\n"
             "if os.path.exists(folder + '/broken'): sys.exit('cannot reach sts')\n"
             "status = {'token': f't{os.path.getsize(folder + \"/calls\")}'}\n"
             f"life = {life!r}\n"
@@ -74,6 +78,19 @@ class Plugin:
 
     def does(self, what):
         (self._folder / what).touch()
+
+    @asynccontextmanager
+    async def hangs(self, many):
+        """So many that hang are ended afterwards, while the loop still hears of it: otherwise they fail whichever test runs when they are collected."""
+        (self._folder / "hangs").mkdir()
+        yield
+        while len(hung := list((self._folder / "hangs").iterdir())) < many:
+            await asyncio.sleep(0.01)
+        for one in hung:
+            os.kill(int(one.name), signal.SIGKILL)
+            while os.path.exists(f"/proc/{one.name}"):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
 
 
 def kubeconfig(folder, url, user):
@@ -183,15 +200,14 @@ async def test_a_plugin_that_fails_costs_nothing_while_its_token_holds_and_is_sa
 
 async def test_a_plugin_that_hangs_is_given_up(api, tmp_path, clock, monkeypatch):
     plugin = Plugin(tmp_path, life=900)
-    async with await connect(kubeconfig(tmp_path, api.url, plugin.user())) as client:
-        plugin.does("hangs")
+    async with await connect(kubeconfig(tmp_path, api.url, plugin.user())) as client, plugin.hangs(2):
         client._credentials._deadline = 0.2
         clock.moved = 1000
         with pytest.raises(ApiStatus, match=r"Credentials: no token within 0\.2 s"):
             await client.get("/version")
-    monkeypatch.setattr(kube_client, "DEADLINE", 0.2)
-    with pytest.raises(ClientConfigError, match=r"no answer within 0\.2 s"):
-        await connect(kubeconfig(tmp_path, api.url, plugin.user()))
+        monkeypatch.setattr(kube_client, "DEADLINE", 0.2)
+        with pytest.raises(ClientConfigError, match=r"no answer within 0\.2 s"):
+            await connect(kubeconfig(tmp_path, api.url, plugin.user()))
 
 
 async def test_a_token_file_is_read_again(api, tmp_path, clock):
