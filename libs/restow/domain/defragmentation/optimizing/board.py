@@ -216,14 +216,17 @@ class Board:
     def beside(self, rows: np.ndarray, there: Contents, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, Contents]:
         """`(changes,) bool`: for whom (as `gains`) there is a place beside what is there; and the contents with them."""
         possible, taken = self._places(rows, there.free, there.shares, kinds, own)
-        return possible, Contents(there.free - self.need[kinds], there.shares - taken, there.loads + (kinds < len(self.count) - 1))
+        return possible, self._joined(there, kinds, taken)
 
     def fitting(self, rows: np.ndarray, there: Contents, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, Contents]:
-        """The same: which of them have a place, and the contents of these alone."""
+        """As `beside`: which changes have a place, `(some,) int64`, and the contents of these alone."""
         possible, taken = self._places(rows, there.free, there.shares, kinds, own)
         some = np.flatnonzero(possible)
-        kinds = kinds[some]
-        return some, Contents(there.free[some] - self.need[kinds], there.shares[some] - taken[some], there.loads[some] + (kinds < len(self.count) - 1))
+        return some, self._joined(Contents(*(of[some] for of in there)), kinds[some], taken[some])
+
+    def _joined(self, there: Contents, kinds: np.ndarray, taken: np.ndarray) -> Contents:
+        """With these, who take so much of devices."""
+        return Contents(there.free - self.need[kinds], there.shares - taken, there.loads + (kinds < len(self.count) - 1))
 
     def _places(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, kinds: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`(changes,) bool`: for whom there is a place; `(changes, devices) int64`: what it takes of devices there."""

@@ -87,12 +87,8 @@ def priced(search: Search, board: Board) -> Start | None:
     if priced_at is None:
         return None
     table, found = priced_at
-    best = Landed({}, search.net())
-    for part in FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,):
-        landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, device // part + 1))
-        if landed is not None and 0 < len(landed.ends) <= limit and (landed.net > best.net or not best.ends):
-            best = landed
-    return (best.ends, (weighed + patterns.weighed) // EVALUATED) if best.ends else None
+    best = best_in_place(search, patterns, table, found, [device // part + 1 for part in (FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,))])
+    return None if best is None else (best.ends, (weighed + patterns.weighed) // EVALUATED)
 
 
 def sampled(board: Board) -> np.ndarray:
@@ -154,6 +150,17 @@ class Landed(NamedTuple):
 
     ends: dict[PodUid, Spot]
     net: int
+
+
+def best_in_place(search: Search, patterns: Patterns, table: Table, found: Descent, short: Sequence[int]) -> Landed | None:
+    """The best of as many ways to round, in each of which whoever leaves for whom nobody comes costs so much more than its price; None where nobody moves, or more would than may."""
+    limit = search.limits.moves
+    best: Landed | None = None
+    for more in short:
+        landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, more))
+        if landed is not None and 0 < len(landed.ends) <= limit and (best is None or landed.net > best.net):
+            best = landed
+    return best
 
 
 def in_place(search: Search, patterns: Patterns, table: Table, chosen: list[int]) -> Landed | None:

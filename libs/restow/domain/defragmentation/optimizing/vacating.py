@@ -7,8 +7,7 @@ import numpy as np
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.descent import descend
 from restow.domain.defragmentation.optimizing.patterns import EVALUATED, Patterns, Prices
-from restow.domain.defragmentation.optimizing.pricing import LAST, Landed, Start, in_place, nearer
-from restow.domain.defragmentation.optimizing.rounding import rounded
+from restow.domain.defragmentation.optimizing.pricing import LAST, Start, best_in_place, nearer
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 from restow.domain.defragmentation.optimizing.slope import LEAST, descended, total
 
@@ -59,9 +58,6 @@ def vacated(search: Search) -> Start | None:
             return None
         prices = nearer(centre, best)
         patterns.forget(table, table.scores(centre))
-    found, landed = descend(table, descended(table, centre, limit, step, most), limit, most, LAST), Landed({}, search.net())
-    for part in PARTS:
-        one = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, step // part + 1))
-        if one is not None and len(one.ends) <= limit and one.net > landed.net:
-            landed = one
-    return (landed.ends, patterns.weighed // EVALUATED) if landed.ends else None
+    found = descend(table, descended(table, centre, limit, step, most), limit, most, LAST)
+    landed = best_in_place(search, patterns, table, found, [step // part + 1 for part in PARTS])
+    return (landed.ends, patterns.weighed // EVALUATED) if landed is not None and landed.net > search.net() else None
