@@ -105,6 +105,8 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
+        (seen(gate=None, unguarded=["restow-guard-volumes"]), "rights", "warning", "the policy restow-guard-volumes is missing, or nothing binds it, which keeps a stolen account from giving away or deleting other people's volumes"),
+        (seen(gate=None, unguarded=["restow-guard-nodes"]), "rights", "warning", "the policy restow-guard-nodes is missing, or nothing binds it, which keeps a stolen account from labels and taints of nodes"),
         (seen(unguarded=["restow-guard-claims"]), "beside", "warning", "the policy restow-guard-claims is missing, or nothing binds it, which keeps a stolen account from taking other people's devices"),
         (seen(unguarded=["restow-guard-priorities"]), "beside", "warning", "the policy restow-guard-priorities is missing, or nothing binds it, which keeps everybody's other pods from the priority classes of placeholders, a way around quotas"),
         (seen(gate=Gate(True, True, False, namespace=False)), "beside", "bad", "the namespace restow-holds is missing, in which placeholders stand"),

@@ -99,6 +99,39 @@ def test_whoever_may_patch_pods_is_guarded():
     assert not re.search(pattern, "system:serviceaccount:default:restow-descheduler-2")
 
 
+OPEN = {
+    # Their status alone, which is ours to write; what is ours; what people see of us.
+    "reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh", "reservations/status.batch.volcano.sh", "reservations/status.scheduling.koordinator.sh",
+    "landings.restow.dev", "events.events.k8s.io",
+    # Kubernetes asks for it besides the right to patch a claim's status, which is guarded.
+    "resourceclaims/binding.resource.k8s.io",
+}  # fmt: skip
+"""What services may change or delete in the whole cluster without a guard."""
+
+
+def test_whatever_a_service_may_change_of_others_is_guarded():
+    """`patch` of an object is the right to all of it."""
+    guards = [policy["spec"] for policy in of_kind([*BOTH, *CLAIMS, *GUARD, *build("autoscalers")], "ValidatingAdmissionPolicy")]
+
+    def guarded(account: str, verb: str, group: str, resource: str) -> bool:
+        operation = {"patch": "UPDATE", "delete": "DELETE"}[verb]
+        return any(
+            (not guard.get("matchConditions") or any(re.search(pattern, account) for pattern in re.findall(r'matches\("(.+)"\)', guard["matchConditions"][0]["expression"])))
+            and any(operation in rule["operations"] and group in rule["apiGroups"] and resource in rule["resources"] for rule in guard["matchConstraints"]["resourceRules"])
+            for guard in guards
+        )
+
+    base = list(yaml.safe_load_all((DEPLOY / "chart" / "files" / "rights.yaml").read_text()))
+    found = {
+        (role["metadata"]["name"], verb, f"{resource}.{group}".rstrip("."))
+        for role in of_kind([*BOTH, *CLAIMS, *base, *build("autoscalers")], "ClusterRole")
+        for rule in role["rules"] for group in rule["apiGroups"] for resource in rule["resources"] for verb in {"patch", "delete"} & set(rule["verbs"])
+        if not guarded(f"system:serviceaccount:restow-system:{re.sub('-(beside|claims|autoscalers)$', '', role['metadata']['name'])}", verb, group, resource)
+    }  # fmt: skip
+    assert {name for _, _, name in found} == OPEN
+    assert not {verb for role in of_kind([*BOTH, *CLAIMS, *base], "ClusterRole") for rule in role["rules"] for verb in rule["verbs"]} & {"update", "deletecollection"}
+
+
 def test_what_a_binding_gives_a_pod_the_guard_of_bindings_lets_pass():
     given = _given([DeviceShare(0, 1000)], [1], ("name", "uid"))
     (rule,) = named(GUARD, "ValidatingAdmissionPolicy", "restow-guard-bindings")["spec"]["validations"]

@@ -86,6 +86,23 @@ def test_where_pods_may_move_with_claims_all_that_needs_is_asked_for(cluster):
         cluster.kubectl("delete", "namespace", "shop")
 
 
+def test_where_nodes_may_be_marked_the_guard_of_nodes_is_missed(cluster):
+    """It said nothing of a stolen account that may taint every node."""
+    rights, guard = (str(DEPLOY / "autoscalers" / f"{name}.yaml") for name in ("rights", "guard"))
+
+    def missed() -> bool:
+        return ("rights", "warning", "the policy restow-guard-nodes is missing, or nothing binds it, which keeps a stolen account from labels and taints of nodes") in found(cluster)
+
+    assert not missed()
+    cluster.kubectl("apply", "-f", rights)
+    try:
+        assert missed()
+        cluster.kubectl("apply", "-f", guard)
+        assert not missed()
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", "-f", rights, "-f", guard)
+
+
 def test_a_policy_and_a_binding_that_are_gone_are_missed(cluster):
     cluster.kubectl("delete", "mutatingadmissionpolicybinding", "restow-landing")
     cluster.kubectl("delete", "validatingadmissionpolicy", "restow-guard")

@@ -102,9 +102,12 @@ class Installation(NamedTuple):
     volumes: int = 0
 
 
+BESIDE_AGAIN = "kubectl apply -k deploy/beside"
 GUARDED = {
     "restow-guard": "which keeps a stolen account from other people's pods",
     "restow-guard-bindings": "which keeps a stolen account from writing annotations and labels into pods that it binds",
+    "restow-guard-volumes": "which keeps a stolen account from giving away or deleting other people's volumes",
+    "restow-guard-groups": "which keeps a stolen account from changing what other people's PodGroups and Queues are",
 }
 """What each of the ValidatingAdmissionPolicies is for."""
 GUARDED_BESIDE = {
@@ -118,6 +121,19 @@ GUARDED_CLAIMS = {
     "restow-guard-placeholders": "which keeps a stolen account from reading Secrets by a pod, and from ending pods past their budgets, in namespaces whose pods may move with claims",
 }
 """The same of those that are there where pods may move with ResourceClaims."""
+GUARDED_NODES = {"restow-guard-nodes": "which keeps a stolen account from labels and taints of nodes"}
+"""The same of the one that is there where services may mark nodes for autoscalers."""
+_UNGUARDED = {
+    name: (why, about, again)
+    for policies, about, again in (
+        (GUARDED, "rights", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml"),
+        (GUARDED_BESIDE, "beside", BESIDE_AGAIN),
+        (GUARDED_CLAIMS, "beside", "kubectl apply -k deploy/beside/claims"),
+        (GUARDED_NODES, "rights", "helm upgrade with autoscalers.enabled=true, or kubectl apply -k deploy/autoscalers"),
+    )
+    for name, why in policies.items()
+}
+"""Policy → what it is for, what a finding about it is about, and how it is had again."""
 
 
 class Gate(NamedTuple):
@@ -332,16 +348,11 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
 
 def _unguarded(policies: Sequence[str]) -> Iterator[Finding]:
     for name in policies:
-        what = f"the policy {name} is missing, or nothing binds it, {(GUARDED | GUARDED_BESIDE | GUARDED_CLAIMS)[name]}"
-        if name in GUARDED:
-            yield Finding("rights", "warning", what, "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml")
-        else:
-            yield Finding("beside", "warning", what, BESIDE_AGAIN if name in GUARDED_BESIDE else "kubectl apply -k deploy/beside/claims")
+        why, about, again = _UNGUARDED[name]
+        yield Finding(about, "warning", f"the policy {name} is missing, or nothing binds it, {why}", again)
 
 
 # -- beside another scheduler --------------------------------------------------------------------------------------------
-
-BESIDE_AGAIN = "kubectl apply -k deploy/beside"
 
 
 def _gate(gate: Gate | None) -> Iterator[Finding]:

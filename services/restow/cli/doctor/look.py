@@ -14,6 +14,7 @@ from restow.cli.doctor.checks import (
     GUARDED,
     GUARDED_BESIDE,
     GUARDED_CLAIMS,
+    GUARDED_NODES,
     LONG_GATED,
     SERVICES,
     Denied,
@@ -100,6 +101,8 @@ class Looker:
         wanted = [*(GUARDED if found else ()), *(GUARDED_BESIDE if gate is not None else ())]
         if gate is not None and any([await self._claim_namespaces(namespace) for namespace in of_services]):
             wanted += GUARDED_CLAIMS
+        if any([await self._marks_nodes(namespace) for namespace in of_services]):
+            wanted += GUARDED_NODES
         unguarded = await self._unguarded(wanted)
         return Seen(version, skew, definitions, found, gate, unguarded=unguarded)
 
@@ -200,6 +203,12 @@ class Looker:
             if one["metadata"]["name"].startswith(tuple(f"{account}-claims" for account in accounts))
             and any(subject.get("namespace") == namespace and subject["name"] in accounts for subject in one.get("subjects") or ())
         })  # fmt: skip
+
+    async def _marks_nodes(self, namespace: str) -> bool:
+        """Whether somebody has given this installation's services the right to; False where you may not ask that."""
+        asked = [(service, "", rule) for service, rules in rights.NODES.items() for rule in rules]
+        denied = await self._lacking(asked, lambda service, attributes: self._may(namespace, service, attributes))
+        return denied is not None and not set(rights.NODES) <= {one.service for one in denied if one.verb == "patch"}
 
     async def _role_bindings(self) -> list[Object]:
         """Of the whole cluster, asked for once."""
