@@ -8,6 +8,8 @@ import pytest
 from kube.siblings import NAMES, manifest, pod
 
 from restow.contracts import values as v
+from restow.contracts.events import NodeObserved
+from restow.domain.predicates import NOT_READY, why_not
 from restow.kube.decode import PODS
 from restow.kube.describe import pod_fact
 from restow.kube.shapes import Shaper, shape_id
@@ -81,6 +83,32 @@ def test_generic_ephemeral_volumes_claim_by_the_pods_name():
 def test_injected_tolerations_are_left_out_and_own_ones_kept():
     assert pod_fact(pod("deployment"))[0].tolerations == ()
     assert len(pod_fact(pod("daemonset"))[0].tolerations) == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        ({"effect": "NoSchedule", "operator": "Exists"}, ["not-ready", "unreachable"]),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "operator": "Exists"}, ["not-ready"]),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "operator": "Equal", "value": "x"}, []),
+        ({"key": "gpu", "operator": "Exists"}, []),
+    ],
+)
+def test_injected_tolerations_count_where_the_pod_may_come_to_a_node_that_is_not_ready(own, kept):
+    """kube-scheduler lets it in; a hold's template, which no admission sees, is still the same spec."""
+
+    def add(data):
+        data["spec"]["tolerations"].append(own)
+
+    def write(data):
+        data["spec"]["tolerations"] = [own]
+
+    shape, template = changed("deployment", add), changed("deployment", write)
+    assert [t.key.removeprefix("node.kubernetes.io/") for t in shape.tolerations if t.seconds == 300] == kept
+    assert len(shape.tolerations) == len(kept) + 1
+    assert shape.spec_digest == template.spec_digest
+    gone = NodeObserved("n", "u", {}, ready=False, taints=tuple(v.Taint("node.kubernetes.io/not-ready", effect) for effect in ("NoSchedule", "NoExecute")))
+    assert why_not(shape, gone) == ("" if kept else NOT_READY)
 
 
 def test_order_makes_no_shape():

@@ -1,7 +1,7 @@
 """Pod spec → shape: what is equal in siblings, normalised and content-addressed (DESIGN 3).
 
 Left out, because it differs between siblings or no rule reads it: a DaemonSet's single-node matchFields (→ `pinned`),
-PVC names (→ `claims`), tolerations that admission injects, volumes of kinds without a meaning for scheduling (service
+PVC names (→ `claims`), tolerations that admission injects and that say nothing by themselves, volumes of kinds without a meaning for scheduling (service
 account tokens, config maps, secrets, empty dirs), env, args, probes, mounts. Whatever Kubernetes treats as a set is
 sorted, so that order does not make shapes.
 """
@@ -16,6 +16,7 @@ import msgspec
 from restow.contracts import values as v
 from restow.contracts.ids import ShapeId
 from restow.domain import resources as r
+from restow.domain.predicates import tolerates
 from restow.domain.quantity import CPU, QuantityError, from_nano, units
 from restow.kube import cpus, qos, selectors, wire
 from restow.kube.annotations import IN_SHAPE, LIMIT_RANGER
@@ -141,7 +142,7 @@ def _shape(
     requests = r.in_columns(amounts | {r.PODS: 1}, devices.count * devices.milli if devices else 0)
     affinities = selectors.affinities(affinity)
     models = annotations.get(r.ALIBABA_GPU_MODEL)
-    tolerations = tuple(toleration(t) for t in spec.tolerations or () if not _injected(t))
+    said, own = _tolerations(spec)
     guaranteed = qos.is_guaranteed(spec)
     shape = v.PodShape(
         requests=requests,
@@ -154,7 +155,7 @@ def _shape(
         pod_affinity=affinities.pod,
         pod_anti_affinity=affinities.anti,
         spread=selectors.spread(spec.topology_spread_constraints),
-        tolerations=tolerations,
+        tolerations=said,
         host_ports=_host_ports(spec),
         volumes=volumes,
         resource_claims=tuple(sorted(claim.name for claim in spec.resource_claims or ())),
@@ -167,7 +168,7 @@ def _shape(
         containers=_containers(spec, guaranteed),
     )
     return msgspec.structs.replace(
-        shape, spec_digest=_spec_digest(spec, shape, affinities, annotations.get(LIMIT_RANGER, ""))
+        shape, spec_digest=_spec_digest(spec, shape, own, affinities, annotations.get(LIMIT_RANGER, ""))
     )
 
 
@@ -193,7 +194,9 @@ def _columns(container: wire.Container, path: str) -> dict[str, int]:
     return r.in_columns(amounts, devices.count * devices.milli if devices else 0)
 
 
-def _spec_digest(spec: wire.PodSpec, shape: v.PodShape, affinities: selectors.Affinities, injected: str) -> str:
+def _spec_digest(
+    spec: wire.PodSpec, shape: v.PodShape, tolerations: tuple[v.Toleration, ...], affinities: selectors.Affinities, injected: str
+) -> str:
     """Of what `matchPolicy: PodSpec` compares (RULES G-4): both sides defaulted, without images and without what
     admission injects. Node names and the trace's GPU models are not part of it."""
 
@@ -212,7 +215,7 @@ def _spec_digest(spec: wire.PodSpec, shape: v.PodShape, affinities: selectors.Af
             shape.scheduler,
             shape.node_selector,
             affinities,
-            shape.tolerations,
+            tolerations,
             shape.priority_class,
             contents(spec.containers, "spec.containers"),
             contents(spec.init_containers, "spec.initContainers"),
@@ -326,8 +329,18 @@ def _disks(volumes: list[wire.Volume]) -> tuple[v.Disk, ...]:
     return tuple(sorted(found, key=lambda d: (d.kind, d.id, d.read_only)))
 
 
+def _tolerations(spec: wire.PodSpec) -> tuple[tuple[v.Toleration, ...], tuple[v.Toleration, ...]]:
+    """Those that count, and those that its author wrote. What admission injects counts only where the pod itself tolerates the taint that a node
+    has beside it (`NoSchedule`): it may then come to a node that is not ready, as with kube-scheduler."""
+    own = tuple(toleration(t) for t in spec.tolerations or () if not _injected(t))
+    if not own:
+        return own, own
+    may = {key: tolerates(own, v.Taint(key, "NoSchedule")) for key in _INJECTED_KEYS}
+    return tuple(toleration(t) for t in spec.tolerations or () if not _injected(t) or may[t.key]), own
+
+
 def _injected(toleration: wire.Toleration) -> bool:
-    """Admission's DefaultTolerationSeconds adds these two to every pod."""
+    """Admission's DefaultTolerationSeconds adds these two to every pod that does not say anything about them."""
     return (
         toleration.key in _INJECTED_KEYS
         and toleration.operator == "Exists"
