@@ -3,7 +3,22 @@
 from fractions import Fraction
 
 import pytest
-from domain.build import GIB, NOW, given, in_queue, member, node, pod, pod_group, queue, run, shape, then
+from domain.build import (
+    GIB,
+    NOW,
+    configured,
+    given,
+    in_queue,
+    member,
+    node,
+    pod,
+    pod_group,
+    queue,
+    replica_of,
+    run,
+    shape,
+    then,
+)
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +26,7 @@ from hypothesis import strategies as st
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
+from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session.plugins.proportion.plugin import Shares
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.registry import open_session
@@ -291,3 +307,15 @@ def test_no_queue_is_above_its_capability_and_none_waits_for_capacity_that_is_no
         full = capability is not None and used[name] + 1_000 > capability * 1_000
         if waits and not full and name in right:
             assert free - sum(amount for other, amount in kept.items() if other != name) < 1_000
+
+
+def test_nobody_is_evicted_for_a_pod_whose_queue_has_no_capacity_left_once_victims_of_another_one_are_made_again():
+    """What is left of what b deserves is too small for any pod that waits in it, until its victims' successors wait."""
+    actions = tuple(ActionConfig(name) for name in ("allocate", "preempt"))
+    tiers = (tuple(PluginConfig(name) for name in ("priority", "gang", "predicates", "proportion", "nodeorder")),)
+    state = given(configured("session", SessionConfig(actions=actions, tiers=tiers)), node("m", cpu=2_000), node("n", cpu=4_000), queue("a", 2), queue("b", 3))
+    then(state, shape("s1", 1_000, priority=1), shape("s05", 500), shape("s2", 2_000), shape("high1", 1_000, priority=5), shape("high2", 2_000, priority=5))
+    for name, of, what, where in (("a0", "a", "s2", "m"), ("a1", "a", "s2", "n"), ("b0", "b", "s1", "n"), ("b1", "b", "s05", "n")):
+        then(state, in_queue(name, of, what, where, owner=replica_of(name)))
+    then(state, in_queue("b2", "b", "high2"), in_queue("a2", "a", "high1"))
+    assert [(event.pod, event.by) for event in schedule(state) if isinstance(event, e.Preempted)] == [("b0", "b2"), ("b1", "b2")]

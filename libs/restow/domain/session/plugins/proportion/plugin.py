@@ -212,22 +212,37 @@ class Shares:
         return ""
 
     def _unclaimed(self, queue: str, column: int) -> int:
-        """What others leave a queue now: also the rest of what one deserves that is too small for any pod that waits in it.
-        (For Volcano eight devices for three queues are two for each, and two idle ones.) O(queues), kept until somebody is
-        charged."""
+        """What others leave a queue now: also the rest of what one deserves that is too small for any pod that waits in it, or will wait
+        in place of a victim. (For Volcano eight devices for three queues are two for each, and two idle ones.) O(queues + victims), kept
+        until somebody is charged."""
         known = self._unclaimed_by.get((queue, column))
         if known is None:
-            others = sum(self._needs(name, column) for name in self.deserved if name != queue)
+            again = self._made_again(column)
+            others = sum(self._needs(name, column, again.get(name, 0)) for name in self.deserved if name != queue)
             least = self.limit[queue][column]
             known = self._unclaimed_by[queue, column] = max(self._totals.allocatable[column] - others, least)
         return known
 
-    def _needs(self, queue: str, column: int) -> int:
+    def _needs(self, queue: str, column: int, again: int) -> int:
         deserved, used = self.deserved[queue].get(column, 0), self._session.usage(queue).get(column, 0)
         guarantee = self._guarantees[queue].get(column, 0)
-        if used < deserved > guarantee and deserved - used < self._smallest(queue, column):
+        waiting = self._smallest(queue, column)
+        if used < deserved > guarantee and deserved - used < (min(waiting, again) if again else waiting):
             return max(used, guarantee)
         return deserved
+
+    def _made_again(self, column: int) -> dict[str, int]:
+        """By queue, the least that a victim's successor will ask for; without it somebody else would preempt for what is claimed back
+        before it is there."""
+        state, least = self._state, dict[str, int]()
+        for uid in (*state.victims_of, *self._session.victims):
+            pod = state.fact_of(uid)
+            if pod is None or pod.owner is None:
+                continue
+            queue, amount = state.queue_of(pod), dict(state.vectors[pod.shape].items).get(column, 0)
+            if amount:
+                least[queue] = min(least.get(queue, amount), amount)
+        return least
 
     def _smallest(self, queue: str, column: int) -> int:
         """Of what waits in a queue, the least that a pod asks for; 0 where none does."""
