@@ -193,6 +193,32 @@ def test_one_broker_does_not_become_three_by_a_setting(installed: None, cluster:
     assert cluster.kubectl("-n", SYSTEM, "get", "statefulset", "restow-nats", "-o", "jsonpath={.spec.replicas}") == "1"
 
 
+def test_nobody_rolls_back_to_another_number_of_brokers(installed: None, cluster: Lab) -> None:
+    """`helm rollback` renders nothing, and what only renders the chart sees no cluster: two of three brokers were stopped, and the log was on them. Nothing is changed
+    before it is refused."""
+
+    def generations() -> str:
+        return cluster.kubectl("-n", SYSTEM, "get", "networkpolicies,configmaps,deployments,statefulsets,poddisruptionbudgets", "-o", "custom-columns=K:.kind,N:.metadata.name,V:.metadata.resourceVersion")
+
+    (revision,) = [one["revision"] for one in json.loads(helm(cluster, "history", "restow", "-o", "json")) if one["status"] == "deployed"]
+    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats")
+    three = ("upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "nats.replicas=3")
+    helm(cluster, *three)
+    time.sleep(3)  # Controllers have said what they do.
+    before = generations()
+    said = 'there are 3 brokers, and this is for 1: the log would be lost. docs/install.md, "From one broker to three"'
+    with pytest.raises(AssertionError, match=said):
+        helm(cluster, "rollback", "restow", str(revision))
+    assert generations() == before
+    (path := cluster.work / "one.yaml").write_text(helm(cluster, "template", "restow", str(DEPLOY / "chart"), "--no-hooks", "--show-only", "templates/nats.yaml"))
+    with pytest.raises(AssertionError, match=said):
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+    # As the docs say.
+    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats")
+    helm(cluster, "rollback", "restow", str(revision))
+    assert cluster.kubectl("-n", SYSTEM, "get", "statefulset", "restow-nats", "-o", "jsonpath={.spec.replicas}") == "1"
+
+
 @pytest.mark.parametrize("service", ["scheduler-session", "descheduler"])
 async def test_a_stolen_token_changes_nothing_of_other_peoples_pods(installed: None, world: World, lab: Lab, service: str) -> None:
     """Although RBAC gives both of them `pods: patch`."""

@@ -4,13 +4,16 @@
 {{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{/* Labels of every object. `restow uninstall` and `restow doctor` go by part-of. */}}
+{{/* Labels of every object. `restow uninstall` and `restow doctor` go by part-of, the policy restow-guard-brokers by the number of brokers. */}}
 {{- define "restow.labels" -}}
 app.kubernetes.io/part-of: restow
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- if .Values.nats.enabled }}
+restow.dev/brokers: {{ .Values.nats.replicas | quote }}
+{{- end }}
 {{- end }}
 
 {{/* The services: name of their values → name of everything else. */}}

@@ -108,6 +108,7 @@ GUARDED = {
     "restow-guard-bindings": "which keeps a stolen account from writing annotations and labels into pods that it binds",
     "restow-guard-volumes": "which keeps a stolen account from giving away or deleting other people's volumes",
     "restow-guard-groups": "which keeps a stolen account from changing what other people's PodGroups and Queues are",
+    "restow-guard-brokers": "which keeps `helm rollback` from another number of brokers, with which the log would be lost",
 }
 """What each of the ValidatingAdmissionPolicies is for."""
 GUARDED_BESIDE = {

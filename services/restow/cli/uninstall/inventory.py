@@ -94,7 +94,7 @@ def _names_log(item: Object) -> bool:
     return LOG in labels(item)
 
 
-_GUARDS = ("restow-guard", "restow-guard-bindings", "restow-guard-volumes", "restow-guard-groups", "restow-guard-claims", "restow-guard-placeholders", "restow-guard-holds", "restow-guard-classes", "restow-guard-priorities", "restow-guard-nodes", "restow-holds-ports")
+_GUARDS = ("restow-guard", "restow-guard-bindings", "restow-guard-volumes", "restow-guard-groups", "restow-guard-brokers", "restow-guard-claims", "restow-guard-placeholders", "restow-guard-holds", "restow-guard-classes", "restow-guard-priorities", "restow-guard-nodes", "restow-holds-ports")
 PODS = _core("Pod")
 NODES = _core("Node")
 DEFINITIONS = _of("apiextensions.k8s.io", "CustomResourceDefinition", lambda item: applied(item) or item["spec"]["group"] == GROUP)
