@@ -59,6 +59,8 @@ class Running:
     puppet: Puppet | None = None
     killed: bool = False
     """For good, by the test."""
+    deposed: set[str] = field(default_factory=set)
+    """Services whose lead a test's own process takes meanwhile: theirs says so in its log."""
 
     @property
     def simulated(self) -> bool:
@@ -215,12 +217,12 @@ def up(running: Running, argv: list[str], policy: str = "", scheduler: str = "")
                 process.kill()
                 process.wait()
     assert running.killed or process.returncode == 0, f"restow up ended with {process.returncode}: {(folder / 'up.log').read_text(errors='replace')}"
-    # Unexpected answers are handled and logged; an exception that nobody handled is a bug, whatever the tests saw. So is a service that ended by itself: nobody else leads here.
+    # Unexpected answers are handled and logged; an exception that nobody handled is a bug, whatever the tests saw. So is a service that ended by itself, unless a test took its lead: nobody else leads here.
     for path in (folder / ".restow" / "logs").glob("*.log"):
         if path.stem == "kubesim":
             continue
         text = path.read_text(errors="replace")
-        marks = ('"effect failed"', '"crashed"', "Traceback", '"cannot go on"', '"deposed"')
+        marks = ('"effect failed"', '"crashed"', "Traceback", '"cannot go on"') + (() if path.stem in running.deposed else ('"deposed"',))
         at = min((found for mark in marks if (found := text.find(mark)) >= 0), default=-1)
         # The whole line: what an exception says of itself is the end of its traceback.
         assert at < 0, f"{path.name}: {text[max(0, at - 300) : text.find(chr(10), at + 3000)]}"

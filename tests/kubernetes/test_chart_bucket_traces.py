@@ -182,6 +182,7 @@ async def test_the_archive_is_in_the_bucket(stack: Running, world: World, cluste
     (tmp_path / "collector.yaml").write_text(COLLECTOR)
     mine = {"RESTOW_CONFIG": str(tmp_path / "collector.yaml"), "RESTOW_HTTP_FILE": str(tmp_path / "http"), "RESTOW_DATA": "", "RESTOW_IDENTITY": "of-the-chart"}
     await world.node("a")
+    stack.deposed.add("garbage_collector")
     with in_place_of(own_one, has | chart | mine, tmp_path / "said"):
         for number in range(12):
             await place(world, f"more-{number}")
