@@ -267,3 +267,30 @@ def test_a_point_that_is_none_is_input_that_cannot_be_used(restow, moved, point)
     assert result.exit_code == 2, result.output
     assert "is no point in a log; allowed: a sequence" in result.said
     assert len(result.output) < 500
+
+
+def test_a_file_that_is_not_there_is_no_empty_folder(restow, tmp_path):
+    for name in ("none", "none.jsonl", "none.jsonl.zst"):
+        result = restow("verify", str(tmp_path / name))
+        assert (result.exit_code, "No such file or directory" in " ".join(result.output.split())) == (2, True), result.output
+
+
+@pytest.mark.parametrize("name", ["web-new", "nobody"])
+def test_whoever_has_closed_the_output_is_told_nothing(moved, name):
+    """As cron jobs and supervisors start things; an error's own message raised another one."""
+    for closed, code in ((">&-", 0 if name == "web-new" else 2), ("2>&-", 0 if name == "web-new" else 2)):
+        ended = subprocess.run(["sh", "-c", f'"$0" why {name} --log "$1" {closed}', str(RESTOW), moved], capture_output=True, text=True)
+        assert (ended.returncode, "Traceback" in ended.stderr + ended.stdout) == (code, False), ended
+
+
+def test_colours_only_where_the_terminal_and_its_user_want_them(monkeypatch):
+    from restow.cli import output
+
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    assert (output.colored("a", "red"), output.heading("a")) == ("\x1b[31ma\x1b[0m", "\x1b[1ma\x1b[0m")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert (output.colored("a", "red"), output.heading("a")) == ("a", "\x1b[1ma\x1b[0m")
+    monkeypatch.setenv("TERM", "dumb")
+    assert (output.heading("a"), output.faint("a")) == ("a", "a")

@@ -119,6 +119,8 @@ def _missing(source: Source, query: Query) -> str:
     hint = ""
     if query.namespace and not query.kind:
         hint = f". {query.namespace!r} was read as a namespace: kinds are {', '.join(KINDS)}, deployment and other workloads"
+    if query.kind == "migration":
+        hint = f". A plan itself, also one without moves: `restow describe plan/{query.name}`"
     return (
         f"no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where} in {source.name}{hint}. "
         "`restow get nodes|pods|podgroups|queues|reservations|plans|migrations` lists what there is"

@@ -19,6 +19,7 @@ from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.archive import Archive, Where, full_log, has_segments, open_archive
 from restow.eventlog.bucket import is_address
 from restow.eventlog.port import Closed, EventLog, LogMismatch, OnBrokers, Record
+from restow.eventlog.segment import ArchiveError
 from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
 
 T = TypeVar("T")
@@ -252,6 +253,8 @@ def open_path(path: str | Path) -> Source:
     if is_address(path):
         return ArchiveSource(open_archive(str(path)))
     path = Path(path)
+    if not path.exists():
+        raise ArchiveError(path, "", "cannot be read: No such file or directory")
     if path.is_dir():
         return ArchiveSource(open_archive(path))
     if path.name.endswith(PLAIN):

@@ -194,6 +194,10 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Whoever has started this has closed it (`>&-`), and wants nothing to be said there.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # In a locale that is not UTF-8 the signs of maps and tables are `?`; otherwise the command would end there.
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":

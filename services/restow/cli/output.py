@@ -35,15 +35,20 @@ def width() -> int:
 
 
 def heading(text: str) -> str:
-    return click.style(plain(text), bold=True) if sys.stdout.isatty() else plain(text)
+    return _styled(text, bold=True)
 
 
 def faint(text: str) -> str:
-    return click.style(plain(text), dim=True) if sys.stdout.isatty() else plain(text)
+    return _styled(text, dim=True)
 
 
 def colored(text: str, color: str) -> str:
-    return click.style(plain(text), fg=color) if sys.stdout.isatty() else plain(text)
+    """Without the colour where `NO_COLOR` says so (no-color.org)."""
+    return plain(text) if os.environ.get("NO_COLOR") else _styled(text, fg=color)
+
+
+def _styled(text: str, **style: Any) -> str:
+    return click.style(plain(text), **style) if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else plain(text)
 
 
 def plain(text: str) -> str:
