@@ -85,6 +85,11 @@ def _is_placeholder(pod: Object) -> bool:
     return made(pod) and (pod["metadata"]["namespace"] in NAMESPACES or (pod["spec"].get("priorityClassName") or "").startswith(HOLD_CLASS))
 
 
+def _is_test(pod: Object) -> bool:
+    """That of `helm test`, which stays where it has failed."""
+    return "helm.sh/hook" in (pod["metadata"].get("annotations") or {})
+
+
 def _is_class(item: Object) -> bool:
     return made(item) and item["metadata"]["name"].startswith(HOLD_CLASS)
 
@@ -112,7 +117,7 @@ BEFORE: tuple[Stage, ...] = (
             Kind("Landing", "/apis/restow.dev/v1/landings", lambda item: True),
         ),
     ),
-    Stage("the services end", (_of("apps", "Deployment"), Kind("Pod", PODS.path, lambda pod: applied(pod) and "pod-template-hash" in labels(pod)))),
+    Stage("the services end", (_of("apps", "Deployment"), Kind("Pod", PODS.path, lambda pod: applied(pod) and ("pod-template-hash" in labels(pod) or _is_test(pod))))),
 )
 """Before the gates are taken away."""
 AFTER: tuple[Stage, ...] = (
