@@ -12,6 +12,7 @@ from restow.domain.defragmentation.optimizing.board import NEVER, Board, Content
 from restow.domain.defragmentation.optimizing.gaps import PIECES, Filled, Vacant
 from restow.domain.defragmentation.optimizing.improve import improve, prune, take_if_better, take_up
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+from restow.domain.defragmentation.optimizing.swaps import mixed
 from restow.domain.node_table import NO_DEVICE, WHOLE
 
 TRIES, CHANGE = 250, 900
@@ -98,12 +99,9 @@ def _by_gaps(search: Search, fill: np.ndarray) -> Worth | None:
 
 
 def numbers(first: int) -> np.ndarray:
-    """`(_NUMBERS,) uint64`: they look like chance: of numbers that follow each other from this one on, their bits well mixed (SplitMix64)."""
+    """`(_NUMBERS,) uint64`: they look like chance: numbers that follow each other from this one on, mixed."""
     at = np.arange(first + 1, first + _NUMBERS + 1, dtype=np.uint64)
-    mixed = at * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return mixed(at * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _logarithm(n: int) -> int:

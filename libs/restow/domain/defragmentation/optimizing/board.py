@@ -12,6 +12,7 @@ import numpy as np
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain.defragmentation.optimizing.search import Search
+from restow.domain.defragmentation.optimizing.swaps import UNKNOWN, Swaps
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
@@ -24,7 +25,6 @@ KEPT, KEPT_CELLS = 64, 1 << 22
 """Contents of a row of which it is kept what was worked out, and numbers that are kept of all rows: pods often come and go again."""
 NEVER = -(1 << 42)
 """In place of what a row gains, where there is no place. Times `THOUSANDTHS` it still is an int64."""
-UNKNOWN = -(1 << 43)
 _DEAREST = 1 << 58
 """No move is taken to cost more: sums of two are to be int64, too."""
 _TOGETHER = 32
@@ -89,14 +89,13 @@ class Board:
         every = range(len(world.worth))
         self._read(world)
         self._seat()
-        cells = len(self.count) * (1 + len(self.uids) // max(len(every), 1))
-        self._keeps = max(1, min(KEPT, KEPT_CELLS // (cells * max(len(every), 1))))
+        self._keeps = min(KEPT, KEPT_CELLS // (len(self.count) * max(len(every), 1) + len(self.uids)))
         self._kept: list[dict[int, tuple]] = [{} for _ in every]
         kinds = len(self.count) - 1
         self.come = np.full((kinds, len(every)), NEVER, np.int64)
         self.leave, self.own = np.zeros(len(self.uids), np.int64), np.full(len(self.uids), NEVER, np.int64)
-        self.swap = np.full((len(self.uids), kinds), UNKNOWN, np.int64)
-        """`(pods, kinds)`: what a pod's row gains with such a one in its place."""
+        self._swaps = Swaps(len(self.uids), kinds)
+        """What a pod's row gains with one of a kind in its place."""
         self._asked = sorted({*self.rows.tolist(), *self.home.tolist(), *self.row.tolist()})
         self._ask(self._asked)
 
@@ -167,8 +166,9 @@ class Board:
         devices = [0] * len(self.uids)
         for i, d in np.argwhere(self.used[:-1]).tolist():
             devices[i] |= 1 << d
-        self._signs = [sign(i, some) for i, some in enumerate(devices)]
-        self._sign_of = [sum([self._signs[i] for i in some]) for some in there]
+        self._signs = np.array([sign(i, some) for i, some in enumerate(devices)], np.uint64)
+        self._sign_of = np.zeros(rows, np.uint64)
+        np.add.at(self._sign_of, self.row, self._signs)
 
     def follow(self, world: World) -> None:
         """Everybody is where this world has them, as on a board that is made there: a world of the same state, in which the same pods are at home on the same rows."""
@@ -181,6 +181,10 @@ class Board:
                     self.used[i, d.index] = d.milli
         self._read(world)
         self._seat()
+        # Beside those who take no part, who may be elsewhere now.
+        self._swaps.forget()
+        for kept in self._kept:
+            kept.clear()
         self.own[self.row == self.home] = NEVER
         moved = (row != self.row) | (used[:-1] != self.used[:-1]).any(axis=1)
         # Those who take no part may have come or gone there, too.
@@ -262,14 +266,15 @@ class Board:
     def replace(self, pods: np.ndarray, others: np.ndarray) -> np.ndarray:
         """`(changes,) int64`: what the row of each of these pods gains with the other in its place; `NEVER` where that has none there."""
         rows, kinds = self.row[pods], self.kind[others]
-        found = self.swap[pods, kinds]
+        keys = self._swaps.keys(rows, self._sign_of[rows], pods, kinds)
+        found = self._swaps.known(keys)
         homeward = rows == self.home[others]
         asked = np.flatnonzero((found == UNKNOWN) | homeward)
         if len(asked):
             own = np.where(homeward[asked], others[asked], len(self.uids))
             found[asked] = self.gains(rows[asked], pods[asked, None], kinds[asked], own)
             kept = asked[~homeward[asked]]
-            self.swap[pods[kept], kinds[kept]] = found[kept]
+            self._swaps.keep(keys[kept], found[kept])
         return found
 
     def gains_without(self, sets: np.ndarray) -> np.ndarray:
@@ -303,7 +308,6 @@ class Board:
             self.come[:, row] = found[begin : begin + kinds]
             self.leave[there] = found[begin + kinds : middle]
             self.own[gone] = found[middle : middle + len(gone)]
-            self.swap[there] = UNKNOWN
             begin = middle + len(gone)
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -326,13 +330,13 @@ class Board:
             self._come(pods[now], to[now])
             left = sorted(set(left) - set(now))
         self.row[pods] = to
+        np.subtract.at(self._sign_of, rows, self._signs[pods])
         for i, row in zip(pods.tolist(), rows.tolist(), strict=True):
             self._unseat(i, row)
-            self._sign_of[row] -= self._signs[i]
         for i, row in moves:
             self._sit(i, row)
             self._sign(i)
-            self._sign_of[row] += self._signs[i]
+        np.add.at(self._sign_of, to, self._signs[pods])
         self.worth[changed] = self._of.many(changed, self.free[changed], self.shares[changed], self.loads[changed])
         if new := [row for row in changed.tolist() if not self._known(row)]:
             self._work_out(new)
@@ -365,17 +369,19 @@ class Board:
         self.many[row] = seat + 1
 
     def _keep(self, row: int) -> None:
-        kept = self._kept[row]
-        if len(kept) >= self._keeps and self._sign_of[row] not in kept:
+        if not self._keeps:
+            return
+        kept, now = self._kept[row], int(self._sign_of[row])
+        if len(kept) >= self._keeps and now not in kept:
             kept.clear()
         there = self.on[row, : self.many[row]].copy()
         gone = [i for i in self._from[row] if self.row[i] != row]
-        kept[self._sign_of[row]] = self.come[:, row].copy(), there, self.leave[there], self.swap[there], gone, self.own[gone]
+        kept[now] = self.come[:, row].copy(), there, self.leave[there], gone, self.own[gone]
 
     def _known(self, row: int) -> bool:
         """What is known of the row with the pods that it has now is there again."""
-        if (kept := self._kept[row].get(self._sign_of[row])) is None:
+        if (kept := self._kept[row].get(int(self._sign_of[row]))) is None:
             return False
-        self.come[:, row], there, leave, swap, gone, own = kept
-        self.leave[there], self.swap[there], self.own[gone] = leave, swap, own
+        self.come[:, row], there, leave, gone, own = kept
+        self.leave[there], self.own[gone] = leave, own
         return True
