@@ -90,6 +90,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(volumes=3)), "broker", "warning", "restow-system: restow-nats has volumes of 3 brokers, and 1 of these is there: the log may be on the others"),
         (seen(installed(stores=[Store("restow-nats-0", "2.12.8", False, 120.0, 1, 100)])), "broker", "warning", "restow-system: restow-nats-0 writes what it has acknowledged to its disk every 120 s: a machine that fails takes commits with it that were acted upon"),
         (seen(installed(stores=[Store("restow-nats-0", "2.12.8", True, 120.0, 76, 100)])), "broker", "warning", "restow-system: restow-nats-0 has used 76 % of its store; when it is full, no commit is taken"),
+        (seen(installed(unasked=["restow-nats-0"])), "broker", "unknown", "restow-system: restow-nats-0: not asked whether all that is acknowledged is on disk, nor how full the store is: no answer on port 8222, as the chart's NetworkPolicy wants it"),
         (seen(installed(stores=[Store("restow-nats-0", "2.11.9", True, 120.0, 1, 100)])), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.11"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
         (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),

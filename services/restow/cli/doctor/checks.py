@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
+from restow.cli.doctor.guards import BESIDE_AGAIN, UNGUARDED
 from restow.domain.history import BROKEN
 
 Word = Literal["ok", "warning", "bad", "unknown"]
@@ -18,6 +19,8 @@ MOST_SKEW = 2.0
 """Seconds by which clocks may differ: facts and deadlines carry the time of whoever wrote them."""
 FULL = 0.75
 """Of a broker's store that is used, from when on it is to be looked at: the alert RestowBrokerDiskFull fires then."""
+MONITOR = 8222
+"""The port at which a broker says how it is."""
 MOST_LAG = 10_000
 """Records of the log that a service may be behind."""
 LONG_GATED = 60.0
@@ -91,7 +94,7 @@ class Store(NamedTuple):
 
 class Installation(NamedTuple):
     """Restow in one namespace. `wanted`: replicas by workload (`restow-descheduler`, `restow-nats`). `denied` is None where you may not ask that. `stores`: of
-    those brokers that could be asked. `volumes`: so many brokers have had one; 0 where you may not look."""
+    those brokers that could be asked, `unasked` the others that are ready. `volumes`: so many brokers have had one; 0 where you may not look."""
 
     namespace: str
     wanted: Mapping[str, int]
@@ -100,41 +103,7 @@ class Installation(NamedTuple):
     denied: Sequence[Denied] | None
     stores: Sequence[Store] = ()
     volumes: int = 0
-
-
-BESIDE_AGAIN = "kubectl apply -k deploy/beside"
-GUARDED = {
-    "restow-guard": "which keeps a stolen account from other people's pods",
-    "restow-guard-bindings": "which keeps a stolen account from writing annotations and labels into pods that it binds",
-    "restow-guard-volumes": "which keeps a stolen account from giving away or deleting other people's volumes",
-    "restow-guard-groups": "which keeps a stolen account from changing what other people's PodGroups and Queues are",
-    "restow-guard-brokers": "which keeps `helm rollback` from another number of brokers, with which the log would be lost",
-}
-"""What each of the ValidatingAdmissionPolicies is for."""
-GUARDED_BESIDE = {
-    "restow-guard-holds": "which keeps a stolen account from making pods that preempt others, or go past the scheduler",
-    "restow-guard-classes": "which keeps a stolen account from making priority classes for anybody",
-    "restow-guard-priorities": "which keeps everybody's other pods from the priority classes of placeholders, a way around quotas",
-}
-"""The same of those that are there beside another scheduler only."""
-GUARDED_CLAIMS = {
-    "restow-guard-claims": "which keeps a stolen account from taking other people's devices",
-    "restow-guard-placeholders": "which keeps a stolen account from reading Secrets by a pod, and from ending pods past their budgets, in namespaces whose pods may move with claims",
-}
-"""The same of those that are there where pods may move with ResourceClaims."""
-GUARDED_NODES = {"restow-guard-nodes": "which keeps a stolen account from labels and taints of nodes"}
-"""The same of the one that is there where services may mark nodes for autoscalers."""
-_UNGUARDED = {
-    name: (why, about, again)
-    for policies, about, again in (
-        (GUARDED, "rights", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml"),
-        (GUARDED_BESIDE, "beside", BESIDE_AGAIN),
-        (GUARDED_CLAIMS, "beside", "kubectl apply -k deploy/beside/claims"),
-        (GUARDED_NODES, "rights", "helm upgrade with autoscalers.enabled=true, or kubectl apply -k deploy/autoscalers"),
-    )
-    for name, why in policies.items()
-}
-"""Policy → what it is for, what a finding about it is about, and how it is had again."""
+    unasked: Sequence[str] = ()
 
 
 class Gate(NamedTuple):
@@ -309,6 +278,10 @@ def _broker(one: Installation) -> Iterator[Finding]:
         if store.most and store.used >= FULL * store.most:
             what = f"{one.namespace}: {store.name} has used {100 * store.used // store.most} % of its store; when it is full, no commit is taken"
             yield Finding("broker", "warning", what, "docs/runbooks.md, RestowBrokerDiskFull")
+    if one.unasked:
+        what = f"{one.namespace}: {', '.join(one.unasked)}: not asked whether all that is acknowledged is on disk, nor how full the store is: no answer on port {MONITOR}, as the chart's NetworkPolicy wants it"
+        do = f"kubectl -n {one.namespace} port-forward {one.unasked[0]} {MONITOR}, and see sync_always, max_storage and storage in http://localhost:{MONITOR}/varz"
+        yield Finding("broker", "unknown", what, do)
     said = {store.name: store.version for store in one.stores}
     for pod in pods:
         version = _numbers(said.get(pod.name, "") or pod.image.partition("@")[0].rpartition(":")[2])
@@ -349,7 +322,7 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
 
 def _unguarded(policies: Sequence[str]) -> Iterator[Finding]:
     for name in policies:
-        why, about, again = _UNGUARDED[name]
+        why, about, again = UNGUARDED[name]
         yield Finding(about, "warning", f"the policy {name} is missing, or nothing binds it, {why}", again)
 
 

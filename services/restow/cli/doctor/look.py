@@ -11,11 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from restow.cli.doctor.checks import (
-    GUARDED,
-    GUARDED_BESIDE,
-    GUARDED_CLAIMS,
-    GUARDED_NODES,
     LONG_GATED,
+    MONITOR,
     SERVICES,
     Denied,
     Gate,
@@ -25,6 +22,7 @@ from restow.cli.doctor.checks import (
     Seen,
     Store,
 )
+from restow.cli.doctor.guards import GUARDED, GUARDED_BESIDE, GUARDED_CLAIMS, GUARDED_NODES
 from restow.cli.kubeapi import UNSERVED, objects
 from restow.cli.webhook import CERTIFICATE
 from restow.cli.webhook import PORT as WEBHOOK_PORT
@@ -46,8 +44,8 @@ VOLUME = "data-restow-nats-"
 """Claims of the StatefulSet, by the number of the broker."""
 LONGEST_LEASE = 15
 """Seconds for which a leader is waited for at most that has not renewed its Lease."""
-MONITOR, SOON = 8222, 2.0
-"""The broker's port that says how it is, and the seconds that it has for that."""
+SOON = 2.0
+"""Seconds that a broker has to say how it is."""
 T = TypeVar("T")
 Object = Mapping[str, Any]
 _report = msgspec.json.Decoder(Report)
@@ -119,7 +117,8 @@ class Looker:
         asked = await self._together(self._pod(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp"))
         brokers = [pod for pod in asked if pod.app == "restow-nats" and pod.ready]
         stores = await self._together(self._store(namespace, pod.name) for pod in brokers)
-        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside), [one for one in stores if one is not None], await self._volumes(namespace))
+        unasked = [pod.name for pod, store in zip(brokers, stores, strict=True) if store is None]
+        return Installation(namespace, wanted, asked, await self._leases(namespace), await self._denied(namespace, beside), [one for one in stores if one is not None], await self._volumes(namespace), unasked)
 
     async def _volumes(self, namespace: str) -> int:
         try:
