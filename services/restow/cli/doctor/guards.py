@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+About = Literal["rights", "beside"]
 BESIDE_AGAIN = "kubectl apply -k deploy/beside"
 GUARDED = {
     "restow-guard": "which keeps a stolen account from other people's pods",
@@ -26,14 +27,10 @@ GUARDED_CLAIMS = {
 """The same of those that are there where pods may move with ResourceClaims."""
 GUARDED_NODES = {"restow-guard-nodes": "which keeps a stolen account from labels and taints of nodes"}
 """The same of the one that is there where services may mark nodes for autoscalers."""
-UNGUARDED: dict[str, tuple[str, Literal["rights", "beside"], str]] = {
-    name: (why, about, again)
-    for policies, about, again in (
-        (GUARDED, "rights", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml"),
-        (GUARDED_BESIDE, "beside", BESIDE_AGAIN),
-        (GUARDED_CLAIMS, "beside", "kubectl apply -k deploy/beside/claims"),
-        (GUARDED_NODES, "rights", "helm upgrade with autoscalers.enabled=true, or kubectl apply -k deploy/autoscalers"),
-    )
-    for name, why in policies.items()
+UNGUARDED: dict[str, tuple[str, About, str]] = {
+    **{name: (why, "rights", "helm upgrade with guard=true, or kubectl apply -f deploy/restow.yaml") for name, why in GUARDED.items()},
+    **{name: (why, "beside", BESIDE_AGAIN) for name, why in GUARDED_BESIDE.items()},
+    **{name: (why, "beside", "kubectl apply -k deploy/beside/claims") for name, why in GUARDED_CLAIMS.items()},
+    **{name: (why, "rights", "helm upgrade with autoscalers.enabled=true, or kubectl apply -k deploy/autoscalers") for name, why in GUARDED_NODES.items()},
 }
 """Policy → what it is for, what a finding about it is about, and how it is had again."""
