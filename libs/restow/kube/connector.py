@@ -10,24 +10,34 @@ from typing import Any
 
 import aiohttp
 
-NEXT = 4.0
-"""Seconds that an address has, with its TLS handshake, where the name has others: of the ten that a request has, the next one is to have some."""
+NEXT = 0.3
+"""Seconds until the next address of a name is tried, too (RFC 8305, and as long as Go's clients wait): an address that answers nothing must not cost each connection its time."""
 
 
 class Connector(aiohttp.TCPConnector):
-    """The addresses of a name are tried one after the other."""
+    """Of the addresses of a name the first one that is connected, with its TLS handshake, is taken."""
 
     async def _wrap_create_connection(self, *args: Any, addr_infos: list[Any], req: Any, timeout: aiohttp.ClientTimeout, **kwargs: Any) -> Any:
-        host, port = addr_infos[0][4][:2]
-        if len(addr_infos) > 1:
-            timeout = aiohttp.ClientTimeout(sock_connect=min(timeout.sock_connect or NEXT, NEXT), ceil_threshold=timeout.ceil_threshold)
-        connecting = asyncio.ensure_future(self._wrap_existing_connection(*args, host=host, port=port, req=req, timeout=timeout, **kwargs))
+        left, failed = list(addr_infos), None
+        trying: set[asyncio.Future[Any]] = set()
         try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            # In the middle of a TLS handshake uvloop bears that badly, too: what becomes of it then is logged as an error that nobody has looked at.
-            connecting.add_done_callback(_unwanted)
-            raise
+            while left or trying:
+                if left:
+                    host, port = left.pop(0)[4][:2]
+                    trying.add(asyncio.ensure_future(self._wrap_existing_connection(*args, host=host, port=port, req=req, timeout=timeout, **kwargs)))
+                done, trying = await asyncio.wait(trying, timeout=NEXT if left else None, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    if (error := one.exception()) is None:
+                        trying |= done - {one}
+                        return one.result()
+                    failed = error
+        finally:
+            for one in trying:
+                # Cancelled in the middle of a TLS handshake uvloop bears that badly, too: what becomes of it then is logged as an error that nobody has looked at.
+                one.add_done_callback(_unwanted)
+        addr_infos.clear()  # aiohttp would take one of each family off and try the others again.
+        assert failed is not None
+        raise failed
 
 
 def _unwanted(connecting: asyncio.Future[Any]) -> None:

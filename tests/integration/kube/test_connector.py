@@ -5,6 +5,7 @@ import socket
 from contextlib import closing
 
 import aiohttp
+import pytest
 import uvloop
 from aiohttp.abc import AbstractResolver
 
@@ -49,22 +50,33 @@ def test_of_a_name_with_several_addresses_one_that_refuses_or_hangs_is_passed_ov
             self.addresses = addresses
 
         async def resolve(self, host, port=0, family=socket.AF_INET):
-            return [{"hostname": host, "host": one, "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0} for one in self.addresses]
+            families = {one: socket.AF_INET6 if ":" in one else socket.AF_INET for one in self.addresses}
+            return [{"hostname": host, "host": one, "port": port, "family": families[one], "proto": 0, "flags": 0} for one in self.addresses]
 
         async def close(self):
             pass
 
     async def ask():
         async with listening() as (url, _):
-            port = int(url.rpartition(":")[2])
+            port, taken = int(url.rpartition(":")[2]), []
+            loop = asyncio.get_running_loop()
             with closing(socket.create_server(("127.0.0.2", port), backlog=0)) as full, closing(socket.create_connection(full.getsockname())):
-                loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
-                connector = Connector(resolver=Named("127.0.0.3", "127.0.0.2", "127.0.0.1"))
-                async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://api.example:{port}/") as answer:
-                    assert await answer.read() == b"{}"
-                return loop.time() - began
+                # A client of a name with both families, and a server that listens on one of them, as behind localhost.
+                for names in (("127.0.0.3", "127.0.0.2", "127.0.0.1"), ("::1", "127.0.0.1"), ("127.0.0.3", "::1", "127.0.0.1")):
+                    began = loop.time()
+                    connector = Connector(resolver=Named(*names))
+                    async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://api.example:{port}/") as answer:
+                        assert await answer.read() == b"{}"
+                    taken.append(loop.time() - began)
+                connector = Connector(resolver=Named("127.0.0.3", "::1"))
+                async with aiohttp.ClientSession(connector=connector) as session:
+                    with pytest.raises(aiohttp.ClientConnectorError):
+                        await session.get(f"http://api.example:{port}/")
+                return taken
 
-    assert NEXT <= on_uvloop(ask()) < 2 * NEXT
+    hung, *refused = on_uvloop(ask())
+    assert NEXT <= hung < NEXT + 3
+    assert max(refused) < 3
 
 
 def test_a_connection_that_nobody_waits_for_any_more_is_ended_once_it_is_there():
