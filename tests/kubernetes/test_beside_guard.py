@@ -198,6 +198,32 @@ async def test_no_pod_that_the_session_makes_preempts_or_evades_the_scheduler(wo
         await world.api.ok("DELETE", f"{CLASSES}/theirs")
 
 
+SECRETS: dict[str, dict[str, Any]] = {
+    "a volume": {"volumes": [{"name": "v", "secret": {"secretName": "pull"}}]},
+    "a part of one": {"volumes": [{"name": "v", "projected": {"sources": [{"downwardAPI": {"items": []}}, {"secret": {"name": "pull"}}]}}]},
+    "a driver's": {"volumes": [{"name": "v", "csi": {"driver": "secrets-store.csi.k8s.io"}}]},
+    "a variable": {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "pull", "key": "x"}}}]},
+    "all variables": {"envFrom": [{"secretRef": {"name": "pull"}}]},
+    "an account": {"serviceAccountName": "somebody"},
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+async def test_no_pod_that_the_session_makes_reads_a_secret(world: World, accounts: dict[str, Target], what: str) -> None:
+    """As that by which nodes pull the image of placeholders."""
+    change = SECRETS[what]
+    (container,) = PLACEHOLDER["containers"]
+    of_it = {key: value for key, value in change.items() if key.startswith("env")}
+    spec = PLACEHOLDER | {key: value for key, value in change.items() if key not in of_it} | {"containers": [container | of_it]}
+    async with aiohttp.ClientSession() as session:
+        service = Api(accounts["scheduler-session"], session)
+        assert await made(service, HOLDS + "?dryRun=All", {"metadata": {"name": "x"}, "spec": PLACEHOLDER}) == ""
+        assert await made(service, HOLDS + "?dryRun=All", {"metadata": {"name": "x"}, "spec": spec}) == "restow-guard-holds"
+        if of_it:
+            spec = PLACEHOLDER | {"initContainers": [container | of_it | {"name": "first"}]}
+            assert await made(service, HOLDS + "?dryRun=All", {"metadata": {"name": "x"}, "spec": spec}) == "restow-guard-holds"
+
+
 async def test_where_the_cluster_has_a_default_priority_canaries_have_it(world: World, accounts: dict[str, Target]) -> None:
     await world.api.ok("POST", CLASSES, {"metadata": {"name": "usual"}, "value": 50, "globalDefault": True})
     try:
