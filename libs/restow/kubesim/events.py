@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from restow.kubesim.objects import Obj
+from restow.kubesim.objects import Obj, dig
 
 # events.k8s.io name -> core name
 _RENAMED = {
@@ -27,3 +27,10 @@ def from_v1(event: Obj) -> Obj:
     """An events.k8s.io/v1 event in the stored form."""
     renamed = {_RENAMED.get(key, key): value for key, value in event.items()}
     return {**renamed, "apiVersion": "v1"}
+
+
+def misplaced(event: Obj, namespace: str, core: bool) -> str | None:
+    """The namespace of what an Event in its stored form is about, where the Event itself belongs into another one. Of what has none it belongs into
+    `default`; events.k8s.io asks no more."""
+    about = dig(event, "involvedObject", "namespace", default="")
+    return about if (core and about and about != namespace) or (not about and namespace != "default") else None

@@ -26,6 +26,7 @@ def evict(store: Store, info: RequestInfo, body: Obj) -> Obj:
     name, namespace = info.name, info.namespace
     if dig(body, "metadata", "name", default=name) != name:
         raise bad_request("name in URL does not match name in Eviction object")
+    check_namespace(body, namespace)
     version = body.get("apiVersion", "policy/v1")
     if version not in ("policy/v1", "policy/v1beta1", "v1"):
         raise bad_request(
@@ -54,6 +55,12 @@ def evict(store: Store, info: RequestInfo, body: Obj) -> Obj:
         dry_run=dry_run,
     )
     return SUCCESS
+
+
+def check_namespace(body: Obj, namespace: str) -> None:
+    """Of a Binding or an Eviction, which may leave it out. 400 where it is another one's than the path's."""
+    if dig(body, "metadata", "namespace", default=namespace) not in ("", namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def _can_ignore_budgets(pod: Obj) -> bool:

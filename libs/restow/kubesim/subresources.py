@@ -59,6 +59,7 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     meta = binding.get("metadata") or {}
     if meta.get("name", name) != name:
         raise bad_request("name in URL does not match name in Binding object")
+    eviction.check_namespace(binding, namespace)
     target = member(binding, "target")
     node, kind = target.get("name", ""), target.get("kind", "")
     causes = []
@@ -75,10 +76,10 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     pod = store.get(PODS, namespace, name)
     _check_bindable(pod, meta)
     spec = {**pod["spec"], "nodeName": node}
-    annotations = member(meta, "annotations")
     pod_meta = dict(pod["metadata"])
-    if annotations:
-        pod_meta["annotations"] = {**(pod_meta.get("annotations") or {}), **annotations}
+    for field in ("annotations", "labels"):
+        if said := member(meta, field):
+            pod_meta[field] = {**(pod_meta.get(field) or {}), **said}
     # Feature gate ClearingNominatedNodeNameAfterBinding, on by default: the nomination has served.
     status = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
     conditions = [dict(item) for item in status.get("conditions", ()) if item.get("type") != "PodScheduled"]

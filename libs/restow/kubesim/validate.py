@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from restow.kubesim.errors import Cause, bad_request
@@ -109,12 +110,25 @@ def metadata(resource: Resource, obj: Obj) -> Causes:
             causes.invalid("metadata.name", name, why)
     _labels(causes, meta.get("labels"), "metadata.labels")
     causes += annotation_errors(obj)
-    for index, ref in enumerate(meta.get("ownerReferences") or ()):
+    _owners(causes, meta.get("ownerReferences") or ())
+    return causes
+
+
+def _owners(causes: Causes, references: Sequence[Obj]) -> None:
+    """One controller at most, and never an Event (apimachinery, ValidateOwnerReferences)."""
+    path, controller = "metadata.ownerReferences", None
+    for ref in references:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not ref.get(field):
-                where = f"metadata.ownerReferences[{index}].{field}" if field != "apiVersion" else f"metadata.ownerReferences[{index}].apiVersion"  # fmt: skip
-                causes.invalid(where, ref.get(field) or "", "must not be empty" if field != "apiVersion" else "version must not be empty")  # fmt: skip
-    return causes
+                causes.invalid(f"{path}.{field}", ref.get(field) or "", "must not be empty" if field != "apiVersion" else "version must not be empty")
+        if ref.get("kind") == "Event" and ref.get("apiVersion") in ("v1", "events.k8s.io/v1"):
+            group, _, version = ref["apiVersion"].rpartition("/")
+            causes.invalid(path, ref, f"{group}/{version}, Kind=Event is disallowed from being an owner")
+        if ref.get("controller"):
+            named = f"{ref.get('kind')}/{ref.get('name')}"
+            if controller is not None:
+                causes.invalid(path, list(references), f'Only one reference can have Controller set to true. Found "true" in references for {controller} and {named}')
+            controller = controller or named
 
 
 def name_errors(resource: Resource, name: str) -> list[str]:
@@ -391,6 +405,8 @@ def changed(resource: Resource, obj: Obj, old: Obj) -> Causes:
     causes = Causes()
     if obj["metadata"].get("labels") != old["metadata"].get("labels"):
         _labels(causes, obj["metadata"].get("labels"), "metadata.labels")
+    if (owners := obj["metadata"].get("ownerReferences")) != old["metadata"].get("ownerReferences"):
+        _owners(causes, owners or ())
     if obj.get("spec") != old.get("spec"):
         _specifics(causes, resource, obj)
     return causes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from restow.kubesim import negotiate, patch, reads, responses
+from restow.kubesim import events, negotiate, patch, reads, responses
 from restow.kubesim.errors import (
     ApiError,
     bad_request,
@@ -20,6 +20,7 @@ from restow.kubesim.negotiate import encode
 from restow.kubesim.objects import Obj, drop_nulls, member
 from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, LEASES, PODDISRUPTIONBUDGETS
 from restow.kubesim.routes import RequestInfo, integer
+from restow.kubesim.validate import Causes
 
 if TYPE_CHECKING:
     from restow.kubesim.cluster import Cluster
@@ -80,7 +81,12 @@ async def create(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
     obj = _checked(info, await _body(info, request))
     dry_run = info.dry_run
     cluster.strict(info, obj)
-    stored = cluster.store.create(info.resource, info.take(obj), info.namespace, owned=True, dry_run=dry_run)
+    taken = info.take(obj)
+    if info.resource == EVENTS and (about := events.misplaced(taken, info.namespace, info.verbatim)) is not None:
+        causes = Causes()
+        causes.invalid("involvedObject.namespace", about, "does not match event.namespace")
+        raise invalid(EVENTS, taken["metadata"].get("name", ""), causes)
+    stored = cluster.store.create(info.resource, taken, info.namespace, owned=True, dry_run=dry_run)
     return reads.answer(cluster, info, form, stored, 201)
 
 

@@ -196,3 +196,54 @@ async def test_bad_labels(api: Api, ns: str) -> None:
     assert cause["message"].startswith(
         'Invalid value: "not valid!": a valid label must be an empty string or consist'
     )
+
+
+async def test_owner_references(api: Api, ns: str) -> None:
+    """KS-37"""
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+
+    def owner(uid: str, kind: str = "ConfigMap", controller: bool = True) -> dict[str, object]:
+        return {"apiVersion": "v1", "kind": kind, "name": "o", "uid": uid, "controller": controller}
+
+    def owned(*owners: dict[str, object]) -> dict[str, object]:
+        obj = config_map("a")
+        obj["metadata"]["ownerReferences"] = list(owners)
+        return obj
+
+    two = "Only one reference can have Controller set to true. Found \"true\" in references for ConfigMap/o and ConfigMap/o"
+    there = (await api.ok("POST", path, config_map("o")))["metadata"]["uid"]
+    for obj, why in (
+        (owned(owner(there), owner("2")), two),
+        (owned(owner("1", "Event")), "/v1, Kind=Event is disallowed from being an owner"),
+        (owned({**owner("1"), "name": ""}), 'Invalid value: "": must not be empty'),
+        ({"metadata": {"ownerReferences": [owner(there), owner("2")]}}, two),
+    ):
+        if "kind" in obj:
+            body = await api.fails(422, "Invalid", "POST", path, obj)
+        else:
+            await api.ok("POST", path, owned(owner(there), owner("2", controller=False)))
+            body = await api.fails(422, "Invalid", "PATCH", f"{path}/a", obj, media=MERGE)
+        cause = body["details"]["causes"][0]  # a patch is looked at twice by a real server
+        assert cause["field"].startswith("metadata.ownerReferences"), cause
+        assert "[" not in cause["field"]
+        assert why in cause["message"]
+
+
+async def test_events_are_where_they_belong(api: Api, ns: str) -> None:
+    """KS-38"""
+    path, new = f"/api/v1/namespaces/{ns}/events", f"/apis/events.k8s.io/v1/namespaces/{ns}/events"
+    said = {"reason": "R", "type": "Normal", "action": "A", "reportingController": "c", "reportingInstance": "i", "eventTime": "2026-01-01T00:00:00.000000Z"}
+
+    def event(name: str, **about: str) -> dict[str, object]:
+        return {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "x", **about}, "reason": "R", "type": "Normal"}
+
+    def regarding(name: str, **about: str) -> dict[str, object]:
+        return {"metadata": {"name": name}, "regarding": {"kind": "Pod", "name": "x", **about}, **said}
+
+    await api.ok("POST", path, event("a", namespace=ns))
+    await api.ok("POST", new, regarding("b", namespace=ns))
+    await api.ok("POST", new, regarding("c", namespace="other"))
+    await api.ok("POST", "/api/v1/namespaces/default/events", event(f"{ns}-d"))
+    for where, wrong in ((path, event("e")), (path, event("f", namespace="other")), (new, regarding("g"))):
+        body = await api.fails(422, "Invalid", "POST", where, wrong)
+        assert [cause["field"] for cause in body["details"]["causes"]] == ["involvedObject.namespace"]

@@ -153,13 +153,13 @@ async def test_binding(api: Api, ns: str) -> None:
     """KS-130"""
     path = f"/api/v1/namespaces/{ns}/pods"
     made = await api.ok("POST", path, pod("a"))
-    meta = {"uid": made["metadata"]["uid"], "annotations": {"example.com/note": "x"}}
+    meta = {"uid": made["metadata"]["uid"], "annotations": {"example.com/note": "x"}, "labels": {"zone": "z"}}
     answer = await api.call("POST", f"{path}/a/binding", binding("a", "n1", **meta))
     assert answer.status == 201
     assert (answer.body["kind"], answer.body["status"], answer.body["code"]) == ("Status", "Success", 201)
     body = await api.ok("GET", f"{path}/a")
     assert body["spec"]["nodeName"] == "n1"
-    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert (body["metadata"]["annotations"], body["metadata"]["labels"]) == ({"example.com/note": "x"}, {"zone": "z"})
     conditions = {item["type"]: item["status"] for item in body["status"]["conditions"]}
     assert conditions["PodScheduled"] == "True"
 
@@ -172,6 +172,16 @@ async def test_a_binding_ends_a_nomination(api: Api, ns: str) -> None:
     assert (await api.ok("GET", f"{path}/a"))["status"]["nominatedNodeName"] == "n2"
     await api.ok("POST", f"{path}/a/binding", binding("a", "n1"))
     assert "nominatedNodeName" not in (await api.ok("GET", f"{path}/a"))["status"]
+
+
+async def test_a_binding_or_an_eviction_of_another_namespace(api: Api, ns: str) -> None:
+    """KS-136"""
+    path = f"/api/v1/namespaces/{ns}/pods"
+    await api.ok("POST", path, pod("a"))
+    evict = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": "other"}}
+    for subresource, body in (("binding", binding("a", "n1", namespace="other")), ("eviction", evict)):
+        await api.fails(400, "BadRequest", "POST", f"{path}/a/{subresource}", body)
+        assert "nodeName" not in (await api.ok("GET", f"{path}/a"))["spec"]
 
 
 async def test_bound_pods_cannot_be_bound(api: Api, ns: str) -> None:
