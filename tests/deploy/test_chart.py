@@ -2,10 +2,14 @@
 
 import base64
 import contextlib
+import copy
+import functools
 import json
+import operator
 import re
 import runpy
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -283,12 +287,32 @@ def test_values_are_what_the_schema_says(path):
         {"traces": {"enabled": True}}, {"traces": {"share": 2}}, {"traces": {"endpoint": "collector:4318"}}, {"traces": {"endpoint": "http://user:password@collector"}},
         {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
         {"garbageCollector": {"archive": {"prefix": "restow/../other"}}}, {"garbageCollector": {"archive": {"prefix": "/".join("abcdefghijklmnopqrst")}}},
+        {"nats": {"tls": {"enabled": True, "existingSecret": "mine"}}}, {"nats": {"tls": {"enabled": True, "certificate": "cert-manager", "existingSecret": "mine"}}},
+        {"beside": {"claimNamespaces": ["A_B"]}},
         {"garbageCollector": {"archive": {"bucket": "back..ups"}}}, {"networkPolicy": {"collectorPorts": [0]}},
     ],
     ids=json.dumps,
 )  # fmt: skip
 def test_values_that_mean_nothing_are_refused(wrong):
     assert refusals(merged(VALUES, wrong))
+
+
+def test_a_part_of_the_values_that_is_null_is_refused_by_its_name():
+    """Helm takes its defaults away, as where all below it is a comment: `nil pointer evaluating interface {}.enabled`, somewhere in a template."""
+
+    def parts(schema: dict, values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for name, one in values.items():
+            if isinstance(one, dict) and "properties" in schema["properties"].get(name, {}):
+                yield (*path, name)
+                yield from parts(schema["properties"][name], one, (*path, name))
+
+    found = list(parts(SCHEMA, VALUES))
+    assert ("nats", "tls") in found
+    for *above, name in found:
+        values = copy.deepcopy(VALUES)
+        inner = functools.reduce(operator.getitem, above, values)
+        del inner[name]
+        assert f"'{name}' is a required property" in refusals(values)
 
 
 def test_every_value_is_in_the_schema_and_every_one_of_the_schema_has_a_default_or_is_one_of_every_service():
