@@ -319,3 +319,12 @@ def test_nobody_is_evicted_for_a_pod_whose_queue_has_no_capacity_left_once_victi
         then(state, in_queue(name, of, what, where, owner=replica_of(name)))
     then(state, in_queue("b2", "b", "high2"), in_queue("a2", "a", "high1"))
     assert [(event.pod, event.by) for event in schedule(state) if isinstance(event, e.Preempted)] == [("b0", "b2"), ("b1", "b2")]
+
+
+@pytest.mark.parametrize(("members", "placed_of_a"), [(2, ["a2"]), (3, [])])
+def test_a_gang_that_cannot_be_complete_keeps_no_rest_that_its_small_pods_would_fit_in(members, placed_of_a):
+    """Half a core is left of what b deserves: too little for its large pod, and enough for a gang's pod, if the gang may start one day."""
+    state = given(node("n", cpu=5_000), shape("s", 1_000), shape("large", 3_000), shape("half", 500), queue("a"), queue("b"), pod_group("g", "b", need=3))
+    then(state, *[in_queue(f"{q}{i}", q, node="n") for q in "ab" for i in range(2)], in_queue("b2", "b", "large"), in_queue("a2", "a"))
+    then(state, *[member(f"g{i}", "g", "half") for i in range(members)])
+    assert settle(state) == placed_of_a

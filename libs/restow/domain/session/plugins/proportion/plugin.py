@@ -67,6 +67,7 @@ class Shares:
         self._gangs = any(plugin.name == "gang" for tier in session.config.tiers for plugin in tier)
         self._orders: dict[str, int] = {}
         self._large: dict[ShapeId, bool] = {}
+        self._may_start: dict[str, dict[ShapeId, int]] = {}
         self._refusals: dict[str, Refusal | None] = {}
         self._least: dict[tuple[str, int], int] = {}
         self._unclaimed_by: dict[tuple[str, int], int] = {}
@@ -143,20 +144,24 @@ class Shares:
         return real
 
     def _wants(self, name: str) -> Amounts:
-        """What waits in it and may start one day. O(classes of pods and groups that wait)."""
-        state, known = self._state, self._ledger
-        if self.refuses(name) is not None:
-            return {}
-        wanted = dict(known.waiting.get(name, {}))
-        for shape, count in known.shapes.get(name, {}).items():
-            if self._too_large(shape):
-                charge(wanted, state.vectors[shape].items, -count)
-        for group, shapes in known.incoming.get(name, {}).items() if self._gangs else ():
-            if known.is_hopeless(state, self._totals, group, shapes):
-                for shape, count in shapes.items():
-                    if not self._too_large(shape):
-                        charge(wanted, state.vectors[shape].items, -count)
+        """What it wants besides what it uses, by column."""
+        wanted: Amounts = {}
+        for shape, count in self._coming(name).items():
+            charge(wanted, self._state.vectors[shape].items, count)
         return wanted
+
+    def _coming(self, name: str) -> dict[ShapeId, int]:
+        """How many pods of each shape wait in it and may start one day. O(classes of pods and groups that wait), once a session."""
+        coming = self._may_start.get(name)
+        if coming is None:
+            known = self._ledger
+            waiting = known.shapes.get(name, {}) if self.refuses(name) is None else {}
+            coming = self._may_start[name] = {shape: count for shape, count in waiting.items() if not self._too_large(shape)}
+            for group, shapes in known.incoming.get(name, {}).items() if self._gangs and coming else ():
+                if known.is_hopeless(self._state, self._totals, group, shapes):
+                    for shape in shapes.keys() & coming.keys():
+                        coming[shape] -= shapes[shape]
+        return coming
 
     def _too_large(self, shape: ShapeId) -> bool:
         known = self._large.get(shape)
@@ -245,11 +250,11 @@ class Shares:
         return least
 
     def _smallest(self, queue: str, column: int) -> int:
-        """Of what waits in a queue, the least that a pod asks for; 0 where none does."""
+        """Of what waits in a queue and may start one day, the least that a pod asks for; 0 where none does."""
         known = self._least.get((queue, column))
         if known is None:
             vectors = self._state.vectors
-            asked = [dict(vectors[shape].items).get(column, 0) for shape in self._ledger.shapes.get(queue, ()) if not self._too_large(shape)]
+            asked = [dict(vectors[shape].items).get(column, 0) for shape, count in self._coming(queue).items() if count]
             known = self._least[queue, column] = min((amount for amount in asked if amount), default=0)
         return known
 
