@@ -6,6 +6,7 @@ or that our last write was answered with: a leader that renews need not read fir
 
 Two things are not client-go's, because here the log decides, and both let the duration be short. A leader whom the API does not answer goes on: whoever takes
 the lease meanwhile says so in the log. And time in which the API did not answer counts for nobody: the leader could not renew, either.
+A third one follows from that, too: who does not reach the log cannot lead, however well it renews, so it gives the lease to somebody who does.
 """
 
 import asyncio
@@ -75,7 +76,8 @@ _lease = msgspec.json.Decoder(_Lease)
 
 
 class Elector:
-    """Tries to hold one Lease. `note` is told what `NOTE` says there whenever it is written, and gives what it says then. `clock` is monotonic seconds; `now` is only written into the Lease, for people."""
+    """Tries to hold one Lease. `note` is told what `NOTE` says there whenever it is written, and gives what it says then. `clock` is monotonic seconds; `now` is only written into the Lease, for people.
+    `reaches`: whether this process reaches the log at present."""
 
     def __init__(
         self,
@@ -87,11 +89,19 @@ class Elector:
         clock: Callable[[], float] = machine.steady,
         now: Callable[[], datetime] = machine.now,
         note: Callable[[str], str] = lambda said: said,
+        reaches: Callable[[], bool] = lambda: True,
     ):
         self._client = client
         self._namespace, self._name, self.identity = namespace, name, identity
         self.config = config
         self._clock, self._now, self._note = clock, now, note
+        self._reaches = reaches
+        self._away: float | None = None
+        """Since when this process does not reach the log."""
+        self._back = float("-inf")
+        """When it reached the log again."""
+        self._had = False
+        """Nobody has had the Lease since it was ours, as far as we know."""
         self._seen: _Spec | None = None
         self._seen_at = 0.0
         self._written: _Lease | None = None
@@ -115,6 +125,7 @@ class Elector:
         if lease.spec != self._seen:
             self._seen, self._seen_at = lease.spec, self._clock()
         if lease.spec.holderIdentity not in (None, "", self.identity) and not self._expired(lease.spec):
+            self._had = False
             return False
         lease.spec = self._claim(lease.spec)
         return await self._write(lease, new=False)
@@ -122,6 +133,23 @@ class Elector:
     def surely_holds(self) -> bool:
         """Whether nobody can have taken the Lease from us: our last write is younger than half of its duration."""
         return self._seen is not None and self._seen.holderIdentity == self.identity and self._clock() < self._seen_at + self.config.duration / 2
+
+    def can_lead(self) -> bool:
+        """Whether to hold the Lease: not where others may reach the log and this process has not for as long as the Lease lasts. When a broker is back, its
+        leader of before goes on, so the others leave it half of that time."""
+        now = self._clock()
+        if not self._reaches():
+            self._away = now if self._away is None else self._away
+            return self._had and now < self._away + self.config.duration
+        if self._away is not None:
+            self._away, self._back = None, now
+        return self._had or now >= self._back + self.config.duration / 2
+
+    async def give_way(self) -> None:
+        """To whoever can lead. Where the API does not take that, the Lease ends by itself."""
+        if self._seen is not None and self._seen.holderIdentity == self.identity:
+            await self.release()
+            self._seen = self._written = None
 
     async def release(self) -> None:
         """Gives the Lease up, so that the next leader need not wait. Best effort."""
@@ -163,6 +191,7 @@ class Elector:
             raise
         self._written = answered(_lease, answer)
         self._seen, self._seen_at = lease.spec, self._clock()
+        self._had = self._had or lease.spec.holderIdentity == self.identity
         return True
 
 
@@ -206,7 +235,7 @@ async def _acquire(
 ) -> None:
     while True:
         try:
-            if await elector.acquire_or_renew():
+            if elector.can_lead() and await elector.acquire_or_renew():
                 return
             on_wait(None)
         except ApiStatus as status:
@@ -225,6 +254,10 @@ async def _renew(
             await sleep((config.renew if mine else config.retry) * (1 - 0.2 * share()))
             try:
                 async with asyncio.timeout(config.duration):
+                    if not elector.can_lead():
+                        mine = None
+                        await elector.give_way()
+                        continue
                     # A conflict can be our own late write: look once more before giving up.
                     mine = await elector.acquire_or_renew() or await elector.acquire_or_renew()
             except (ApiStatus, TimeoutError):

@@ -48,7 +48,7 @@ class Candidate:
             await self._put_losses_on_record()
             await self._stopping.wait()
             return
-        elector = Elector(self._client, s.namespace, lease_name(self._family), s.identity, self._lease, note=self._note)
+        elector = Elector(self._client, s.namespace, lease_name(self._family), s.identity, self._lease, note=self._note, reaches=lambda: self._log.connected)
         if not await self._until_asked(elector):
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:

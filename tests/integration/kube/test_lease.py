@@ -310,3 +310,51 @@ async def test_a_lease_says_what_its_holder_notes_and_tells_it_to_who_takes_it_o
     assert await b.acquire_or_renew()
     assert heard == {"a": ["", "a1", "a2", "a3"], "b": ["a4"]}
     assert vars((await lease(api)).metadata.annotations)["restow.dev/log-read"] == "b1"
+
+
+async def test_a_leader_that_does_not_reach_the_log_gives_the_lease_to_somebody_who_does(api, time):
+    """Cut off from the brokers alone, it would renew for ever, and nobody would decide."""
+    reached = {"a": True, "b": True}
+
+    def elector(name):
+        return Elector(api.client, "default", "session", name, CONFIG, time, lambda: datetime(2026, 3, 1, tzinfo=UTC), reaches=lambda: reached[name])
+
+    lost = []
+    async with leading(elector("a"), lambda: lost.append(time.now), sleep=time.sleep):
+        reached["a"], began = False, time.now
+        async with leading(elector("b"), sleep=time.sleep):
+            assert time.now - began >= CONFIG.duration
+            assert (await lease(api)).spec.holderIdentity == "b"
+            for _ in range(200):
+                await asyncio.sleep(0.001)
+            assert not lost, "it does not know yet who leads"
+            reached["a"] = True
+            async with asyncio.timeout(5):
+                while not lost:
+                    await asyncio.sleep(0.001)
+            assert (await lease(api)).spec.holderIdentity == "b"
+
+
+async def test_where_nobody_reached_the_log_the_leader_of_before_goes_on(api, time):
+    reached = [True]
+
+    def elector(name):
+        return Elector(api.client, "default", "session", name, CONFIG, time, lambda: datetime(2026, 3, 1, tzinfo=UTC), reaches=lambda: reached[0])
+
+    a, b = elector("a"), elector("b")
+    assert a.can_lead()
+    assert await a.acquire_or_renew()
+    assert not await b.acquire_or_renew()
+    reached[0] = False
+    assert (a.can_lead(), b.can_lead()) == (True, False)
+    time.now += CONFIG.duration
+    assert (a.can_lead(), b.can_lead()) == (False, False)
+    await a.give_way()
+    assert (await lease(api)).spec.holderIdentity == ""
+    assert not a.surely_holds()
+    reached[0] = True
+    assert (a.can_lead(), b.can_lead()) == (True, False)
+    assert await a.acquire_or_renew()
+    time.now += CONFIG.duration / 2
+    assert b.can_lead()
+    assert not await b.acquire_or_renew()
