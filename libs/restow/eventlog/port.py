@@ -75,8 +75,10 @@ class Unknown(LogError):
     under a new id. The expectation makes a late arrival of the lost one harmless.
     """
 
-    def __init__(self, family: Family, ce_id: str, why: str, *, full: bool = False) -> None:
+    def __init__(self, family: Family, ce_id: str, why: str, *, full: bool = False, answered: bool = False) -> None:
         self.family, self.ce_id, self.why = family, ce_id, why
+        self.answered = answered
+        """The broker itself has said why it cannot."""
         self.full = full
         """The store has no capacity: nothing more is taken until something goes."""
         super().__init__(f"no answer to commit {ce_id} of family {family!r}: {why}; it may or may not be stored")

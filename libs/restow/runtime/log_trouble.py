@@ -45,7 +45,7 @@ class LogTrouble:
         pause = RETRIES[min(self._failures, len(RETRIES) - 1)]
         self._failures += 1
         self.why, self.full = error.why, error.full
-        if self._failures >= SILENT and not error.full:
+        if self._failures >= SILENT and not error.full and not error.answered:
             # Between two attempts the log was read to its end.
             self.why += ", though it is read: if the broker's disk was full, give it space and start the broker again"
         self._try_again.clear()

@@ -7,14 +7,16 @@ import time
 import pytest
 
 from restow.contracts import events as e
+from restow.eventlog.jetstream.connect import Failure, NotNow
 from restow.eventlog.port import Unknown
 from restow.runtime import offload
+from restow.runtime.log_trouble import SILENT
 from restow.runtime.offload import CopyFailed, in_copy
 
 from .rig import cluster, facts, idle, memory, named, running, soon, until
 
 
-def refusing(log, family, why="the broker's store is full", is_full=True):
+def refusing(log, family, why="the broker's store is full", is_full=True, answered=False):
     """The log takes nothing of this family; `tried` grows with each attempt, and `append` comes back with `over()`."""
     append, tried = log.append, []
 
@@ -22,7 +24,7 @@ def refusing(log, family, why="the broker's store is full", is_full=True):
         if of != family:
             return await append(of, body, envelope, expected_last=expected_last)
         tried.append(asyncio.get_running_loop().time())
-        raise Unknown(of, envelope.id, why, full=is_full)
+        raise Unknown(of, envelope.id, why, full=is_full, answered=answered)
 
     log.append = full
 
@@ -48,6 +50,21 @@ async def test_a_log_that_is_full_is_asked_a_few_times_and_not_thousands_and_the
         await idle()
         assert (rig.commander.trouble.why, rig.commander.trouble.full) == ("", False)
     assert len(await named(log, e.PodPlaced)) == 1
+
+
+async def test_a_broker_that_says_itself_why_it_cannot_is_not_said_to_have_a_full_disk():
+    """As one of three that is alone."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        why = str(NotNow("STREAM.MSG.GET.restow-main", Failure(503, 10008, "JetStream system temporarily unavailable")))
+        tried, over = refusing(log, "session", why, is_full=False, answered=True)
+        await cluster(log)
+        await until(lambda: len(tried) > SILENT, rig.follower)
+        assert rig.commander.trouble.why == "the broker cannot do STREAM.MSG.GET.restow-main now: JetStream system temporarily unavailable (error 10008): more than half of its brokers must be there"
+        over()
+        rig.commander.trouble.retry()
+        await soon(rig.bound.get())
 
 
 async def test_a_broker_that_is_silent_to_commits_alone_is_said_to_need_a_restart():

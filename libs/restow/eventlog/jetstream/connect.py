@@ -83,12 +83,17 @@ class ApiError(Exception):
         super().__init__(f"{description} (code {code}, error {err_code})")
 
 
+NO_MAJORITY = 10008
+"""JSClusterNotAvailErr: of a cluster without a leader, so for good only where too few of its brokers are there."""
+
+
 class NotNow(Unavailable):
     """The broker answered that it cannot do this now (5xx); `err_code` is JetStream's."""
 
     def __init__(self, verb: str, failure: Failure) -> None:
         self.err_code = failure.err_code
-        super().__init__(f"the broker cannot do {verb} now: {failure.description} (error {failure.err_code})")
+        todo = ": more than half of its brokers must be there" if failure.err_code == NO_MAJORITY else ""
+        super().__init__(f"the broker cannot do {verb} now: {failure.description} (error {failure.err_code}){todo}")
 
 
 class Failure(msgspec.Struct):

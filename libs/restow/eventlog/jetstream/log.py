@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from restow.contracts.envelope import Envelope
 from restow.eventlog.access import NO_FILES, AccessFiles
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
-from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.jetstream.connect import Broker, NotNow
 from restow.eventlog.jetstream.reader import Delivery, Feed, another_record
 from restow.eventlog.jetstream.stream import State, Stored, Stream
 from restow.eventlog.port import (
@@ -92,7 +92,7 @@ class JetStreamLog:
             try:
                 await self._verify()
             except Unavailable as error:
-                raise Unknown(family, envelope.id, str(error)) from error
+                raise Unknown(family, envelope.id, str(error), answered=isinstance(error, NotNow)) from error
         return await self._appender.append(family, body, envelope, expected_last)
 
     def forget_read(self) -> None:
