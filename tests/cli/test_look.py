@@ -1,6 +1,8 @@
 """get, state, why and log on an exported log."""
 
+import errno
 import json
+import os
 
 import pytest
 from cli.conftest import export
@@ -283,6 +285,22 @@ def test_a_part_is_exported_and_read_again(restow, as_json, moved, tmp_path, nam
     assert refused.exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["part.jsonl", "part.parquet"])
+def test_an_export_to_a_full_disk_names_its_file(restow, moved, tmp_path, monkeypatch, name):
+    """What the kernel says of a full disk names none."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("restow.replay.source.save", full)
+    monkeypatch.setattr("restow.eventlog.parquet.write_parquet", full, raising=False)
+    refused = restow("log", "export", str(tmp_path / name), "--log", moved)
+    assert refused.exit_code == 2
+    assert f"{name} cannot be written: No space left on device" in refused.said
+
+
 def test_a_part_has_no_state(restow, moved, tmp_path):
     file = str(tmp_path / "part.jsonl")
     restow("log", "export", file, "--from", "3", "--log", moved)
@@ -388,3 +406,15 @@ def test_of_what_a_name_may_be_twenty_are_listed_and_a_plans_moves_name_their_pl
     assert rows[1 + min(count, 20) :] == [*more, "The plan itself: restow describe plan/p7"]
     of_two = failure_of(Ambiguous("p", [*moves, Subject("migration", "p8-1", "", "p8-1", 1)])).message
     assert "describe" not in of_two
+
+
+@pytest.mark.parametrize(("columns", "gap"), [(85, 2), (82, 1), (78, 1)])
+def test_no_line_of_a_table_breaks_where_columns_cannot_give_way(capsys, monkeypatch, columns, gap):
+    """As the one of `restow verify` in a terminal of 80 columns: nothing but the last column may be cut, and it needs its name."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    names = ("FAMILY", "LOGIC", "COMMITS", "EVENTS", "DECISIONS", "IDENTICAL", "DIFFERENT", "SKIPPED")
+    table(names, [("reservation", "reservation@4", "3", "4", "4", "4", "0", "0")], right=names[2:])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == list(names)
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith("FAMILY" + " " * (5 + gap) + "LOGIC")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,7 +242,7 @@ def export(file: Path, start: int | None, stop: int | None, form: str | None, fo
         raise Failure(f"{file} exists; --force replaces it", UNUSABLE)
     if not file.parent.is_dir():
         raise Failure(f"{file.parent} is not a folder; allowed: a file in an existing folder", UNUSABLE)
-    with where.source() as source:
+    with where.source() as source, _names_what_cannot_be_written(file):
         first, last = _range(source, start, stop)
         with Progress("exporting") as progress:
             if form == "parquet":
@@ -257,6 +259,20 @@ def export(file: Path, start: int | None, stop: int | None, form: str | None, fo
         emit(result)
     else:
         click.echo(f"{file}: sequences {first} to {last}, {size(result['bytes'])}")  # type: ignore[arg-type]
+
+
+_ONLY_OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+@contextmanager
+def _names_what_cannot_be_written(file: Path) -> Iterator[None]:
+    """A full disk names no file, and a folder that nobody may write the temporary one in it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _ONLY_OF_WRITING:
+            raise
+        raise Failure(f"{file} cannot be written: {error.strerror}; allowed: a file in a folder with room for it", UNUSABLE) from error
 
 
 def _form(file: Path) -> str:

@@ -115,12 +115,13 @@ def table(
     (unless told, the last one) give way; those of them in `wrap` go on in further lines, the others are cut."""
     cells = [[plain(str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    gap = 2
     if not whole:
-        _narrow(widths, [len(columns) - 1] if flexible is None else [columns.index(name) for name in flexible])
-    click.echo(heading(_line(columns, columns, widths, right)))
+        widths, gap = _fitted(widths, [len(columns) - 1] if flexible is None else [columns.index(name) for name in flexible])
+    click.echo(heading(_line(columns, columns, widths, right, gap)))
     for row in cells:
         for line in _lines(columns, row, widths, wrap):
-            click.echo(_line(columns, line, widths, right))
+            click.echo(_line(columns, line, widths, right, gap))
 
 
 def filled_table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str], wrap: Sequence[str] = ()) -> None:
@@ -140,24 +141,35 @@ def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wr
     return zip_longest(*parts, fillvalue="")
 
 
-def _narrow(widths: list[int], flexible: Sequence[int]) -> None:
-    excess = sum(widths) + 2 * (len(widths) - 1) - width()
-    while excess > 0 and flexible:
-        widest = max(flexible, key=lambda i: widths[i])
-        if widths[widest] <= _NARROWEST:
-            return
+def _fitted(widths: Sequence[int], flexible: Sequence[int]) -> tuple[list[int], int]:
+    """The widths of the columns and of the gaps between them. Gaps of one column only where a line would break otherwise."""
+    for gap in (2, 1):
+        fitted = list(widths)
+        excess = sum(fitted) + gap * (len(fitted) - 1) - width()
+        if _narrow(fitted, flexible, excess):
+            break
+    return fitted, gap
+
+
+def _narrow(widths: list[int], flexible: Sequence[int], excess: int) -> bool:
+    """Take `excess` from the `flexible` columns. False if they cannot give that much."""
+    while excess > 0:
+        widest = max(flexible, key=lambda i: widths[i], default=None)
+        if widest is None or widths[widest] <= _NARROWEST:
+            return False
         others = [widths[i] for i in flexible if i != widest]
         step = max(1, min(excess, widths[widest] - max([_NARROWEST, *others])))
         widths[widest] -= step
         excess -= step
+    return True
 
 
-def _line(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
+def _line(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], right: Sequence[str], gap: int) -> str:
     cells = [
         cut(cell, width).rjust(width) if name in right else cut(cell, width).ljust(width)
         for name, cell, width in zip(columns, row, widths, strict=True)
     ]
-    return "  ".join(cells).rstrip()
+    return (" " * gap).join(cells).rstrip()
 
 
 def emit(value: Any) -> None:
