@@ -49,6 +49,21 @@ def test_of_several_at_once_in_one_folder_one_is_up_and_the_others_say_why_they_
     assert kept(tmp_path) == []
 
 
+def test_ctrl_c_while_a_detached_stack_starts_stops_it(tmp_path):
+    """It is in a session of its own, where no Ctrl-C of this terminal reaches it: it came up all the same, and nobody was told."""
+    command = [RESTOW, "up", "--detach", "--nodes", "0"]
+    starting = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / ".restow" / "nats").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(starting.pid, signal.SIGINT)
+    said, _ = starting.communicate(timeout=120)
+    stopped = restow(tmp_path, "down", "--delete-log")
+    assert (starting.returncode, "stopping" in said) == (130, True), said
+    assert (stopped[0], "no stack is running" in stopped[1]) == (2, True), stopped
+    assert kept(tmp_path) == []
+
+
 def test_down_deletes_the_log_where_that_is_asked_for(tmp_path):
     assert restow(tmp_path, "up", "--detach", "--nodes", "0")[0] == 0
     assert restow(tmp_path, "down", "--delete-log") == (0, "stopped; nothing is left running\n")

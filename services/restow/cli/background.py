@@ -55,6 +55,19 @@ def detach(data: Path, console: Console) -> None:
             start_new_session=True,
             env=os.environ | {"COLUMNS": str(console.width)},
         )
+    try:
+        _wait_until_up(process, said, data, console)
+    except KeyboardInterrupt:
+        # Nobody would know of it: it is in a session of its own, where a terminal's Ctrl-C does not reach it.
+        console.print("stopping …")
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT)
+        _forget(said, data)
+        raise
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], said: Path, data: Path, console: Console) -> None:
     deadline = time.monotonic() + READY_TIMEOUT
     while time.monotonic() < deadline:
         ended = process.poll() is not None
@@ -66,13 +79,18 @@ def detach(data: Path, console: Console) -> None:
             return
         if ended:
             console.print(text.strip(), soft_wrap=True)
-            said.unlink()
-            with suppress(OSError):
-                data.rmdir()
+            _forget(said, data)
             sys.exit(process.returncode or 1)
         time.sleep(0.05)
     process.terminate()
     raise click.ClickException(f"the stack did not start within {READY_TIMEOUT:g} s; it said: {said}")
+
+
+def _forget(said: Path, data: Path) -> None:
+    """Remove what a stack said that did not come up, and its folder if nothing is in it."""
+    said.unlink(missing_ok=True)
+    with suppress(OSError):
+        data.rmdir()
 
 
 def refuse_second(data: Path) -> None:

@@ -272,7 +272,7 @@ def _names_what_cannot_be_written(file: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _ONLY_OF_WRITING:
             raise
-        raise Failure(f"{file} cannot be written: {error.strerror}; allowed: a file in a folder with room for it", UNUSABLE) from error
+        raise Failure(f"{file} cannot be written: {error.strerror}; allowed: a file where there is space for it", UNUSABLE) from error
 
 
 def _form(file: Path) -> str:
