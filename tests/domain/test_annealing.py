@@ -92,6 +92,29 @@ def test_a_plan_is_never_worse_for_it_and_the_same_each_time(fresh):
         assert found[0] == found[1]
 
 
+def test_where_prices_came_before_few_tries_are_made_at_first_and_all_only_where_these_gain(monkeypatch):
+    task, cooled, parts, gained = _task(cluster(1, "value")), [], [], []
+    cool = Tries.cool
+    monkeypatch.setattr(Tries, "cool", lambda self, first, tries: cooled.append(tries) or cool(self, first, tries))
+    with opened(task, "value", Rows(task)) as world:
+        search = _search(world, task)
+        anneal(search, 200, fresh=False)
+        all_tries, best = sum(cooled), dict(world.away)
+        assert len(cooled) == 1
+        assert best
+        for away in ({}, best):
+            take_up(world, {})
+            board = Board(search)
+            take_up(world, away)
+            cooled.clear()
+            before, steps = search.net(), world.steps
+            anneal(search, 200, fresh=False, board=board)
+            gained.append(search.net() > before)
+            parts.append((len(cooled), sum(cooled) == all_tries, world.steps - steps < 200 // 4))
+    assert gained == [True, False]
+    assert parts == [(2, True, False), (1, False, True)]
+
+
 def test_pods_change_places_where_neither_fits_beside_the_other():
     state = given(
         node("a", gpus=1), node("b", gpus=1), shape("p6", gpu=(1, 600)), shape("p7", gpu=(1, 700)),

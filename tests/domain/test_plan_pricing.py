@@ -41,6 +41,12 @@ def _priced(search: Search):
     return priced(search, Board(search))
 
 
+@pytest.fixture
+def all_counts(monkeypatch):
+    """Small clusters promise little."""
+    monkeypatch.setattr(pricing, "NOTHING", 1 << 60)
+
+
 def _prices(patterns: Patterns, seed: int) -> Prices:
     """Some, of about what a device is worth."""
     chance, board = np.random.default_rng(seed), patterns.board
@@ -241,6 +247,7 @@ def _one_device(seed: int):
     return state
 
 
+@pytest.mark.usefixtures("all_counts")
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("moves", [0, 3, 2_000])
 @pytest.mark.parametrize("seed", range(8))
@@ -257,7 +264,7 @@ def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_sa
             if start is None:
                 continue
             ends, steps = start
-            assert 0 < len(ends) <= moves
+            assert min(moves, 1) <= len(ends) <= moves
             assert steps >= 0
             take_up(world, ends)
             for name, row in state.table.rows.items():
@@ -280,6 +287,7 @@ def test_without_devices_nothing_is_packed():
         assert _priced(_search(world, task)) is None
 
 
+@pytest.mark.usefixtures("all_counts")
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
 def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
     def many(others: int) -> int:
@@ -293,6 +301,7 @@ def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
     assert many(9) == many(0) > 0
 
 
+@pytest.mark.usefixtures("all_counts")
 def test_a_node_that_has_a_price_and_nearly_nothing_else_changes_nothing():
     state, found = _one_device(1), []
     for some in ([], [node("z", cpu=0, memory=0, labels={OWN_PRICE: "10000"})]):
@@ -341,6 +350,42 @@ def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_m
         assert _priced(_search(world, task)) is not None
     _Maker(task).searched(1_000, {})
     assert bool(began) == bool(rule)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4])
+def test_nobody_moves_where_all_that_patterns_promise_is_less_than_a_device(seed, monkeypatch):
+    task = _task(_one_device(seed))
+    rounds, found = [], []
+    grow = Patterns.grow
+    monkeypatch.setattr(Patterns, "grow", lambda self, *args: rounds.append(args) or grow(self, *args))
+    for counts in (1, 1 << 60):
+        monkeypatch.setattr(pricing, "NOTHING", counts)
+        rounds.clear()
+        with opened(task, "value", Rows(task)) as world:
+            search = _search(world, task)
+            ends, _ = _priced(search)
+            take_up(world, ends)
+            found.append((len(ends), len(rounds), search.net()))
+    (nobody, short, before), (some, long, after) = found
+    device = 24_000 * THOUSANDTHS
+    assert 0 == nobody < some
+    assert short < long, "no more patterns are looked for"
+    assert before < after < before + 2 * device
+
+
+def test_a_plan_that_begins_with_prices_alone_is_searched_for_once_more_from_there_and_nobody_is_pushed(monkeypatch):
+    state, ran = cluster(0, "value", FEWEST + 10), []
+    run = Search.run
+
+    def noted(self, rows, **deep):
+        ran.append((self.world.away.keys(), deep))
+        run(self, rows, **deep)
+
+    monkeypatch.setattr(Search, "run", noted)
+    maker = _Maker(_task(state))
+    found = maker.searched(1_000, {})
+    assert found.world.away
+    assert [deep for _, deep in ran] == [{"depth": 0}]
 
 
 @pytest.mark.parametrize("moves", [25, 2_000])
@@ -409,9 +454,9 @@ def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves,
         began.append(priced(search, board))
         return began[-1]
 
-    def noted(self, rows):
+    def noted(self, rows, **deep):
         ran.append(len(self.world.away))
-        run(self, rows)
+        run(self, rows, **deep)
 
     monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
     monkeypatch.setattr(Search, "run", noted)

@@ -25,6 +25,8 @@ HEAT_PIECE, NODE = 500, 2
 """By objectives `devices` and `nodes`: one in so many parts of a device, or a node; and what a node with one pod that asks for nothing counts for, one in so many parts of a free one."""
 EMPTYING = 2
 """One in so many steps more are for what can be emptied once gaps have been made."""
+FIRST = 8
+"""Where prices came before, one in so many tries is made at first, and the others only if these have gained anything."""
 HOME = 5
 """One try in so many of who is away leads home."""
 FEWEST, MOST = 64, 2_048
@@ -53,6 +55,7 @@ def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) 
     world, plan = search.world, dict(search.world.away)
     if fresh:
         take_up(world, {})
+    given = board is not None
     if board is None:
         board = Board(search)
     else:
@@ -60,9 +63,16 @@ def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) 
     if steps > 0 and len(board.rows) > 1 and board.uids:
         tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
         first = max(world.least_cost * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)
-        Tries(board, search.limits.moves).cool(first, tries)
-        world.steps += tries // TRIES
-        take_if_better(search, board.ends())
+        parts = [tries // FIRST, tries - tries // FIRST] if given else [tries]
+        for nth, part in enumerate(parts):
+            if nth:
+                board.follow(world)
+            net = search.net()
+            Tries(board, search.limits.moves).cool(first, part)
+            world.steps += part // TRIES
+            take_if_better(search, board.ends())
+            if search.net() <= net:
+                break
     if fresh:
         take_if_better(search, plan)
 

@@ -229,6 +229,9 @@ class _Maker:
             if alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1):
                 # On many nodes the search takes long to find nothing more: annealing and exchanging use what is left.
                 search.full = True
+            elif alone:
+                # Prices have seen to it who makes room for whom.
+                search.run(rows, depth=0)
             else:
                 self._run(search, rows)
             if not alone:

@@ -32,6 +32,8 @@ BOTH, ROUNDS, LAST = 4, 12, 200
 """Times that patterns are added, at first of devices packed exactly and of those who come one after the other, then of one or the other in turn; and steps down the slope at last."""
 GROWN = 8
 """So often others come one after the other in all rounds: where the first time takes more than its part of the steps (nearly each pod asks for something else), nothing is looked for."""
+NOTHING = 1
+"""Where all that patterns promise after these is less than one part in so many of what a device is worth, everybody stays: what plans leave is mostly less, and nobody can have it."""
 PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
@@ -58,8 +60,8 @@ Start = tuple[dict[PodUid, Spot], int]
 
 
 def priced(search: Search, board: Board) -> Start | None:
-    """What is found from where everybody is at home, as on the board; None where that is nothing or takes more moves than are allowed, where nodes have no devices (nothing is packed here then), or where integers are too small for
-    what nodes are worth."""
+    """What is found from where everybody is at home, as on the board: nobody moves where that promises next to `NOTHING`; None where nothing is found, or it takes more moves than are allowed, where nodes have no devices (nothing is packed here then),
+    or where integers are too small for what nodes are worth."""
     world = search.world
     assert isinstance(world.value, Usable), "patterns are weighed by objective value alone"
     assert not world.away, "who has moved already does not move again here"
@@ -87,6 +89,8 @@ def priced(search: Search, board: Board) -> Start | None:
     if priced_at is None:
         return None
     table, found = priced_at
+    if found.bound * NOTHING < device:
+        return {}, (weighed + patterns.weighed) // EVALUATED
     best = best_in_place(search, patterns, table, found, [device // part + 1 for part in (FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,))])
     return None if best is None else (best.ends, (weighed + patterns.weighed) // EVALUATED)
 
@@ -135,6 +139,8 @@ def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, li
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
         best = descended(table, centre, limit, device, most)
+        if nth + 1 >= BOTH and total(table, best, limit) * NOTHING < device:
+            break
         prices = nearer(centre, best)
         patterns.forget(table, table.scores(centre))
     return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)

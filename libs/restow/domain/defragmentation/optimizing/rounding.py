@@ -11,8 +11,10 @@ from restow.domain.defragmentation.optimizing.search import Chance
 
 TRIES, TOGETHER = 500, 30
 """Times that so many nodes choose anew."""
-EIGHTHS = (0, 1, 2, 4, 6, 8, 8)
-"""Of its price, what is out of balance costs while they do."""
+EACH = 5
+"""Times at most for each node that has a choice: where there are few, most of them choose each time."""
+EIGHTHS, ALL = (0, 1, 2, 4, 6), 8
+"""Of its price, what is out of balance costs while they do: at last all of it, and once more where somebody has chosen otherwise then."""
 NEAR = 4
 """Nodes are concerned by a class that is in one of their patterns that are nearly as good as their best one: of so many for each node."""
 OVER = 5_000_000_000
@@ -33,13 +35,14 @@ class _Rounding:
         # |n| (price + dearer / 2) - n dearer / 2 is |n| price, and dearer for each that is missing.
         self._half = dearer // 2
         self._prices = np.append(prices.pods + self._half, prices.move)
-        self._limit, self._moves, self._most = limit, table.moves, int(table.moves.max())
+        self._limit, self._of_moves, self._moves, self._most = limit, table.moves, table.moves.tolist(), int(table.moves.max())
         ends = np.append(table.first[1:], len(table.patterns))
         self._spans = list(zip(table.first.tolist(), ends.tolist(), strict=True))
         self._classes = len(prices.pods)
         self._more = np.bincount(table.at, table.more, len(table.patterns)).astype(np.int64)
         self._by_node(table)
         self._scores = scores = table.scores(prices)
+        self._known = [self._at(eighths) for eighths in range(ALL + 1)]
         self._choosing = [node for node, (first, end) in enumerate(self._spans) if end - first > 1]
         behind = np.maximum.reduceat(scores, table.first)[table.node] - scores
         near = np.argsort(behind, kind="stable")[: NEAR * len(self._spans)]
@@ -68,7 +71,7 @@ class _Rounding:
     def begin(self, parts: np.ndarray) -> None:
         """With the better one of two: of what there is most, or of what is best at these prices, where what is out of balance costs more and more."""
         found = list[tuple[int, list[int]]]()
-        for measure, ramp in ((parts, (8,)), (self._scores, range(1, 9))):
+        for measure, ramp in ((parts, (ALL,)), (self._scores, range(1, ALL + 1))):
             self._take([first + int(measure[first:end].argmax()) for first, end in self._spans])
             for eighths in ramp:
                 self._choose(self._choosing, eighths)
@@ -77,20 +80,22 @@ class _Rounding:
 
     def _take(self, chosen: list[int]) -> None:
         self.chosen = chosen
-        self._sums, self._moved = np.zeros(self._classes + 1, np.int64), int(self._moves[chosen].sum())
+        self._sums, self._moved = np.zeros(self._classes + 1, np.int64), int(self._of_moves[chosen].sum())
         for j, (first, _), kinds, changes in zip(chosen, self._spans, self._kinds, self._changes, strict=True):
             self._sums[kinds] += changes[j - first]
         self._sums[-1] += self._limit
 
     def improve(self) -> None:
         chance, best = Chance(), self._worth()
-        for nth in range(TRIES):
+        for nth in range(min(TRIES, EACH * len(self._choosing))):
             nodes = chance.sample(self._choosing, TOGETHER)
             if nth % 2:
                 nodes = self._of_one_class(chance, nodes[TOGETHER // 2 :])
             before = [self.chosen[node] for node in nodes], self._sums.copy(), self._moved
             for eighths in EIGHTHS:
                 self._choose(nodes, eighths)
+            if self._choose(nodes, ALL):
+                self._choose(nodes, ALL)
             if (worth := self._worth()) >= best:
                 best = worth
                 continue
@@ -100,7 +105,7 @@ class _Rounding:
 
     def shorten(self, table: Table) -> None:
         """Everybody stays on the nodes that gain least for each move, until there are no more moves than there may be."""
-        moves = self._moves[self.chosen]
+        moves = self._of_moves[self.chosen]
         gain = table.value[self.chosen] // np.maximum(moves, 1)
         for node in np.argsort(gain, kind="stable").tolist():
             if self._moved <= self._limit:
@@ -120,16 +125,25 @@ class _Rounding:
         """What it is worth, and less what is out of balance."""
         return int(self._scores[self.chosen].sum()) - int((np.abs(self._sums) * self._prices).sum()) + int(self._sums[:-1].sum()) * self._half - max(self._moved - self._limit, 0) * OVER
 
-    def _choose(self, nodes: list[int], eighths: int) -> None:
-        """Each of these chooses anew, where what is out of balance costs so many eighths."""
-        prices, half = self._prices * eighths // 8, self._half * eighths // 8
+    def _at(self, eighths: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By node, where what is out of balance costs so many eighths: what each pattern is worth, and what one of each class that the node changes costs."""
+        prices, scores = self._prices * eighths // ALL, self._scores + self._more * (self._half * eighths // ALL)
+        return [(scores[first:end], prices[kinds]) for (first, end), kinds in zip(self._spans, self._kinds, strict=True)]
+
+    def _choose(self, nodes: list[int], eighths: int) -> bool:
+        """Each of these chooses anew, where what is out of balance costs so many eighths; whether any chooses otherwise."""
+        known, chosen, sums, limit, changed = self._known[eighths], self.chosen, self._sums, self._limit, False
         for node in nodes:
-            (first, end), kinds, changes = self._spans[node], self._kinds[node], self._changes[node]
-            old = self.chosen[node]
-            others, moved = self._sums[kinds] - changes[old - first], self._moved - int(self._moves[old])
-            found = self._scores[first:end] + self._more[first:end] * half - np.abs(others + changes) @ prices[kinds]
-            if moved + self._most > self._limit:
-                found -= np.maximum(moved + self._moves[first:end] - self._limit, 0) * OVER
-            new = int(found.argmax())
-            self._sums[kinds] = others + changes[new]
-            self.chosen[node], self._moved = first + new, moved + int(self._moves[first + new])
+            first, end = self._spans[node]
+            kinds, changes, (scores, prices) = self._kinds[node], self._changes[node], known[node]
+            old = chosen[node]
+            moved = self._moved - self._moves[old]
+            others = sums[kinds] - changes[old - first]
+            found = scores - np.abs(changes + others) @ prices if eighths else scores
+            if moved + self._most > limit:
+                found = found - np.maximum(self._of_moves[first:end] + (moved - limit), 0) * OVER
+            new = first + int(found.argmax())
+            if new != old:
+                sums[kinds] = others + changes[new - first]
+                chosen[node], self._moved, changed = new, moved + self._moves[new], True
+        return changed

@@ -122,6 +122,7 @@ class Search:
         """Whether the pod that found no place (`place`) fits nowhere else. Otherwise it would fit, and it is not worth it."""
         self.full = False
         self.cut = False
+        self._depth = DEPTH
         self.toll = 0
         """What each move must gain besides, in millionths: more than nothing while the limit of moves leaves no room for all that is worth it."""
         self.chance: Chance | None = None
@@ -140,9 +141,10 @@ class Search:
         """What it takes from `net` that a pod in the air goes elsewhere."""
         return self.limits.least * self.world.cost(uid) + self.toll
 
-    def run(self, rows: np.ndarray) -> None:
+    def run(self, rows: np.ndarray, depth: int = DEPTH) -> None:
         """Over these rows, until none is worth it. First in places that are free; who finds none there comes again later, as one
-        move dearer, and may push others then."""
+        move dearer, and may push others then, so deep."""
+        self._depth = depth
         offers = [(row, pods, *self.weighed(row, pods)) for row in rows.tolist() for pods in choices(self.world, row, self.limits.whole, ALL if self.world.value.objective == "devices" else 1, 1)]
         self.scarcity.find([(net, uses) for *_, net, uses in offers if net > 0])
         first: dict[int, tuple] = {}
@@ -178,8 +180,8 @@ class Search:
             again: Item | None = None
             if seen != self._seen(row) or any(self._tried(row, pods, depth) for _, pods in self._best(row) if not self.spent):
                 again = self._offer(row)
-            elif not depth:
-                again = self._offer(row, DEPTH)
+            elif depth < self._depth:
+                again = self._offer(row, self._depth)
             if again is not None:
                 heappush(heap, again)
         self.cut = bool(heap)
