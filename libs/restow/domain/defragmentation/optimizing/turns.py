@@ -43,8 +43,12 @@ class _Turns:
             self._at.setdefault(world.home(uid).row, []).append(uid)
         self._leaving: list[tuple[dict[PodUid, None], ...]] = [({}, {}, {}) for _ in self._vectors]
         """By class, and by what their leaving does: who has not left."""
+        self._classes = dict.fromkeys(range(len(self._vectors)))
+        """Those of which somebody has not left."""
         self._open: list[dict[int, list[Place]]] = [{} for _ in self._vectors]
         """By class and row: places that are free."""
+        self._open_at: dict[int, set[int]] = {}
+        """By row, of which classes: of thousands these are few."""
         self._does: dict[PodUid, int] = {}
 
     def found(self) -> dict[PodUid, Spot]:
@@ -73,11 +77,12 @@ class _Turns:
     def _next(self) -> Iterator[tuple[PodUid, Place]]:
         """Who may go where now, those first whose leaving does most."""
         for does in (OPENS, HELPS, NOTHING):
-            for leaving, places in zip(self._leaving, self._open, strict=True):
-                if not places or not leaving[does]:
+            for k in self._classes:
+                leaving, places = self._leaving[k][does], self._open[k]
+                if not places or not leaving:
                     continue
                 for row, some in places.items():
-                    for uid in leaving[does]:
+                    for uid in leaving:
                         if self._world.home(uid).row != row:
                             yield uid, some[0]
                             break
@@ -88,6 +93,8 @@ class _Turns:
         home, v = self._world.home(uid), self._vectors[k]
         self._places[spot.row].remove(place)
         del self._leaving[k][self._does.pop(uid)][uid]
+        if not any(self._leaving[k]):
+            del self._classes[k]
         self._at[home.row].remove(uid)
         self._charge(spot, v, -1)
         self._charge(home, v, 1)
@@ -102,12 +109,13 @@ class _Turns:
 
     def _look(self, row: int) -> None:
         """Anew which places are free there, and what the leaving of those does who have not left."""
-        for places in self._open:
-            places.pop(row, None)
+        for k in self._open_at.pop(row, ()):
+            del self._open[k][row]
         shut: list[Place] = []
         for place in self._places.get(row, ()):
             if self._fits(place):
                 self._open[place[0]].setdefault(row, []).append(place)
+                self._open_at.setdefault(row, set()).add(place[0])
             else:
                 shut.append(place)
         for uid in self._at.get(row, ()):
