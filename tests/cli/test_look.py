@@ -418,3 +418,15 @@ def test_no_line_of_a_table_breaks_where_columns_cannot_give_way(capsys, monkeyp
     assert lines[0].split() == list(names)
     assert max(map(len, lines)) <= columns
     assert lines[0].startswith("FAMILY" + " " * (5 + gap) + "LOGIC")
+
+
+def test_names_of_groups_are_whole_in_a_terminal_of_80_columns(capsys, monkeypatch):
+    """Four groups of nodes were all "2 gpu…"."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("NODES", "COUNT", "PODS", "FREE NODES", "FREE GPUS", "FRAGMENTED", "WORTH")
+    rows = [(f"2 gpu, {cpu} cpu, 512Gi", "38", "-22 +17", "0", "117 → 120", "20.34 → 11.51", "80.9 → 148") for cpu in (64, 104)]
+    table(names, rows, right=names[1:], flexible=("NODES",), wrap=("NODES",))
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 80
+    said = " ".join(" ".join(line[:18].strip() for line in printed[1:]).split())
+    assert said == "2 gpu, 64 cpu, 512Gi 2 gpu, 104 cpu, 512Gi"

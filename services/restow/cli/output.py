@@ -19,6 +19,8 @@ WIDTH = 100
 """Columns of a terminal whose width is not known."""
 _UNBOUNDED = 100_000
 _NARROWEST = 6
+_LEGIBLE = 12
+"""Columns of a cell that is cut and still tells itself from others."""
 _QUIET = 2.0
 """Seconds of work that need no progress."""
 
@@ -142,11 +144,12 @@ def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wr
 
 
 def _fitted(widths: Sequence[int], flexible: Sequence[int]) -> tuple[list[int], int]:
-    """The widths of the columns and of the gaps between them. Gaps of one column only where a line would break otherwise."""
+    """The widths of the columns and of the gaps between them. Gaps of one column only where a line would break otherwise, or
+    where names would be cut so short that one is like the other."""
     for gap in (2, 1):
         fitted = list(widths)
         excess = sum(fitted) + gap * (len(fitted) - 1) - width()
-        if _narrow(fitted, flexible, excess):
+        if _narrow(fitted, flexible, excess) and all(fitted[i] >= min(widths[i], _LEGIBLE) for i in flexible):
             break
     return fitted, gap
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST = 60
 """Moves that are shown on a terminal."""
+_WIDE = 100
+"""Columns of a terminal that holds the whole table of groups."""
 _PACKING = (("FREE NODES", "free_nodes", 1), ("FREE GPUS", "free_devices", 1), ("IDLE GPUS", "idle", 1000), ("FRAGMENTED", "fragmented", 1000))
 """Column, field, and what one of it is. What is idle changes only where moves go from one group to another."""
 
@@ -138,11 +140,12 @@ def _waits(names: Mapping[Any, Move], move: Move) -> str:
 
 
 def groups(found: Sequence[Mapping[str, Any]], planned: Planned) -> None:
-    """Before → after, per group and in all. Columns that nothing is of are left out."""
+    """Before → after, per group and in all. Columns that nothing is of are left out, and in a narrow terminal what is idle:
+    beside it no group would keep its name."""
     import msgspec
 
     before, after = msgspec.structs.asdict(planned.before), msgspec.structs.asdict(planned.after)
-    changes = any(group["before"]["idle"] != group["after"]["idle"] for group in found)
+    changes = width() >= _WIDE and any(group["before"]["idle"] != group["after"]["idle"] for group in found)
     kept = [one for one in _PACKING if one[1] == "free_nodes" or (planned.before.total and (one[1] != "idle" or changes))]
     priced = any(group.get("worthBefore") or group.get("worthAfter") for group in found)
     rows = []
@@ -153,7 +156,7 @@ def groups(found: Sequence[Mapping[str, Any]], planned: Planned) -> None:
     if len(rows) != 1:
         rows.append(("all nodes", planned.before.nodes or "", "", *(_change(before, after, key, unit) for _, key, unit in kept), *_all_worth(planned, priced)))
     titles = ("NODES", "COUNT", "PODS", *(title for title, _, _ in kept), *(("WORTH",) if priced else ()))
-    table(titles, rows, right=titles[1:], flexible=("NODES",))
+    table(titles, rows, right=titles[1:], flexible=("NODES",), wrap=("NODES",))
 
 
 def _worth(before: int, after: int) -> str:
