@@ -17,8 +17,8 @@ from restow.domain.defragmentation.optimizing.annealing import (
     LOSSES,
     MEMBERS,
     Tries,
-    _losses,
     anneal,
+    losses,
     numbers,
 )
 from restow.domain.defragmentation.optimizing.board import NEVER, Board, sign
@@ -365,9 +365,9 @@ def test_what_a_try_may_lose_is_an_int64_whatever_nodes_cost():
     """The dearest node (`prices.MOST` units an hour), counted for a year."""
     dearest = 10**4 * 10**6 * 24 * 366 // 1000 * THOUSANDTHS
     heat = dearest // HEAT_NODE
-    losses = _losses(heat, np.arange(1 << 12))
-    assert losses.min() >= 0
-    assert abs(int(losses.max()) - 12 * heat) * 1_000 < heat
+    found = losses(heat, np.arange(1 << 12))
+    assert found.min() >= 0
+    assert abs(int(found.max()) - 12 * heat) * 1_000 < heat
 
 
 def test_a_device_is_emptied_by_one_try_although_nothing_is_gained_before_all_have_left():

@@ -125,7 +125,7 @@ LOSSES = np.array([_logarithm(n + 1) for n in range(1 << _BITS)], np.int64)
 """How many times its heat a try may lose, each with the same chance, in 2 to the `_PARTS`ths."""
 
 
-def _losses(heat: int, randoms: np.ndarray) -> np.ndarray:
+def losses(heat: int, randoms: np.ndarray) -> np.ndarray:
     """`(tries,) int64`: what each may lose; in int64 however dear nodes are."""
     return (heat >> _PARTS // 2) * LOSSES[randoms] >> _PARTS // 2
 
@@ -185,7 +185,7 @@ class Tries:
         """Of pods alone and of pairs that change places: those that lose no more than they may."""
         board = self._board
         low = (randoms & np.uint64((1 << 2 * _BITS) - 1)).astype(np.int64)
-        loss, chosen = _losses(heat, low >> _BITS), low & (1 << _BITS) - 1
+        loss, chosen = losses(heat, low >> _BITS), low & (1 << _BITS) - 1
         high = (randoms >> np.uint64(2 * _BITS)).astype(np.int64)
         pods, places = (high >> _WIDE) * len(board.uids) >> _WIDE, (high & (1 << _WIDE) - 1) * len(board.rows) >> _WIDE
         here, home = board.row[pods], board.home[pods]
@@ -232,7 +232,7 @@ class Tries:
     def _sets(self, randoms: np.ndarray, heat: int) -> list[Change]:
         """The same of all pods together that share a device: each goes where most is gained by it, the largest first."""
         board, nobody = self._board, len(self._board.uids)
-        loss = _losses(heat, (randoms >> np.uint64(_BITS)).astype(np.int64) & (1 << _BITS) - 1)
+        loss = losses(heat, (randoms >> np.uint64(_BITS)).astype(np.int64) & (1 << _BITS) - 1)
         sets = self.together((randoms >> np.uint64(2 * _BITS + _WIDE)).astype(np.int64) * nobody >> _WIDE)
         several = np.flatnonzero(sets[:, 1] < nobody)
         sets, loss = sets[several], loss[several]

@@ -1,4 +1,4 @@
-"""What nodes could hold, devices packed exactly: each alone, as well as the prices of pods allow; all other resources have one price together.
+"""What nodes could hold, devices packed exactly: each alone, as well as the prices of pods allow, as if there were enough of all other resources.
 
 By units of a device that are left: what those who come are paid for them, and what it is worth that they are free. Then each device with those who are at home there, who may stay. At last so many
 whole devices of a node are kept for those who take several, or are left free together, where the others lose least by it. What comes of it is a beginning (`patterns.Start`): whether there is a place for
@@ -18,8 +18,6 @@ from restow.domain.node_table import NO_DEVICE, WHOLE
 UNITS = 200
 """Of a device, at most: sizes are rounded up."""
 NEVER = -(1 << 58)
-PARTS = 1_000
-"""Of the largest node, of each other resource."""
 KEPT = 4
 """Beginnings for each node."""
 
@@ -33,10 +31,6 @@ class Packing:
         self._units = WHOLE // self._unit
         self._size = -(-milli // self._unit)
         self._several = (milli >= WHOLE) & (self._parts > 1)
-        largest = np.maximum(board.largest, 1)
-        rest = [c for c in range(len(largest)) if c != board.gpu]
-        self.useful = (board.need[:-1][patterns.kind][:, rest] * PARTS // largest[rest]).max(axis=1, initial=0)
-        """`(classes,)`: what one takes of the other resource of which it takes most."""
         shares = patterns.board.shares[patterns.rows]
         self._there = shares > NO_DEVICE // 2
         self._nodes, self._width = shares.shape
@@ -85,13 +79,13 @@ class Packing:
         many = self._there.sum(axis=1)
         return (self._together[self._group, many] + many * self._left[self._group, -1]) // np.maximum(many, 1)
 
-    def starts(self, prices: Prices, other: int) -> list[Start]:
-        """The best ones for each node. `other`: the price of a part of another resource."""
+    def starts(self, prices: Prices) -> list[Start]:
+        """The best ones for each node."""
         patterns, width, units = self._patterns, self._width, self._units
-        pays = prices.pods - other * self.useful
+        pays = prices.pods
         table, came, before = self._coming(pays)
         reserved, takers = self._whole(pays)
-        filled, stays, left = self._with_home(table, prices, other)
+        filled, stays, left = self._with_home(table, prices)
         filled = np.where(self._there.ravel(), filled, 0).reshape(-1, width)
         lost = np.where(self._capacity.reshape(-1, width) == units, filled, -NEVER)
         order = np.argsort(lost, axis=1, kind="stable")
@@ -164,11 +158,11 @@ class Packing:
                 value[better, x], takers[better, x] = with_one[better], k
         return value, takers
 
-    def _with_home(self, table: np.ndarray, prices: Prices, other: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _with_home(self, table: np.ndarray, prices: Prices) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`(bins,)` what each is worth, `(bins, most) bool` who stays there, and `(bins,)` the units that are left to those who come."""
         patterns, units, every = self._patterns, self._units, np.arange(len(self._home))
         of = np.append(patterns.of, 0)
-        paid = patterns.cost + prices.move + prices.pods[of] - other * self.useful[of]
+        paid = patterns.cost + prices.move + prices.pods[of]
         value = np.full((len(self._home), 2 * units + 1), NEVER)
         value[:, units:] = np.repeat(table[self._group], self._width, axis=0)
         at, chosen = np.arange(units, 2 * units + 1)[None], list[np.ndarray]()

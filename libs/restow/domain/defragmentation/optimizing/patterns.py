@@ -17,13 +17,11 @@ from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
 BEST, EACH = 3, 20
 """Sets of pods that leave a node from which others are let come in one go, and patterns of a node that are kept."""
 SOME, EACH_OF_SOME = 1_000, 40
-"""On so few nodes so many patterns of each are kept, and varied."""
+"""On so few nodes so many patterns of each are kept."""
 COMING = 16
 """Pods that come to a node in one go, at most."""
 FINISHED = 2_000
 """Beginnings in one go from which pods are let come, the best ones."""
-LIKE, LIKE_IN_TWO = 40, 400
-"""Of a node that is varied, pods of which each may leave or stay, the first of them; and all variations."""
 LEFT, ENTERED, KINDS = 1_500, 4_000, 12
 """Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; so many nodes that nobody leaves, of those that gain by somebody's coming; and so many
 classes that may come after the first has come."""
@@ -349,33 +347,6 @@ class Patterns:
         values = self._weighed(starts, there) - self._worth(starts) - bills
         for one, value in zip(starts, values.tolist(), strict=True):
             self.keep(one, value)
-
-    def vary(self, table: Table, prices: Prices, two: bool, by_gain: bool) -> None:
-        """Others that are like the best one of each node at these prices: one pod more leaves it, or one fewer, or one fewer comes (`two`: or two fewer, also where another one leaves or stays); and then others come. `by_gain`: as in
-        `grow`."""
-        scores = table.scores(prices)
-        best = table.best(scores)
-        starts = [other for j in best.tolist() if self.open[self.rows[table.node[j]]] for other in self._like(table.patterns[j].start, two)]
-        starts, there, bills = self._landed(starts)
-        worth = self._weighed(starts, there)
-        moves, came = np.array([len(one.gone) for one in starts], np.int64), [sum([int(prices.pods[k]) for k in one.came]) for one in starts]
-        values = worth - self._worth(starts) - bills
-        better = values - prices.move * moves - self._paid(self._gone(starts), prices) + np.array(came, np.int64) - scores[best][[one.node for one in starts]]
-        for j in np.flatnonzero(better > 0).tolist():
-            self.keep(starts[j], int(values[j]))
-        chosen = np.sort(_largest(np.arange(len(starts)), better, FINISHED))
-        self._let_come([starts[j] for j in chosen.tolist()], Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain)
-
-    def _like(self, one: Start, two: bool) -> list[Start]:
-        """It, and those that are like it."""
-        came, many = one.came, range(len(one.came))
-        fewer = list(dict.fromkeys([came, *(came[:x] + came[x + 1 :] for x in many)]))
-        others = [tuple(sorted({i} ^ set(one.gone))) for i in self.at_home[one.node][:LIKE]]
-        found = [Start(one.node, one.gone, some) for some in fewer] + [Start(one.node, gone, came) for gone in others]
-        if two:
-            fewer = list(dict.fromkeys([*fewer, *(came[:x] + came[x + 1 : y] + came[y + 1 :] for x in many for y in many[x + 1 :])]))
-            found = list(dict.fromkeys(found + [Start(one.node, gone, some) for some in fewer for gone in (one.gone, *others)]))
-        return found[:LIKE_IN_TWO]
 
     def _landed(self, starts: Sequence[Start]) -> tuple[list[Start], Contents, np.ndarray]:
         """With those of them who come that have a place; what nodes have then; and what the leaving costs."""

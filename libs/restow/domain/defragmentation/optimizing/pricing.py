@@ -12,6 +12,7 @@ import numpy as np
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.descent import Descent, descend
+from restow.domain.defragmentation.optimizing.filling import Filling
 from restow.domain.defragmentation.optimizing.packing import Packing
 from restow.domain.defragmentation.optimizing.patterns import (
     EVALUATED,
@@ -28,20 +29,23 @@ from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.node_table import NO_DEVICE
 
-BOTH, ROUNDS, LAST = 4, 12, 200
-"""Times that patterns are added, at first of devices packed exactly and of those who come one after the other, then of one or the other in turn; and steps down the slope at last."""
-GROWN = 8
+GROWN, ROUNDS, LAST = 2, 11, 200
+"""Times that patterns are added from nothing, of devices packed exactly and of those who come one after the other, and in all: then by annealing each node alone; and steps down the slope at last."""
+OFTEN = 8
 """So often others come one after the other in all rounds: where the first time takes more than its part of the steps (nearly each pod asks for something else), nothing is looked for."""
 NOTHING = 1
-"""Where all that patterns promise after these is less than one part in so many of what a device is worth, everybody stays: what plans leave is mostly less, and nobody can have it."""
+"""Where all that patterns promise after twice as many rounds as those from nothing is less than one part in so many of what a device is worth, everybody stays: what plans leave is mostly less, and nobody can have it."""
+STEPS, AT_LAST = 100, 300
+"""Steps of annealing in each round, and in the last one."""
+COPIES, MOST_COPIES, TOGETHER = 8, 24, 1_200
+"""Copies of each node that are annealed at once, more on few nodes: about so many in all."""
+HEAT, NEAR = 25, 20
+"""Of what a device is worth one part in so many may be lost at first; and by so little less than the best one of its node a pattern is kept."""
 PARTS, FOUND = 10, 7
 """Prices change by seven of ten parts of what is found each time."""
 TAKEN_BACK = 10
 """Nodes, one after the other, that everybody stays on, where there is no place at all for somebody who was to leave: after so many nothing is found."""
-VARIED = 4
-"""The best pattern of each node is varied from so many rounds on, where this is not too much work (`Patterns.thorough`)."""
-FEW, FEW_VARIED, IN_TWO = 100, 2, 8
-"""On so few nodes from so many rounds on, and in two places at once from so many on."""
+FEW = 100
 FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
 """On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
 MANY = 1_500
@@ -50,8 +54,6 @@ SAMPLE, SAMPLED, THEN = 300, 12, 2
 """About so many nodes, in so many rounds; then so many rounds follow on all nodes."""
 FIRST = 5
 """There a move costs one in so many parts of what a device is worth at first: its price grows by half each time, and where few of many pods may move it decides."""
-OTHERS = (0, 1, 2, 4)
-"""Eighths of what other resources would cost if they alone were paid for: in turn, at first."""
 LARGEST = 1 << 61
 """What all nodes may be worth, in millionths of a thousandth: integers are large enough for prices beside it."""
 
@@ -118,32 +120,38 @@ def _first(patterns: Patterns, packing: Packing, part: int = 0) -> tuple[Prices,
 def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent] | None:
     """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`. None where one round shows that all take more steps than there are."""
     prices = centre = first
-    few = patterns.thorough and len(patterns.rows) <= FEW
-    varied = FEW_VARIED if few else VARIED if patterns.thorough else rounds
+    filling = Filling(patterns)
     for nth in range(rounds):
-        if nth < BOTH:
-            other = int((prices.pods * patterns.number).sum()) // max(int((packing.useful * patterns.number).sum()), 1)
-            if not patterns.grow(prices, bool(nth % 2), None if nth else steps * EVALUATED // min(GROWN, rounds)):
+        if nth < GROWN:
+            if not patterns.grow(prices, bool(nth % 2), None if nth else steps * EVALUATED // min(OFTEN, rounds)):
                 return None
-            patterns.take_in(packing.starts(prices, other * OTHERS[nth] // 8))
-        elif nth % 2:
-            patterns.grow(prices, nth % 4 == 1)
+            if not nth:
+                patterns.take_in(packing.starts(prices))
         else:
-            patterns.take_in(packing.starts(prices, 0))
+            _fill(patterns, filling, prices, device, AT_LAST if nth + 1 == rounds else STEPS, bool(nth % 2))
         table = patterns.table()
-        if nth >= varied:
-            patterns.vary(table, prices, few and nth >= IN_TWO, bool(nth % 2))
-            table = patterns.table()
         if nth + 1 == rounds or patterns.weighed // EVALUATED > steps:
             break
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
         best = descended(table, centre, limit, device, most)
-        if nth + 1 >= BOTH and total(table, best, limit) * NOTHING < device:
+        if nth + 1 >= 2 * GROWN and total(table, best, limit) * NOTHING < device:
             break
         prices = nearer(centre, best)
         patterns.forget(table, table.scores(centre))
     return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)
+
+
+def _fill(patterns: Patterns, filling: Filling, prices: Prices, device: int, steps: int, anew: bool) -> None:
+    """Others by annealing, from the best of each node, or `anew` from how it is."""
+    table = patterns.table()
+    scores = table.scores(prices)
+    best = table.best(scores)
+    copies = max(COPIES, min(TOGETHER // len(best), MOST_COPIES))
+    begin = [table.patterns[j].start for j in np.repeat(table.first if anew else best, copies).tolist()]
+    found = filling.starts(prices, begin, steps, device // HEAT)
+    least = scores[best] - device // NEAR
+    patterns.take_in(list(dict.fromkeys(one for one, reached in found if reached > least[one.node])))
 
 
 def nearer(centre: Prices, found: Prices) -> Prices:
