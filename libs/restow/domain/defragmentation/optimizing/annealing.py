@@ -26,7 +26,7 @@ HEAT_PIECE, NODE = 500, 2
 EMPTYING = 2
 """One in so many steps more are for what can be emptied once gaps have been made."""
 FIRST = 8
-"""Where prices came before, one in so many tries is made at first, and the others only if these have gained anything."""
+"""Where tries are spared, one in so many is made at first, and the others only if these have gained anything."""
 HOME = 5
 """One try in so many of who is away leads home."""
 FEWEST, MOST = 64, 2_048
@@ -49,13 +49,12 @@ _WIDE = 20
 _NUMBERS = 1 << 15
 
 
-def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) -> None:
+def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None, sparing: bool = False) -> None:
     """The plan becomes what is found in so many steps, if that is better. `fresh`: it begins with everybody at home. `board`: one of the same world on which everybody is at home, which is no more
-    what it was then; one is made where there is none."""
+    what it was then; one is made where there is none. `sparing`: most tries are made only if the `FIRST` gained anything."""
     world, plan = search.world, dict(search.world.away)
     if fresh:
         take_up(world, {})
-    given = board is not None
     if board is None:
         board = Board(search)
     else:
@@ -63,7 +62,7 @@ def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) 
     if steps > 0 and len(board.rows) > 1 and board.uids:
         tries = min(steps * TRIES, EACH * len(board.uids), EACH_MOVE * search.limits.moves)
         first = max(world.least_cost * search.limits.least * HEAT_MOVE // 10, world.value.most * THOUSANDTHS // HEAT_NODE)
-        parts = [tries // FIRST, tries - tries // FIRST] if given else [tries]
+        parts = [tries // FIRST, tries - tries // FIRST] if sparing else [tries]
         for nth, part in enumerate(parts):
             if nth:
                 board.follow(world)

@@ -229,7 +229,7 @@ class _Maker:
             if alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1):
                 # On many nodes the search takes long to find nothing more: annealing and exchanging use what is left.
                 search.full = True
-            elif alone:
+            elif alone and self._few:
                 # Prices have seen to it who makes room for whom.
                 search.run(rows, depth=0)
             else:
@@ -237,7 +237,7 @@ class _Maker:
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
-                anneal(search, steps, self._fresh and not alone, board)
+                anneal(search, steps, self._fresh and not alone, board, sparing=self._few and board is not None)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges:
