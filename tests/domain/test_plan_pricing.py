@@ -371,8 +371,8 @@ def test_plans_begin_with_prices_alone_only_where_prices_are_about_all_who_may_m
 def test_nobody_moves_where_all_that_patterns_promise_is_less_than_a_device(seed, monkeypatch):
     task = _task(_one_device(seed))
     rounds, found = [], []
-    grow = Patterns.grow
-    monkeypatch.setattr(Patterns, "grow", lambda self, *args: rounds.append(args) or grow(self, *args))
+    table = Patterns.table
+    monkeypatch.setattr(Patterns, "table", lambda self: rounds.append(self) or table(self))
     for counts in (1, 1 << 60):
         monkeypatch.setattr(pricing, "NOTHING", counts)
         rounds.clear()
