@@ -58,18 +58,18 @@ async def _imported(source: Source, log: JetStreamLog, progress: Progress) -> in
     """Services that wait for the log do not begin on a part of it, also where this process is killed: that would be the end of all that is not there yet."""
     first, tail = await log.first(), await log.tail()
     begun = log.log_id == source.log_id and first == source.first and (tail < first or tail < log.import_to)
-    if begun and log.import_to < source.last:
-        await log.mark_import(source.last)
+    if begun:
+        await log.begin_import(source.last)
     try:
         count = await fill(source, log, progress)
     except BaseException:
-        # Nothing was stored, and nothing is to be waited for.
+        # Nothing was stored, and nothing of this import is to be waited for.
         with suppress(LogError):
             if begun and await log.tail() < first:
-                await log.mark_import(0)
+                await log.give_up_import()
         raise
     if begun:
-        await log.mark_import(source.last)
+        await log.end_import(source.last)
     return count
 
 

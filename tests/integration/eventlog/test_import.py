@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from urllib.parse import urlsplit
 
 import pytest
@@ -105,6 +106,60 @@ async def test_an_import_that_was_interrupted_may_be_ended_by_a_shorter_or_longe
     again = await connect(nats_server.url, cluster, create=False, wait=5)
     assert (said(await take(again, 1, end)), again.import_to) == (said(records), end)
     await again.close()
+
+
+class Slow:
+    """A source whose file is being checked until `go`, and that breaks off then if `broken`."""
+
+    def __init__(self, source, *, broken=False):
+        self.source, self.broken, self.reads, self.go = source, broken, threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def batches(self, *first):
+        self.reads.set()
+        assert self.go.wait(30)
+        if self.broken:
+            raise LogMismatch("the file breaks off")
+        return self.source.batches(*first)
+
+
+@pytest.mark.parametrize("end", [5, 6, 8])
+@pytest.mark.parametrize("first_fails", [False, True])
+async def test_an_import_that_fails_leaves_the_log_to_another_one_that_still_checks_its_file(nats_server, tmp_path, first_fails, end):
+    """The mark of both was taken away: a service began on the empty log, and the other import was refused."""
+    cluster = unique_cluster()
+    one, two = (exported(tmp_path / f"{n}.jsonl.zst", logged(*[("session", BODY)] * n)) for n in (6, end))
+    good, bad = (Slow(two), Slow(one, broken=True)) if first_fails else (Slow(one), Slow(two, broken=True))
+    under_way = {}
+    for source in (bad, good) if first_fails else (good, bad):
+        under_way[source] = asyncio.ensure_future(imported(nats_server.url, cluster, source))
+        assert await asyncio.to_thread(source.reads.wait, 30)
+    service = asyncio.ensure_future(connect(nats_server.url, cluster, create=False, wait=30))
+    bad.go.set()
+    with pytest.raises(LogMismatch, match="breaks off"):
+        await under_way[bad]
+    await asyncio.sleep(0.5)
+    assert not service.done()
+    good.go.set()
+    assert await under_way[good] == good.last
+    log = await service
+    assert await log.tail() == good.last
+    await log.close()
+
+
+async def test_when_all_imports_of_a_log_have_failed_nobody_waits_for_them(nats_server, tmp_path):
+    source, cluster = exported(tmp_path / "a.jsonl.zst", logged(("session", BODY))), unique_cluster()
+    both = [Slow(source, broken=True) for _ in range(2)]
+    under_way = [asyncio.ensure_future(imported(nats_server.url, cluster, one)) for one in both]
+    for one in both:
+        assert await asyncio.to_thread(one.reads.wait, 30)
+    for one, task in zip(both, under_way, strict=True):
+        one.go.set()
+        with pytest.raises(LogMismatch, match="breaks off"):
+            await task
+    await (await connect(nats_server.url, cluster, create=False, wait=1)).close()
 
 
 async def test_an_import_into_a_log_that_is_in_use_shuts_nobody_out(nats_server, tmp_path):

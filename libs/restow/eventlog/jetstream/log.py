@@ -108,9 +108,17 @@ class JetStreamLog:
         """The last record that an import has said to bring; 0 where none has."""
         return self._stream.import_to
 
-    async def mark_import(self, last: int) -> None:
-        """See Stream.mark_import."""
-        await self._stream.mark_import(last)
+    async def begin_import(self, last: int) -> None:
+        """See Stream.begin_import."""
+        await self._stream.begin_import(last)
+
+    async def give_up_import(self) -> None:
+        """See Stream.give_up_import."""
+        await self._stream.give_up_import()
+
+    async def end_import(self, last: int) -> None:
+        """See Stream.end_import."""
+        await self._stream.end_import(last)
 
     async def bulk_append(self, records: AsyncIterable[Record]) -> int:
         """For imports and benchmarks: see Appender.bulk."""

@@ -6,6 +6,7 @@ import base64
 import re
 import secrets
 from calendar import timegm
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ LOG_ID = "restow-log-id"
 FORMAT_KEY = "restow-format"
 IMPORT_KEY = "restow-import"
 """Of a log that an import has made: its last record. Until that is there it is part of a log, which nobody is to go on with."""
+IMPORTERS_KEY = "restow-importers"
+"""Of such a log: who puts it back, one token for each process. One that was killed stays among them."""
 
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
@@ -150,6 +153,7 @@ class Stream:
         """Of the stream, once it was opened."""
         self.import_to = 0
         """The last record of what an import has begun to put back, if it was made by one."""
+        self._importer = secrets.token_hex(8)
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
@@ -170,8 +174,7 @@ class Stream:
             if info is None:
                 raise Unavailable(f"stream {self.name!r} was created, but the broker does not know it yet")
         self._check(info["config"], replicas)
-        said = str((info["config"].get("metadata") or {}).get(IMPORT_KEY, ""))
-        self.import_to = int(said) if said.isdecimal() else 0
+        self.import_to = _import_to(info["config"].get("metadata") or {})
         if not import_to:
             self._check_whole(info)
         self.replicas = int(info["config"].get("num_replicas", 1))
@@ -179,7 +182,7 @@ class Stream:
     async def _create(self, replicas: int, log_id: str, first_seq: int, import_to: int) -> None:
         config = wanted_config(self.cluster) | consumer_limits() | {
             "num_replicas": replicas,
-            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)} | ({IMPORT_KEY: str(import_to)} if import_to else {}),
+            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)} | ({IMPORT_KEY: str(import_to), IMPORTERS_KEY: self._importer} if import_to else {}),
             "description": "Restow's event log. Never edit, purge or set limits: `restow log` knows how.",
         }
         if first_seq > 1:
@@ -219,17 +222,36 @@ class Stream:
                 "Where no `restow log import` is under way, it was interrupted: run the same one again"
             )
 
-    async def mark_import(self, last: int) -> None:
-        """Until record `last` is there, nobody opens the log but who imports; 0: anybody does."""
-        if last == self.import_to:
-            return
+    async def begin_import(self, last: int) -> None:
+        """Until record `last` is there, or a later one that another import has said to bring, nobody opens the log but who imports."""
+        to, importers = await self._imports()
+        await self._mark_import(max(to, last), [*importers, self._importer])
+
+    async def give_up_import(self) -> None:
+        """Nothing was stored: unless others import, too, anybody opens the log."""
+        to, importers = await self._imports()
+        left = [one for one in importers if one != self._importer]
+        await self._mark_import(to if left else 0, left)
+
+    async def end_import(self, last: int) -> None:
+        """All is there, up to record `last`."""
+        await self._mark_import(last, [])
+
+    async def _imports(self) -> tuple[int, list[str]]:
+        metadata = (await self.broker.api(f"STREAM.INFO.{self.name}"))["config"].get("metadata") or {}
+        return _import_to(metadata), [one for one in metadata.get(IMPORTERS_KEY, "").split(",") if one]
+
+    async def _mark_import(self, last: int, importers: Sequence[str]) -> None:
         config = (await self.broker.api(f"STREAM.INFO.{self.name}"))["config"]
-        metadata = {key: value for key, value in config["metadata"].items() if key != IMPORT_KEY} | ({IMPORT_KEY: str(last)} if last else {})
+        said = {IMPORT_KEY: str(last) if last else "", IMPORTERS_KEY: ",".join(dict.fromkeys(importers))}
+        metadata = {key: value for key, value in (config["metadata"] | said).items() if value}
+        self.import_to = last
+        if metadata == config["metadata"]:
+            return
         try:
             await self.broker.api(f"STREAM.UPDATE.{self.name}", config | {"metadata": metadata})
         except ApiError as error:
             raise BrokerRefused(f"the broker refused to change stream {self.name!r}: {error}") from error
-        self.import_to = last
 
     async def _info(self) -> dict[str, Any] | None:
         try:
@@ -287,6 +309,11 @@ class Stream:
             await self.broker.api(f"STREAM.PURGE.{self.name}", {"seq": upto + 1}, timeout=60.0)
         except ApiError as error:
             raise BrokerRefused(f"the broker refused to truncate stream {self.name!r}: {error}") from error
+
+
+def _import_to(metadata: dict[str, Any]) -> int:
+    said = str(metadata.get(IMPORT_KEY, ""))
+    return int(said) if said.isdecimal() else 0
 
 
 def _ns(text: str) -> int:
