@@ -111,3 +111,47 @@ def test_a_connection_that_nobody_waits_for_any_more_is_ended_once_it_is_there()
         server.close()
 
     on_uvloop(ask())
+
+
+@pytest.mark.parametrize("silent", ["connecting", "handshake"])
+def test_an_attempt_that_nobody_waits_for_any_more_is_given_up_where_nothing_answers(monkeypatch, silent):
+    """It lived for the 60 s of uvloop's TLS handshake, or as long as the kernel tries to connect."""
+    monkeypatch.setattr("restow.kube.connector.UNWANTED", 0.5)
+    told = []
+
+    async def ask():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        with closing(socket.create_server(("127.0.0.1", 0), backlog=0 if silent == "connecting" else 9)) as server:
+            full = [socket.create_connection(server.getsockname())] if silent == "connecting" else []
+            async with aiohttp.ClientSession(connector=Connector()) as session:
+                asked = asyncio.ensure_future(session.get(f"https://127.0.0.1:{server.getsockname()[1]}/"))
+                await asyncio.sleep(0.2)
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+                left = asyncio.all_tasks() - {asyncio.current_task()}
+                assert len(left) == 1
+                await asyncio.wait_for(asyncio.wait(left), 5)
+            if silent == "handshake":
+                taken, _ = await loop.run_in_executor(None, server.accept)
+                with closing(taken):
+                    taken.settimeout(5)
+                    while await loop.run_in_executor(None, taken.recv, 4096):
+                        pass
+            for one in full:
+                one.close()
+
+    on_uvloop(ask())
+    assert told == []
+
+
+def test_a_server_that_accepts_and_says_nothing_costs_a_long_request_no_more_than_the_time_of_a_handshake(monkeypatch):
+    monkeypatch.setattr("restow.kube.connector.HANDSHAKE", 0.5)
+
+    async def ask():
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            async with aiohttp.ClientSession(connector=Connector(), timeout=aiohttp.ClientTimeout(total=30)) as session:
+                with pytest.raises(aiohttp.ClientConnectorError, match=r"no TLS handshake within 0\.5 s"):
+                    await session.get(f"https://127.0.0.1:{server.getsockname()[1]}/")
+
+    on_uvloop(ask())
