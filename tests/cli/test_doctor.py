@@ -34,6 +34,7 @@ from restow.cli.doctor.look import Looker, long_gated, needed, untrusted_for
 from restow.cli.kubeapi import Kube
 from restow.cli.log_location import service_of
 from restow.domain.history import BROKEN
+from restow.eventlog.port import SILENT_BROKER
 from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import free_ports
 from restow.kube import rights
@@ -150,6 +151,15 @@ def test_services_of_a_stack_point_to_their_logs():
         ("unknown", "descheduler was not asked: no answer", ""),
         ("ok", "cluster_watcher: ready, leads", ""),
     ]
+
+
+def test_a_silent_broker_that_each_service_names_is_said_once_of_a_stack_and_of_a_cluster():
+    note = f"{SILENT_BROKER}: n2, of 3; if one more goes, no commit is taken"
+    services = [Pod(name, f"restow-{name}", True, "restow:1", reasons=(), notes=(note, "a note of its own")[: 1 + (name == "descheduler")], lag=3) for name in SERVICES]
+    of_stack = troubles(seen(installations=[], stack=Stack("{}", services)))
+    assert [one[1:] for one in of_stack] == [("warning", "descheduler: a note of its own"), ("warning", note)]
+    in_cluster = troubles(seen(installed(pods=[*services, Pod("restow-nats-0", "restow-nats", True, NATS)])))
+    assert [one[1:] for one in in_cluster if SILENT_BROKER in one[2]] == [("warning", f"restow-system: {note}")]
 
 
 def test_pods_that_nobody_ungates_are_named_the_oldest_first():

@@ -23,6 +23,9 @@ from restow.contracts.redact import redacted
 Family = str
 """One of the services' families, one token: "cluster", "session", "reservation", "migration", "gc"."""
 
+SILENT_BROKER = "a broker that keeps a copy of the log is silent"
+"""Each service says so with the same words, and who lists them all says it once."""
+
 MAX_BODY = 4 * 1024 * 1024
 """Largest commit body in bytes, whatever the broker would take (DESIGN 2, Limits)."""
 

@@ -235,7 +235,8 @@ class Process:
                 return None
             log = there
             stack.push_async_callback(there.close)
-            self.health.checks.append(there.away)
+            self.health.checks += [there.away, there.too_few]
+            self.health.notes.append(there.some_silent)
             self.health.notes.append(there.crowded)
             self.health.notes.append(lambda: of_broker(self.settings.nats_files, machine.now()))
             stores = self.service.stores_snapshots
@@ -255,7 +256,7 @@ class Process:
         return context, loading
 
     async def _see_the_tail(self, context: Context) -> None:
-        """For ever, and for nothing but the lag that is shown."""
+        """For ever: for the lag that is shown, and for whether enough brokers are there (`JetStreamLog.too_few`), of which who has nothing to append hears nothing."""
         while True:
             with contextlib.suppress(Unavailable):
                 context.follower.seen = await context.log.tail()

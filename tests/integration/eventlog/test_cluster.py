@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
@@ -281,3 +282,36 @@ async def test_a_log_whose_end_the_leading_broker_cannot_show_is_whole_once_that
     await asyncio.to_thread(damaged.start)
     await whole(log)
     assert (await verified(brokers, cluster)).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["followers", "leader"])
+async def test_who_has_nothing_to_append_notices_that_too_few_brokers_are_left(brokers, opened, cluster, whose):
+    """Whoever is left answers all questions, so that an idle service went on being ready."""
+    log = await opened(urls(brokers), cluster, replicas=3)
+    leader = await leader_of(log, brokers)
+    gone = [server for server in brokers if server is not leader]
+    if whose == "leader":
+        gone[0] = leader
+
+    async def heard(what, seconds):
+        async with asyncio.timeout(seconds):
+            while not what():
+                with suppress(Unavailable):
+                    await log.tail()
+                await asyncio.sleep(0.2)
+
+    await heard(lambda: log._stream.copies._brokers == 3, 10)
+    assert (log.too_few(), log.some_silent()) == ("", "")
+    await asyncio.to_thread(gone[0].kill)
+    await heard(log.some_silent, 30)
+    name = f"n{brokers.index(gone[0])}"
+    assert (log.too_few(), log.some_silent()) == ("", f"a broker that keeps a copy of the log is silent: {name}, of 3; if one more goes, no commit is taken")
+    await asyncio.to_thread(gone[1].kill)
+    await heard(log.too_few, 40)
+    assert re.fullmatch(r"no commit is taken: of the 3 brokers that keep the log (n., n. are silent|none leads it), and 2 must be there: start them again", log.too_few())
+    assert log.some_silent() == ""
+    for server in gone:
+        await asyncio.to_thread(server.start)
+    await heard(lambda: not log.too_few() and not log.some_silent(), 60)
+    assert await persist(log, "again") == 1

@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import aiohttp
 import msgspec
@@ -17,7 +18,7 @@ from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
 from restow.eventlog.port import NoLog, Unavailable
 from restow.eventlog.server import NatsServer
-from restow.eventlog.testing import running_server, unique_cluster
+from restow.eventlog.testing import running_brokers, running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
 from restow.runtime import process as runtime
@@ -410,6 +411,30 @@ async def test_a_service_stops_while_it_waits_for_a_broker_that_has_gone_just_af
         await asyncio.wait_for(asked.wait(), SOON)
         one.process.stop()
         assert await asyncio.wait_for(one.task, 5) == 0
+
+
+@pytest.mark.slow
+async def test_a_service_with_nothing_to_append_is_ready_only_while_enough_brokers_are_there(cluster, monkeypatch):
+    """The broker that is left still says how far the log goes: such a service stayed ready for good, and `restow doctor` said that all is well."""
+    monkeypatch.setattr(runtime, "TAIL_ASKED_EVERY", 0.5)
+    with running_brokers(3) as brokers:
+        three = SimpleNamespace(url=",".join(server.url for server in brokers))
+        async with kubesim() as kube, service(scheduler_session(), three, cluster, kube, nats_replicas=3) as one:
+            await one.leading()
+
+            async def until(holds, seconds):
+                async with asyncio.timeout(seconds):
+                    while not holds(*await one.get("/readyz")):
+                        await asyncio.sleep(0.2)
+
+            await until(lambda code, report: code == 200, SOON)
+            await asyncio.to_thread(brokers[0].kill)
+            await until(lambda code, report: code == 200 and any("silent: n0, of 3" in note for note in report["notes"]), SOON)
+            await asyncio.to_thread(brokers[1].kill)
+            await until(lambda code, report: code == 503 and any(reason.startswith("no commit is taken") for reason in report["reasons"]), SOON)
+            for server in brokers[:2]:
+                await asyncio.to_thread(server.start)
+            await until(lambda code, report: code == 200 and not any("silent" in note for note in report["notes"]), SOON)
 
 
 async def test_faults_of_the_api_lose_no_pod(broker, cluster):

@@ -147,6 +147,14 @@ class JetStreamLog:
             return "the broker makes no more consumers, so the log is read record by record: whoever makes them has a password of the broker (docs/install.md, \"Other passwords\")"
         return ""
 
+    def too_few(self) -> str:
+        """See Copies. As of the last `tail`."""
+        return self._stream.copies.too_few()
+
+    def some_silent(self) -> str:
+        """See Copies. As of the last `tail`."""
+        return self._stream.copies.some_silent()
+
     async def tail(self) -> int:
         """See EventLog.tail. Raises Unavailable when the broker does not answer.
 

@@ -8,11 +8,13 @@ import secrets
 from calendar import timegm
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
 
 from restow.eventlog.jetstream.connect import ApiError, Broker, NotNow
+from restow.eventlog.jetstream.copies import Copies
 from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, NoLog, Unavailable
 
 LOG_ID = "restow-log-id"
@@ -153,6 +155,8 @@ class Stream:
         """Of the stream, once it was opened."""
         self.import_to = 0
         """The last record of what an import has begun to put back, if it was made by one."""
+        self.copies = Copies()
+        """By the last time that `state` was asked for."""
         self._importer = secrets.token_hex(8)
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
@@ -269,6 +273,7 @@ class Stream:
         log_id = (info["config"].get("metadata") or {}).get(LOG_ID, "")
         if log_id != self.log_id:
             raise LogMismatch(f"stream {self.name!r} is now log {log_id!r}, but this process folded log {self.log_id!r}")
+        self.copies.hear(info.get("cluster") or {}, monotonic())
         said = datetime.fromisoformat(info["ts"])
         time = round(said.timestamp() * 1e6) * 1000
         return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id, time=time)

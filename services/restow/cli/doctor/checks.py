@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from restow.cli.doctor.guards import BESIDE_AGAIN, UNGUARDED
 from restow.domain.history import BROKEN
+from restow.eventlog.port import SILENT_BROKER
 
 Word = Literal["ok", "warning", "bad", "unknown"]
 """`bad`: Restow cannot do its work, or not all of it. `warning`: it can, for now. `unknown`: you may not ask, or nobody answers."""
@@ -192,6 +193,7 @@ def _all(seen: Seen) -> Iterator[Finding]:
     for one in seen.installations:
         yield from _services(one)
         yield from _broker(one)
+        yield from _silent_brokers(one.pods, f"{one.namespace}: ")
         yield from _leaders(one)
         yield from _rights(one)
 
@@ -200,6 +202,7 @@ def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
         yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else "see " + stack.logs.replace("{}", one.name))
         yield from _said(one, one.name, "", "restow log verify (or repair; docs/failures.md)")
+    yield from _silent_brokers(stack.services)
     if stack.accounts:
         yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")
 
@@ -250,9 +253,16 @@ def _said(pod: Pod, named: str, logs: str, repair: str) -> Iterator[Finding]:
         broken = reason.startswith(BROKEN)
         yield Finding("log" if broken else "services", "bad", f"{named} is not ready: {reason}", repair if broken else "")
     for note in pod.notes:
-        yield Finding("services", "warning", f"{named}: {note}")
+        if not note.startswith(SILENT_BROKER):
+            yield Finding("services", "warning", f"{named}: {note}")
     if pod.lag > MOST_LAG:
         yield Finding("services", "warning", f"{named} is {pod.lag} records behind the log", "give it more CPU, or look at restow_log_lag: it should fall")
+
+
+def _silent_brokers(pods: Sequence[Pod], where: str = "") -> Iterator[Finding]:
+    """Every service says it of the same brokers."""
+    for note in sorted({note for pod in pods for note in pod.notes if note.startswith(SILENT_BROKER)}):
+        yield Finding("broker", "warning", f"{where}{note}", "start it again, or see why it does not reach the others (its log says)")
 
 
 def _broker(one: Installation) -> Iterator[Finding]:
