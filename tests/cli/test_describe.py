@@ -1,12 +1,14 @@
 """`restow describe reservation/x` and `restow get reservations` on exported logs."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from cli.conftest import export
 from msgspec.structs import replace
 from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape, time_at
 
+from restow.cli.plan_worth import dearest
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import (
@@ -462,6 +464,24 @@ def test_a_plan_says_what_it_is_worth_and_as_json_all_of_it(describe, restow, tm
     assert "DEAREST moves" in text
     told = json.loads(restow("describe", "plan/p1", "-o", "json", "--log", export(tmp_path / "j.jsonl", made)).output)
     assert (told["plan"]["plan"], told["planned"]["worth"]["cost"], told["migrations"][0]["step"]) == ("p1", 1_000, "landed")
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ([("p1-1", 1_000, {"move": 1_000}), ("p1-2", 1_000, {"move": 1_000})], "EACH of the 2 moves costs 1.0 GPU-hours (move 1.0)"),
+        ([("p1-1", 1_000, {"move": 1_000}), ("p1-2", 1_000, {"work": 1_000})], "DEAREST moves, in GPU-hours"),
+        ([("p1-1", 2_000, {"move": 2_000}), ("p1-2", 1_000, {"move": 1_000})], "DEAREST moves, in GPU-hours"),
+        # Ten are listed at most, and the others may be cheaper.
+        ([("p1-1", 1_500, {"move": 1_500})], "DEAREST moves, in GPU-hours"),
+    ],
+)
+def test_where_each_move_costs_the_same_no_dearest_are_listed(capsys, costs, said):
+    moves = [SimpleNamespace(migration=f"p1-{i}", namespace="shop", name=f"web-{i}", source="a") for i in (1, 2)]
+    dearest(moves, Worth("GPU-hours", 24, 1_000, 3_000, 2_000, tuple(Dear(*one) for one in costs)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == said
+    assert len(lines) == (2 if said.startswith("EACH") else 3 + len(costs))
 
 
 def test_of_a_plan_that_is_not_known_it_says_how_to_find_one(restow, tmp_path):

@@ -65,4 +65,11 @@ def test_help_does_not_import_the_domain():
 def test_an_unknown_command_is_refused(restow):
     result = restow("fly")
     assert result.exit_code == 2
-    assert "No such command 'fly'" in result.output
+    assert result.output.splitlines()[-1] == "Error: No such command 'fly'."
+
+
+@pytest.mark.parametrize(("typed", "meant"), [(["gett"], "get"), (["desribe", "plan/p1"], "describe"), (["log", "exprot"], "export")])
+def test_of_a_command_that_is_mistyped_the_one_that_was_meant_is_named(restow, typed, meant):
+    result = restow(*typed)
+    assert result.exit_code == 2
+    assert f"'{meant}'" in result.output.splitlines()[-1]

@@ -402,8 +402,8 @@ def test_a_plan_is_named_as_a_kind_and_means_its_moves(restow, moved):
 def test_of_what_a_name_may_be_twenty_are_listed_and_a_plans_moves_name_their_plan(count, more):
     moves = [Subject("migration", f"p7-{i}", "", f"p7-{i}", i) for i in range(1, count + 1)]
     rows = failure_of(Ambiguous("p7", moves)).message.splitlines()
-    assert rows[0] == f"'p7' may be any of {count}; choose one:"
-    assert rows[1 + min(count, 20) :] == [*more, "The plan itself: restow describe plan/p7"]
+    assert rows[:2] == ["the plan itself, with its moves: restow describe plan/p7", f"'p7' may be any of {count}; or choose one:"]
+    assert rows[2 + min(count, 20) :] == more
     of_two = failure_of(Ambiguous("p", [*moves, Subject("migration", "p8-1", "", "p8-1", 1)])).message
     assert "describe" not in of_two
 

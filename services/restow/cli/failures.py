@@ -65,8 +65,9 @@ def failure_of(error: Exception) -> Failure:
         # Who names a plan means one of its moves, or the plan.
         plans = {s.id.rpartition("-")[0] if s.path.startswith("migration/") else "" for s in error.candidates}
         plan = next(iter(plans)) if len(plans) == 1 else ""
-        about = [f"The plan itself: restow describe plan/{plan}"] if plan else []
-        return Failure(f"{error}; choose one:\n" + "\n".join([*rows[:SHOWN], *more, *about]), UNUSABLE)
+        if plan:
+            return Failure(f"the plan itself, with its moves: restow describe plan/{plan}\n{error}; or choose one:\n" + "\n".join([*rows[:SHOWN], *more]), UNUSABLE)
+        return Failure(f"{error}; choose one:\n" + "\n".join([*rows[:SHOWN], *more]), UNUSABLE)
     if isinstance(error, LogError | ReplayError | NotFound | PointError):
         return Failure(str(error), UNUSABLE)
     if isinstance(error, OSError):

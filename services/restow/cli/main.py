@@ -115,6 +115,13 @@ class Restow(click.Group):
         module, _, attribute = target.partition(":")
         return getattr(import_module(module), attribute)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            # click looks for similar names among commands that are there already.
+            raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write = formatter.write
         write("Restow packs a Kubernetes cluster tighter without dropping a pod. Every step is in an event log,\n")

@@ -10,22 +10,30 @@ import click
 from restow.cli.output import heading, number, plain, table
 
 if TYPE_CHECKING:
-    from restow.contracts.values import Missed, Move, Worth
+    from restow.contracts.values import Dear, Missed, Move, Worth
 
 PIECES = {"devices": "whole free GPU", "nodes": "free node", "capacity": "slot for the capacity"}
 """What objectives count, one of it."""
 
 
 def dearest(moves: Sequence[Move], worth: Worth) -> None:
-    """What each costs, and what of it for what."""
+    """What each costs, and what of it for what; in one line where all moves of the plan cost the same and for the same."""
     known = {move.migration: move for move in moves}
+    costs = {(one.cost, tuple(sorted(one.parts.items()))) for one in worth.dearest if one.migration in known}
+    if len(moves) > 1 and len(costs) == 1 and worth.cost == len(moves) * worth.dearest[0].cost:
+        one = worth.dearest[0]
+        click.echo(f"\n{heading('EACH')} of the {len(moves)} moves costs {amount(one.cost)} {plain(worth.unit)} ({_parts(one)})")
+        return
     rows = []
     for one in worth.dearest:
         if (move := known.get(one.migration)) is not None:
-            parts = ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())
-            rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), parts))
+            rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), _parts(one)))
     click.echo(f"\n{heading('DEAREST')} moves, in {plain(worth.unit)}")
     table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
+
+
+def _parts(one: Dear) -> str:
+    return ", ".join(f"{kind} {amount(part)}" for kind, part in one.parts.items())
 
 
 def headline(worth: Worth) -> str:
