@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 import yaml
@@ -57,9 +58,7 @@ class Plugin:
             "import json, os, sys, time\n"
             f"folder = {str(folder)!r}\n"
             "open(folder + '/calls', 'a').write('x')\n"
-            "if os.path.exists(folder + '/hangs'):\n"
-            "    os.mkdir(f'{folder}/hangs/{os.getpid()}')\n"
-            "    time.sleep(60)\n"
+            "if os.path.exists(folder + '/hangs'): time.sleep(60)\n"
             "if os.path.exists(folder + '/broken'): sys.exit('cannot reach sts')\n"
             "status = {'token': f't{os.path.getsize(folder + \"/calls\")}'}\n"
             f"life = {life!r}\n"
@@ -80,16 +79,18 @@ class Plugin:
         (self._folder / what).touch()
 
     @asynccontextmanager
-    async def hangs(self, many):
-        """So many that hang are ended afterwards, while the loop still hears of it: otherwise they fail whichever test runs when they are collected."""
-        (self._folder / "hangs").mkdir()
+    async def hangs(self):
+        """Those that hang are ended afterwards, while the loop still hears of it: otherwise they fail whichever test runs when they are collected. One that was given up before it began is none."""
+        self.does("hangs")
         yield
-        while len(hung := list((self._folder / "hangs").iterdir())) < many:
-            await asyncio.sleep(0.01)
-        for one in hung:
-            os.kill(int(one.name), signal.SIGKILL)
-            while os.path.exists(f"/proc/{one.name}"):
-                await asyncio.sleep(0.01)
+        # The system begins a process before the loop goes on, so all are there by now.
+        for children in Path("/proc/self/task").glob("*/children"):
+            for pid in children.read_text().split():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    if str(self.script).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(int(pid), signal.SIGKILL)
+                        while os.path.exists(f"/proc/{pid}"):
+                            await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
 
 
@@ -200,7 +201,7 @@ async def test_a_plugin_that_fails_costs_nothing_while_its_token_holds_and_is_sa
 
 async def test_a_plugin_that_hangs_is_given_up(api, tmp_path, clock, monkeypatch):
     plugin = Plugin(tmp_path, life=900)
-    async with await connect(kubeconfig(tmp_path, api.url, plugin.user())) as client, plugin.hangs(2):
+    async with await connect(kubeconfig(tmp_path, api.url, plugin.user())) as client, plugin.hangs():
         client._credentials._deadline = 0.2
         clock.moved = 1000
         with pytest.raises(ApiStatus, match=r"Credentials: no token within 0\.2 s"):
