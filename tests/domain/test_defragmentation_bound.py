@@ -18,7 +18,8 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.bound import ONE, _rows, bound, countable, judged, lp, tables, traced
 from restow.domain.defragmentation.bound.contents import Contents
-from restow.domain.defragmentation.bound.priced import CLOSE
+from restow.domain.defragmentation.bound.filled import Whole
+from restow.domain.defragmentation.bound.priced import CLOSE, Priced
 from restow.domain.defragmentation.bound.problem import problems
 from restow.domain.defragmentation.bound.program import Leaf, halves
 from restow.domain.defragmentation.bound.relaxed import ANY, Totals, _product, anything, dot
@@ -368,6 +369,22 @@ def test_products_are_those_of_numpy():
         matrix, other = chance.integers(0, 9, (7, 11)).astype(float), chance.integers(0, 9, (11, 5)) * (chance.random((11, 5)) < density)
         assert (_product(matrix, other.astype(float)) == matrix @ other).all()
         assert (dot(matrix, matrix[0]) == matrix @ matrix[0]).all()
+
+
+@pytest.mark.parametrize("times", [1, 1e3, 1e6, 1e12])
+def test_however_dear_the_solver_says_that_something_is_the_bound_is_no_less_than_nothing(times):
+    """Racks of 2,000 nodes, seed 81235: 700,000 times what a device is worth for the cores of a node. What nodes are paid for them was more than integers hold, and the bound was 0."""
+    state, random = cluster(1, "value", 24), np.random.default_rng(5)
+    with opened(_task(state, _args("value")), "value", _rows(_task(state, _args("value")))) as world:
+        every = list(problems(world, 1, 2_000))
+    for of in every:
+        for program in [Priced(of, 2_000), *([Whole(of, 2_000)] if Contents.may(of) else [])]:
+            known = anything(of)
+            for _ in range(20):
+                duals = random.normal(0, times, program._width)
+                duals[program._totals :] = 0
+                prices = program.prices(duals, known)
+                assert program.answer(program.between(prices, prices, 1), known).value >= 0
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,7 +6,7 @@ from restow.domain.defragmentation.bound import exact
 from restow.domain.defragmentation.bound.contents import Contents, sampled
 from restow.domain.defragmentation.bound.problem import Problem
 from restow.domain.defragmentation.bound.program import Leaf, Program
-from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, anything
+from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, anything, dearest
 from restow.domain.defragmentation.bound.tables import Prices, tables
 from restow.domain.defragmentation.bound.traced import Filled, filled
 from restow.domain.defragmentation.bound.volume import descent
@@ -38,7 +38,7 @@ class Whole(Program):
         self._fine: tuple[Prices, Contents, int] | None = None
         """The last prices at fine units, and the bound by them where nothing is known."""
         free, any_ = np.full(self._moves, self._infinite), np.full(totals, self._infinite)
-        self._rows(np.concatenate([of.number, np.zeros(groups), np.full(self._width - self._moves, -self._infinite)]), np.concatenate([free, [limit], np.ones(self._lumps), any_]))
+        self._rows(np.concatenate([of.number, np.zeros(groups), np.full(self._width - self._moves, -self._infinite)]), np.concatenate([free, [limit], np.ones(self._lumps), any_]), self._moves)
 
     def first(self) -> Leaf:
         """Down the slope of the bound by prices, which is quick to work out."""
@@ -88,7 +88,6 @@ class Whole(Program):
         return self._add_better(answer.worth / self._of.scale, matrix)
 
     def prices(self, duals: np.ndarray, known: Totals) -> Prices:
-        scale = self._of.scale
-        whole = np.rint(duals * scale).astype(np.int64)
-        pods, rest = np.maximum(-whole[: self._classes], 0), np.maximum(-whole[self._classes : self._moves], 0)
-        return Prices(pods, rest, max(int(whole[self._moves]), 0), known.able(whole[self._totals :]))
+        whole, most = np.rint(duals * self._of.scale), dearest(self._of)
+        paid = np.clip(-whole[: self._moves], 0, most).astype(np.int64)
+        return Prices(paid[: self._classes], paid[self._classes :], int(np.clip(whole[self._moves], 0, most)), known.able(whole[self._totals :].astype(np.int64)))

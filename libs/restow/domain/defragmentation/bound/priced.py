@@ -4,7 +4,7 @@ import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
 from restow.domain.defragmentation.bound.program import SHORT, Leaf, Program
-from restow.domain.defragmentation.bound.relaxed import Answer, Prices, Totals, anything, relaxed
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, Totals, anything, dearest, relaxed
 from restow.domain.defragmentation.bound.volume import descent
 
 CLOSE, CLOSER = 0.003, 0.001
@@ -35,7 +35,7 @@ class Priced(Program):
         least = np.concatenate([of.number, np.zeros(self._groups * self._others), np.full(self._width - self._moves, -self._infinite)])
         nodes = np.repeat(np.bincount(of.nodes.group, of.nodes.many, self._groups), self._others)
         most = np.concatenate([np.full(self._moves, self._infinite), [limit], np.ones(lumps), nodes, np.zeros(self._totals - self._counted), np.full(self._width - self._totals, self._infinite)])
-        self._rows(least, most)
+        self._rows(least, most, self._moves)
         self._add_sizeless()
         self._add_demands(weights)
 
@@ -121,8 +121,9 @@ class Priced(Program):
         return self._add_better(np.concatenate([answer.worth / self._of.scale, np.zeros(len(steps))]), np.concatenate([matrix, steps]))
 
     def prices(self, duals: np.ndarray, known: Totals) -> Prices:
-        pods, rest = duals[: self._classes], duals[self._classes : self._moves].reshape(self._groups, self._others)
-        scale = self._of.scale
-        split = np.where(self._count >= 0, duals[self._count] * scale, 0)
+        scale, most = self._of.scale, dearest(self._of)
+        paid = np.clip(-duals[: self._moves] * scale, 0, most)
+        split = np.where(self._count >= 0, np.clip(duals[self._count] * scale, -most, most), 0)
         totals = known.able(np.rint(duals[self._totals :] * scale).astype(np.int64))
-        return Prices(np.maximum(-pods * scale, 0), np.maximum(-rest * scale, 0), round(max(float(duals[self._moves]), 0) * scale), split, totals)
+        rest = paid[self._classes :].reshape(self._groups, self._others)
+        return Prices(paid[: self._classes], rest, round(min(max(float(duals[self._moves]), 0) * scale, most)), split, totals)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import highspy
 
 MISSING = -50.0
-"""What the program pays for a pod that is in no bin, while there are too few columns."""
+"""What the program pays for a pod that is in no bin, and for as much of another resource as the largest node has, while there are too few columns."""
 SHORT = -20.0
 """And for one that is missing of a total, times what it and a bin are worth."""
 FRACTION = 0.02
@@ -159,11 +159,10 @@ class Program:
         highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
         return highs
 
-    def _rows(self, least: np.ndarray, most: np.ndarray) -> None:
-        """With columns for what is missing of classes, which are the first rows, and of totals."""
+    def _rows(self, least: np.ndarray, most: np.ndarray, scarce: int) -> None:
+        """With columns for what is missing of classes and of other resources, which are so many rows, the first ones, and of totals."""
         self._highs.addRows(self._width, least, most, 0, np.zeros(self._width, np.int32), np.zeros(0, np.int32), np.zeros(0))
-        classes = len(self._of.size)
-        self._columns(np.full(classes, MISSING), np.eye(classes, self._width), np.full(classes, self._infinite))
+        self._columns(np.full(scarce, MISSING), np.eye(scarce, self._width), np.full(scarce, self._infinite))
         totals = np.arange(self._totals, self._width)
         self._columns(SHORT * (1 + self._worths / self._of.scale), np.eye(self._width)[totals], np.full(len(totals), self._infinite))
 

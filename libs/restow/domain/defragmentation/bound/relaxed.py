@@ -13,6 +13,8 @@ from restow.domain.defragmentation.bound.problem import REST, Problem
 
 NEVER = -(1 << 58)
 ANY = 1 << 40
+DEAREST = 100
+"""No price of a pod, of another resource or of a move is more than so many times `scale`: where the slope is nearly flat a step may be as long as you like, duals may be as large, and integers are not."""
 
 
 class Prices(NamedTuple):
@@ -40,6 +42,11 @@ class Totals(NamedTuple):
     def able(self, totals: np.ndarray) -> np.ndarray:
         """Prices of what is known."""
         return np.clip(totals, np.where(self.least > 0, NEVER, 0), np.where(self.most < ANY, -NEVER, 0))
+
+
+def dearest(of: Problem) -> int:
+    """The dearest price. A node is paid `REST` times what one of another resource costs, before that is divided."""
+    return min(DEAREST * of.scale, (1 << 62) // REST)
 
 
 def anything(of: Problem) -> Totals:

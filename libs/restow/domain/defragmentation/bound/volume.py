@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from restow.domain.defragmentation.bound.problem import REST, Problem
-from restow.domain.defragmentation.bound.relaxed import Answer, Prices, anything, relaxed
+from restow.domain.defragmentation.bound.relaxed import Answer, Prices, anything, dearest, relaxed
 
 SHARES = ((10, 0), (8, 2), (6, 4), (4, 6))
 """Tenths of `scale` that the packed resource and all others stand for."""
@@ -18,8 +18,6 @@ SCALES = ((10, 0), (8, 0), (9, 2))
 FIRST, LAST = 0.1, 1e-4
 """How far a step aims below the best value, as a part of it."""
 PATIENCE, MEMORY = 5, 0.3
-DEAREST = 100
-"""No price is more than so many times `scale`: where the slope is nearly flat a step may be as long as you like, and integers are not."""
 
 
 def first(of: Problem) -> Iterator[Prices]:
@@ -66,7 +64,7 @@ def descent(of: Problem, limit: int, steps: int) -> Iterator[tuple[Answer, Price
         norm = float((ways * down * down).sum())
         if norm <= 0 or aim < LAST:
             break
-        there = np.clip(at - aim * max(abs(best), of.scale) / norm * ways * down, 0, DEAREST * of.scale)
+        there = np.clip(at - aim * max(abs(best), of.scale) / norm * ways * down, 0, dearest(of))
         prices = _prices(of, there, split)
         answer = relaxed(of, prices, limit)
         yield answer, prices
