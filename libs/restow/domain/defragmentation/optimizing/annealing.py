@@ -107,9 +107,9 @@ def _by_gaps(search: Search, fill: np.ndarray) -> Worth | None:
     return Filled(fill, part, world.counted) if part > 0 and fill[WHOLE - 1] else None
 
 
-def numbers(first: int) -> np.ndarray:
-    """`(_NUMBERS,) uint64`: they look like chance: numbers that follow each other from this one on, mixed."""
-    at = np.arange(first + 1, first + _NUMBERS + 1, dtype=np.uint64)
+def numbers(first: int, many: int = _NUMBERS) -> np.ndarray:
+    """`(many,) uint64`: they look like chance: numbers that follow each other from this one on, mixed."""
+    at = np.arange(first + 1, first + many + 1, dtype=np.uint64)
     return mixed(at * np.uint64(0x9E3779B97F4A7C15))
 
 

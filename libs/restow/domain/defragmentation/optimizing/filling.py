@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from restow.domain.defragmentation.optimizing.annealing import losses
+from restow.domain.defragmentation.optimizing.annealing import losses, numbers
 from restow.domain.defragmentation.optimizing.board import Contents
 from restow.domain.defragmentation.optimizing.patterns import Patterns, Prices, Start
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
-from restow.domain.defragmentation.optimizing.swaps import mixed
 
 COMING = 24
 """Pods that come to a node, at most."""
@@ -96,12 +95,11 @@ class _Copies:
     def cooled(self, steps: int, first: int) -> list[tuple[Start, int]]:
         copies = len(self._begin)
         for step in range(steps):
-            # Numbers that follow each other, as in annealing.
-            numbers = mixed(np.arange(self._filling._turn + 1, self._filling._turn + 2 * copies + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+            some = numbers(self._filling._turn, 2 * copies)
             self._filling._turn += 2 * copies
             # Half as hot as often as `HALVED`, and by straight lines between.
             halved, part = divmod(step * HALVED, steps)
-            self._step(numbers[:copies], numbers[copies:], (first >> halved) * (2 * steps - part) // (2 * steps))
+            self._step(some[:copies], some[copies:], (first >> halved) * (2 * steps - part) // (2 * steps))
         size, found = self._patterns.board.size[self._patterns.kind], list[tuple[Start, int]]()
         for copy, one in enumerate(self._begin):
             came = sorted([k for k in self._best_came[copy].tolist() if k >= 0], key=lambda k: (-int(size[k]), k))
