@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from contextlib import closing
 
 import pytest
 
@@ -60,6 +62,21 @@ async def test_of_a_broker_that_says_nothing_it_is_said_what_that_may_be():
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         with pytest.raises(BrokerRefused, match=r"within 4 s \(nothing comes back from there: it hangs, or a firewall or NetworkPolicy"):
             await connect(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", "c", wait=4)
+
+
+@pytest.mark.parametrize("other", ["answers nothing", "is connected, and nobody is behind it"])
+async def test_of_a_name_with_several_addresses_one_that_is_no_broker_is_passed_over(nats_server, opened, cluster, monkeypatch, other):
+    """Where the machine prefers it, as IPv6 that leads nowhere, the broker was never reached: each attempt spent its time on that one."""
+    port = int(nats_server.url.rpartition(":")[2])
+
+    async def named(host, port, **kwargs):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in (["127.0.0.2", "127.0.0.1"] if host == "broker.example" else [host])]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", named)
+    hangs = other == "answers nothing"
+    with closing(socket.create_server(("127.0.0.2", port), backlog=0 if hangs else 9)) as server, closing(socket.create_connection(server.getsockname())):
+        log = await opened(f"nats://broker.example:{port}", cluster)
+        assert await log.append("session", BODY, envelope(), expected_last=0) == 1
 
 
 @pytest.mark.parametrize(

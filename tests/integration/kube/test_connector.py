@@ -13,8 +13,9 @@ from restow.console.orders import Orders
 from restow.descheduler.hook_calls import call
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube.client import ClientConfig, connect
-from restow.kube.connector import NEXT, Connector
+from restow.kube.connector import Connector
 from restow.kube.prometheus import asking
+from restow.machine.addresses import NEXT
 
 from .test_client import kubeconfig, listening
 
@@ -116,7 +117,7 @@ def test_a_connection_that_nobody_waits_for_any_more_is_ended_once_it_is_there()
 @pytest.mark.parametrize("silent", ["connecting", "handshake"])
 def test_an_attempt_that_nobody_waits_for_any_more_is_given_up_where_nothing_answers(monkeypatch, silent):
     """It lived for the 60 s of uvloop's TLS handshake, or as long as the kernel tries to connect."""
-    monkeypatch.setattr("restow.kube.connector.UNWANTED", 0.5)
+    monkeypatch.setattr("restow.machine.addresses.UNWANTED", 0.5)
     told = []
 
     async def ask():

@@ -4,6 +4,7 @@ task between a message and whoever waits for it."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from restow.eventlog.access import Certificates
+from restow.machine.addresses import first_connected
 
 _FIRST_LINE = b"NATS/1.0\r\n"
 CLOSING = 0.3
@@ -36,9 +38,27 @@ class _Encrypted(asyncio.StreamReaderProtocol):
 
 
 class Connection(TcpTransport):
-    """nats-py's, but for its end, which nats-py waits for before it looks for another broker, and before a client is closed. TLS waits 30 s for the last word
+    """nats-py's, but for its beginning: of a name with several addresses nats-py gives the first one that answers nothing all of its time, at each attempt. And for its end, which nats-py waits for before it looks for another broker, and before a client is closed. TLS waits 30 s for the last word
     of a broker that hangs or whose machine is gone; what is still to be sent to such a one is waited for until the kernel gives up, a quarter of an hour; and
     the end of a connection whose certificates did not suit is never told."""
+
+    def __init__(self, tried: int) -> None:
+        """tried: how often one has failed since the last that did not. Each begins with another address: one may be connected, and nobody is behind it."""
+        super().__init__()
+        self._tried = tried
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def opened(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            return await asyncio.wait_for(asyncio.open_connection(*address, limit=buffer_size), connect_timeout)
+
+        named = await asyncio.wait_for(loop.getaddrinfo(uri.hostname, uri.port, type=socket.SOCK_STREAM), connect_timeout)
+        addresses = [(str(info[4][0]), int(info[4][1])) for info in named]
+        first = self._tried % len(addresses)
+        made = await first_connected(addresses[first:] + addresses[:first], opened, lambda made: made[1].transport.abort())
+        # (The second pair is kept where TLS begins.)
+        self._io_reader, self._io_writer = self._bare_io_reader, self._bare_io_writer = made
 
     async def connect_tls(self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int) -> None:
         assert self._io_writer is not None
@@ -116,7 +136,7 @@ class BrokerClient(Client):
         if isinstance(self._transport, Connection):
             self._transport.abort()
         s.last_attempt = time.monotonic()
-        self._transport = Connection()
+        self._transport = Connection(s.reconnects)
         await self._transport.connect(s.uri, buffer_size=DEFAULT_BUFFER_SIZE, connect_timeout=self.options["connect_timeout"])
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
