@@ -45,6 +45,7 @@ CASES = {
         {f"kubelet_volume_stats_available_bytes:{CLAIM}": "24x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
         {f"kubelet_volume_stats_available_bytes:{CLAIM}": "26x20", f"kubelet_volume_stats_capacity_bytes:{CLAIM}": "100x20"},
     ),
+    "RestowCertificateEnds": ({"restow_broker_certificate_due:family=gc,pod=a": "0x20", "restow_broker_certificate_due:family=gc,pod=b": "1x20"}, {"restow_broker_certificate_due:family=gc": "1 1 1 0x20"}),
     "RestowKeeperFails": ({"restow_keeper_failing:family=gc": "1x20"}, {"restow_keeper_failing:family=gc": "1 1 0x20"}),
     "RestowSnapshotsOld": (
         {"restow_snapshot_behind:family=gc": "30001x30", "restow_snapshot_every:family=gc": "10000x30"},

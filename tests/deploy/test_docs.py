@@ -61,7 +61,7 @@ def test_every_metric_is_described():
     from restow.scheduler_session.nomination_checks import NominationChecks
 
     metrics = Metrics(FAMILIES[0])
-    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_stuck", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
+    gauges = {"leader", "ready", "log_sequence", "log_lag", "log_stuck", "log_broken", "log_repairs", "log_too_new", "clock_ahead_seconds", "broker_certificate_due", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState(), clock=SimpleNamespace(now=lambda: 0)))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=ClusterState()))._usable()

@@ -383,14 +383,16 @@ class Process:
 
     def _gauges(self) -> dict[str, float]:
         context = self.context
+        # Also of whoever waits for a broker that does not let it in: that may be why.
+        files = {"broker_certificate_due": float(bool(of_broker(self.settings.nats_files, machine.now())))}
         if context is None:
-            return {"ready": 0.0}
+            return files | {"ready": 0.0}
         state, there = context.state, context.follower.caught_up
         counted = {f"state_{name}": value for name, value in state.counts().items()}
         if not there:
             # Old ones are counted anew by whoever starts: that is no alert.
             del counted["state_foreign_records"]
-        return {
+        return files | {
             "leader": float(context.leadership.leading),
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,

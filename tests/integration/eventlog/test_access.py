@@ -18,7 +18,10 @@ from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.port import BrokerRefused, NotAllowed
 from restow.eventlog.server import NatsServer, temporary_server
 from restow.eventlog.testing import envelope, free_ports
+from restow.garbage_collector.service import service as collector
 from restow.runtime.certificate_ends import of_broker
+from restow.runtime.process import Process
+from restow.runtime.settings import Settings
 
 from .helpers import BODY, end, follow, persist, until
 from .test_permissions import CLUSTER, DEPLOY, PASSWORDS, USERS, guarded_server
@@ -243,6 +246,16 @@ def test_a_certificate_is_spoken_of_before_it_ends(files):
     assert "RESTOW_NATS_CA" not in said(days=-1), "its authority lives on"
     assert of_broker(AccessFiles(), now) == of_broker(AccessFiles(certificate="/nowhere", key="/nowhere"), now) == ""
     assert "RESTOW_NATS_CA has ended" in of_broker(files.client, datetime(4000, 1, 1, tzinfo=UTC))
+
+
+def test_an_alert_can_go_by_a_certificate_that_ends_also_while_its_service_waits_for_the_broker(files):
+    def metric(**left):
+        files.issue(not_after=datetime.now(UTC) + timedelta(**left))
+        paths = files.client
+        process = Process(collector(), Settings(identity="a", nats_ca=paths.ca, nats_certificate=paths.certificate, nats_key=paths.key))
+        return process._gauges()["broker_certificate_due"]
+
+    assert (metric(days=30), metric(hours=1), metric(days=-1)) == (0, 1, 1)
 
 
 @pytest.mark.slow

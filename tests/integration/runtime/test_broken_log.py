@@ -23,6 +23,7 @@ from restow.runtime import logs
 from restow.runtime.follower import Follower
 from restow.runtime.loading import Loading
 from restow.runtime.process import Process
+from restow.runtime.settings import Settings
 
 from .chained import Writer
 from .rig import cluster, history, idle, memory, named, running, soon, until
@@ -284,7 +285,7 @@ def test_alerts_of_old_breaks_and_foreign_records_wait_until_a_service_has_caugh
     state.broken, state.void = 7, {"record.other_history": 3, "record.undecodable": 2}
     follower = Follower(memory(), "gc", state)
     context = SimpleNamespace(state=state, follower=follower, leadership=SimpleNamespace(leading=False), commander=None)
-    process = SimpleNamespace(context=context, health=SimpleNamespace(report=lambda: SimpleNamespace(ready=False)), _effector=None, _log_clock=None)
+    process = SimpleNamespace(context=context, settings=Settings(identity="a"), health=SimpleNamespace(report=lambda: SimpleNamespace(ready=False)), _effector=None, _log_clock=None)
     behind = Process._gauges(process)
     assert (behind["log_broken"], "state_foreign_records" in behind, behind["state_void"]) == (0.0, False, 5)
     follower.tail = 0
