@@ -173,6 +173,11 @@ def test_who_follows_sends_in_parts_what_is_too_large_at_once(collector, capsys)
     collector.answers[:] = [413]
     _deliver(Collector(endpoint(collector.address), "c", "l"), spans)
     assert "answers 413: no; 1 spans are left out" in capsys.readouterr().err
+    spans, sender = [Span("a" * 32, "b" * 16, "", "s", "n", 1, 2)] * 9, Collector(endpoint(collector.address), "c", "l")
+    collector.got.clear()
+    collector.answers[:] = [413] * 4
+    _deliver(sender, spans)
+    assert len(collector.got) == 1, "what is behind the one that was too large alone was sent one by one, for ever"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ class Exporter:
         self._away = ""
         self._said_lost = 0
         """Of the dropped ones, those that somebody was told of."""
-        self._most = BATCH
 
     def take(self, span: Measured) -> None:
         if len(self._waiting) >= MOST_KEPT:
@@ -56,16 +55,18 @@ class Exporter:
         self._send()
 
     def _send(self) -> None:
+        most = BATCH
         while self._waiting:
-            part = [self._waiting[at] for at in range(min(self._most, len(self._waiting)))]
+            part = [self._waiting[at] for at in range(min(most, len(self._waiting)))]
             why = ""
             try:
                 refused, why = self._collector.take(otlp.measured(part, self.resource, version("restow")), len(part), again=())
             except NotTaken as error:
                 if isinstance(error, TooLarge) and len(part) > 1:
-                    self._most = len(part) // 2
+                    most = len(part) // 2
                     continue
-                refused, why = len(part), str(error)
+                # A single one that is too large says nothing of the others.
+                refused, why, most = len(part), str(error), BATCH
             except Away as error:
                 return self._heard(f"{error}; spans wait for it", str(error).partition(": ")[0])
             except Exception as error:

@@ -249,6 +249,15 @@ def test_a_request_that_is_too_large_is_sent_in_parts(collector):
     exporter._waiting.append(SPAN)
     exporter._send()
     assert (exporter.dropped, "answers 413" in said[0]) == (1, True)
+    collector.got.clear()
+    exporter._waiting.extend([SPAN] * 7)
+    exporter._send()
+    assert [len(body["resourceSpans"][0]["scopeSpans"][0]["spans"]) for body in collector.got] == [7], "for ever they were sent one by one"
+    collector.got.clear()
+    collector.answers += [413] * 4
+    exporter._waiting.extend([SPAN] * 9)
+    exporter._send()
+    assert [len(body["resourceSpans"][0]["scopeSpans"][0]["spans"]) for body in collector.got] == [8], "nor after the one that was too large alone"
 
 
 def test_what_is_said_beside_a_code_fills_no_log():

@@ -36,6 +36,7 @@ class Collector:
 
     def send(self, spans: list[Span]) -> None:
         """All of them, and takes out of the list what is sent. Raises Failure where the collector refuses them, or is not there after some tries."""
+        self.most = collector.BATCH
         while part := spans[: self.most]:
             body = otlp.request(part, self._cluster, self._log_id, version("restow"))
             try:
