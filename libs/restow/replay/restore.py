@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from restow.eventlog.access import NO_FILES, AccessFiles
@@ -14,7 +14,6 @@ from restow.eventlog.port import (
     BrokerRefused,
     EventLog,
     Forbidden,
-    LogError,
     LogMismatch,
     Record,
     TooLarge,
@@ -36,9 +35,10 @@ def restore(
     async def run() -> int:
         from restow.eventlog.jetstream import connect
 
+        # While the file is read nobody waits for what it may not bring.
         log = await connect(
-            servers, cluster, log_id=source.log_id, first_seq=source.first, import_to=source.last, name="restow-cli", wait=5.0, replicas=replicas, user=user, password=password,
-            files=files,
+            servers, cluster, log_id=source.log_id, first_seq=source.first, import_to=source.last, before=lambda can_store: asyncio.to_thread(_check, source, can_store),
+            name="restow-cli", wait=5.0, replicas=replicas, user=user, password=password, files=files,
         )
         try:
             return await _imported(source, log, progress)
@@ -60,14 +60,7 @@ async def _imported(source: Source, log: JetStreamLog, progress: Progress) -> in
     begun = log.log_id == source.log_id and first == source.first and (tail < first or tail < log.import_to)
     if begun:
         await log.begin_import(source.last)
-    try:
-        count = await fill(source, log, progress)
-    except BaseException:
-        # Nothing was stored, and nothing of this import is to be waited for.
-        with suppress(LogError):
-            if begun and await log.tail() < first:
-                await log.give_up_import()
-        raise
+    count = await _put(source, log, progress)
     if begun:
         await log.end_import(source.last)
     return count
@@ -77,7 +70,11 @@ async def fill(source: Source, log: EventLog, progress: Progress = no_progress) 
     """Append everything to an empty log that was made with this id and first sequence, or what an import that was interrupted has left to do; returns how
     many records that were. Nothing is written before all of the source was read once: a file that breaks off in its middle, or has a record that this
     broker does not take, leaves no half a log."""
-    await asyncio.to_thread(_check, source, log)
+    await asyncio.to_thread(_check, source, log.check_bulk if isinstance(log, BulkLog) else lambda record: None)
+    return await _put(source, log, progress)
+
+
+async def _put(source: Source, log: EventLog, progress: Progress) -> int:
     first, tail = await log.first(), await log.tail()
     if log.log_id != source.log_id:
         raise LogMismatch(
@@ -105,7 +102,7 @@ async def fill(source: Source, log: EventLog, progress: Progress = no_progress) 
     return count
 
 
-def _check(source: Source, log: EventLog) -> None:
+def _check(source: Source, can_store: Callable[[Record], None]) -> None:
     """Raises LogMismatch, and BrokerRefused where the broker's limit is too low for a record, with what to do."""
     expected = source.first
     for batch in source.batches():
@@ -113,10 +110,8 @@ def _check(source: Source, log: EventLog) -> None:
             if record.seq != expected:
                 raise LogMismatch(hole(source.name, expected, record.seq - 1))
             expected += 1
-            if not isinstance(log, BulkLog):
-                continue
             try:
-                log.check_bulk(record)
+                can_store(record)
             except TooLarge as error:
                 if record.envelope.given is None and len(record.body) > MAX_BODY:
                     raise LogMismatch(f"record {record.seq} of {source.name} has {len(record.body)} bytes, and no commit of a log has more than {MAX_BODY}: the file is not as it was exported") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -111,10 +111,6 @@ class JetStreamLog:
     async def begin_import(self, last: int) -> None:
         """See Stream.begin_import."""
         await self._stream.begin_import(last)
-
-    async def give_up_import(self) -> None:
-        """See Stream.give_up_import."""
-        await self._stream.give_up_import()
 
     async def end_import(self, last: int) -> None:
         """See Stream.end_import."""
@@ -292,6 +288,7 @@ async def connect(
     log_id: str = "",
     first_seq: int = 1,
     import_to: int = 0,
+    before: Callable[[Callable[[Record], None]], Awaitable[None]] | None = None,
     name: str = "restow",
     user: str | None = None,
     password: str | None = None,
@@ -304,7 +301,7 @@ async def connect(
 
     replicas: None adopts what is there and creates with 1; a number must match. log_id, first_seq: only for a stream
     that this call creates (an import restores both). import_to: the last sequence that an import brings; until it is there, everybody else who opens the log
-    raises Unavailable. files: certificates and credentials. wait: seconds for a broker that cannot be reached, or that is
+    raises Unavailable. before: done while nothing is made yet; it is given what raises where this broker cannot store a record (Appender.check). files: certificates and credentials. wait: seconds for a broker that cannot be reached, or that is
     still electing. append_timeout: seconds. Raises BrokerRefused, LogMismatch, Unavailable.
     """
     check_token("cluster", cluster)
@@ -317,6 +314,9 @@ async def connect(
                 f"the broker's max_payload is {broker.max_payload} bytes; set it to 8MB (deploy/nats/nats.conf)"
             )
         stream = Stream(broker, cluster)
+        appender = Appender(broker, stream, timeout=append_timeout)
+        if before is not None:
+            await before(appender.check)
         deadline = asyncio.get_running_loop().time() + wait
         while True:
             try:
@@ -326,7 +326,7 @@ async def connect(
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
                 await asyncio.sleep(OPEN_PAUSE)
-        return JetStreamLog(broker, stream, Appender(broker, stream, timeout=append_timeout))
+        return JetStreamLog(broker, stream, appender)
     except BaseException:
         await broker.close()
         raise

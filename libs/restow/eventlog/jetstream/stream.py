@@ -6,7 +6,6 @@ import base64
 import re
 import secrets
 from calendar import timegm
-from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
@@ -21,8 +20,6 @@ LOG_ID = "restow-log-id"
 FORMAT_KEY = "restow-format"
 IMPORT_KEY = "restow-import"
 """Of a log that an import has made: its last record. Until that is there it is part of a log, which nobody is to go on with."""
-IMPORTERS_KEY = "restow-importers"
-"""Of such a log: who puts it back, one token for each process. One that was killed stays among them."""
 
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
@@ -157,7 +154,6 @@ class Stream:
         """The last record of what an import has begun to put back, if it was made by one."""
         self.copies = Copies()
         """By the last time that `state` was asked for."""
-        self._importer = secrets.token_hex(8)
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
@@ -186,7 +182,7 @@ class Stream:
     async def _create(self, replicas: int, log_id: str, first_seq: int, import_to: int) -> None:
         config = wanted_config(self.cluster) | consumer_limits() | {
             "num_replicas": replicas,
-            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)} | ({IMPORT_KEY: str(import_to), IMPORTERS_KEY: self._importer} if import_to else {}),
+            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)} | ({IMPORT_KEY: str(import_to)} if import_to else {}),
             "description": "Restow's event log. Never edit, purge or set limits: `restow log` knows how.",
         }
         if first_seq > 1:
@@ -223,37 +219,26 @@ class Stream:
         if last < self.import_to:
             raise Unavailable(
                 f"the log of cluster {self.cluster!r} is being put back and is not whole: it ends at {last}, and is to end at {self.import_to}. "
-                "Where no `restow log import` is under way, it was interrupted: run the same one again"
+                "Where no `restow log import` is under way, it was interrupted: run the same one again, or that of another export of this log "
+                '(to begin a new one instead: docs/install.md, "A new log")'
             )
 
     async def begin_import(self, last: int) -> None:
         """Until record `last` is there, or a later one that another import has said to bring, nobody opens the log but who imports."""
-        to, importers = await self._imports()
-        await self._mark_import(max(to, last), [*importers, self._importer])
-
-    async def give_up_import(self) -> None:
-        """Nothing was stored: unless others import, too, anybody opens the log."""
-        to, importers = await self._imports()
-        left = [one for one in importers if one != self._importer]
-        await self._mark_import(to if left else 0, left)
+        await self._mark_import(last, at_least=True)
 
     async def end_import(self, last: int) -> None:
         """All is there, up to record `last`."""
-        await self._mark_import(last, [])
+        await self._mark_import(last, at_least=False)
 
-    async def _imports(self) -> tuple[int, list[str]]:
-        metadata = (await self.broker.api(f"STREAM.INFO.{self.name}"))["config"].get("metadata") or {}
-        return _import_to(metadata), [one for one in metadata.get(IMPORTERS_KEY, "").split(",") if one]
-
-    async def _mark_import(self, last: int, importers: Sequence[str]) -> None:
+    async def _mark_import(self, last: int, *, at_least: bool) -> None:
         config = (await self.broker.api(f"STREAM.INFO.{self.name}"))["config"]
-        said = {IMPORT_KEY: str(last) if last else "", IMPORTERS_KEY: ",".join(dict.fromkeys(importers))}
-        metadata = {key: value for key, value in (config["metadata"] | said).items() if value}
-        self.import_to = last
-        if metadata == config["metadata"]:
+        said = _import_to(config["metadata"])
+        self.import_to = max(last, said) if at_least else last
+        if self.import_to == said:
             return
         try:
-            await self.broker.api(f"STREAM.UPDATE.{self.name}", config | {"metadata": metadata})
+            await self.broker.api(f"STREAM.UPDATE.{self.name}", config | {"metadata": config["metadata"] | {IMPORT_KEY: str(self.import_to)}})
         except ApiError as error:
             raise BrokerRefused(f"the broker refused to change stream {self.name!r}: {error}") from error
 
