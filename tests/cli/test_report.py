@@ -137,7 +137,7 @@ def test_the_report_is_a_table_or_json(restow, tmp_path, form):
         (plan,) = json.loads(output)["plans"]
         assert (plan["plan"], plan["promised"], plan["won"], plan["lost"], plan["underWay"]) == ("p1", 2_500, 0, 1_000, 0)
     else:
-        assert "p1    2026-01-01 00:00:02      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
+        assert "p1    2026-01-01 00:00:03      1       1       0      +2.5  +0.0        0   1.0   1.0" in output
         assert "promised and won in GPU-hours in 24 h" in output
 
 
@@ -189,6 +189,13 @@ def test_who_terminates_neither_runs_nor_waits_as_everywhere_else():
     assert found.running == statuses["Running"]
     assert found.waiting == 1  # Who never got a node, and not who terminates without one.
     assert f"{found.running} pods running" in "\n".join(line.plain for line in picture(state, "prod", 100, 40, state.time))
+
+
+def test_a_plan_is_of_the_time_at_which_it_was_made_or_approved_and_not_of_the_record_before_it():
+    """After a quiet hour it was told an hour early, and a period that began meanwhile left it out."""
+    for log, at in ((migration(worth=worth(500)), 3), (migration(worth=worth(500), approved=()), 4)):
+        (found,) = period(log.source(), since=time_at(at)).plans
+        assert found.at == time_at(at)
 
 
 def test_since_leaves_out_what_was_before_and_knows_who_waited_then():

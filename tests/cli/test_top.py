@@ -45,6 +45,20 @@ def test_who_waits_is_told_with_the_reason_the_longest_first():
     assert lines[at + 2].startswith("shop/younger  61s")
 
 
+def test_a_long_name_leaves_place_for_why_everybody_waits():
+    """Names have up to 253 characters; one of them pushed all reasons out of the screen."""
+    log = Handmade()
+    log.facts(shape(), kind="shapes")
+    log.facts(node("a"), kind="nodes")
+    log.facts(pod("a-" + "very-" * 48 + "long-name-x7k2p"), pod("short"))
+    for width in (80, 120):
+        lines = said(log, width=width)
+        at = lines.index("WAITING  2")
+        assert all("no session has looked at it" in line for line in lines[at + 1 : at + 3]), lines
+        assert lines[at + 1].startswith("shop/a-very-")
+        assert "long-name-x7k2p " in lines[at + 1]
+
+
 def test_a_pod_of_another_scheduler_waits_for_that_one():
     log = Handmade()
     known = shape()

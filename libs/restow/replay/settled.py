@@ -148,12 +148,12 @@ def settle(source: Source, progress: Progress = no_progress, watch: Watch = nobo
             told: list[e.Event] = [event for decision in examined.decisions for event in decision.events] if record.family == "migration" else []
             made = [event for event in told if isinstance(event, e.Planned) and event.moves and event.worth is not None and not event.mode]
             made += [planned for event in told if isinstance(event, e.PlanApproved) and (planned := _approved(state, event)) is not None]
-            begun = [_Open(state, planned, Millis(state.time)) for planned in made]
+            begun = [_Open(state, planned, examined.time) for planned in made]
             for event in told:
                 if isinstance(event, e.Evicted):
                     for one in open.values():
                         if (move := one.moves.get(event.migration)) is not None:
-                            one.evict(state, move, Millis(state.time))
+                            one.evict(state, move, examined.time)
             watch(state, record, fold_examined(state, record, examined, source.log_id))
             for one in begun:
                 open[one.settled.plan] = one

@@ -40,9 +40,9 @@ def picture(state: ClusterState, cluster: str, width: int, height: int, now: Mil
     share = left // 2 if waiting and moving else left
     shown = min(len(moving) + 2, share) if moving else 0
     if waiting:
-        lines += _list("WAITING", waiting, left - shown)
+        lines += _list("WAITING", waiting, left - shown, width)
     if moving:
-        lines += _list("MOVES UNDER WAY", moving, shown)
+        lines += _list("MOVES UNDER WAY", moving, shown, width)
     for line in lines[:height]:
         line.truncate(width, overflow="ellipsis")
     return lines[:height]
@@ -169,11 +169,20 @@ def _moving(state: ClusterState, now: Millis) -> Sequence[tuple[str, ...]]:
     return found
 
 
-def _list(title: str, rows: Sequence[tuple[str, ...]], height: int) -> list[Text]:
+def _short(name: str, width: int) -> str:
+    """Both ends of it: the beginning says whose it is, the end tells it from its siblings."""
+    if len(name) <= width:
+        return name
+    end = width // 2
+    return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
+
+
+def _list(title: str, rows: Sequence[tuple[str, ...]], height: int, width: int) -> list[Text]:
     """A blank line, a heading, and as many rows as there is place for."""
     if height < 3:
         return []
-    shown = rows if len(rows) <= height - 2 else rows[: height - 3]
+    # One long name must not push out of the screen why everybody waits.
+    shown = [(_short(name, max(width // 2, 1)), *rest) for name, *rest in (rows if len(rows) <= height - 2 else rows[: height - 3])]
     widths = [max(len(row[at]) for row in shown) for at in range(len(rows[0]))] if shown else []
     lines = [Text(""), Text(f"{title}  {number(len(rows))}" if len(rows) > 1 else title, "bold")]
     for row in shown:

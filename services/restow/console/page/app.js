@@ -103,6 +103,7 @@ function MapPane({ store, announce }) {
     store.reveal = () => one?.layout && one.chosen() !== undefined && one.reveal(one.chosen());
   }} /></${Instant}>`;
   return html`<div class="pane">
+    <h1 class="hidden">Map</h1>
     <div class="bar">
       <${Choice} label="Colour" value=${state.color} options=${MODES} onChoose=${(color) => store.choose({ color })} />
       <${Choice} label="Group" value=${state.group} options=${GROUPS} onChoose=${(group) => store.choose({ group })} />

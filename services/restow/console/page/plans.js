@@ -67,7 +67,7 @@ function PlanList({ store, onTry }) {
     ${score(said) && html`<p class="note">${score(said)}</p>`}
     ${unreported && html`<p class="note">What they won and lost, and what eviction budgets have left, is not known: ${unreported}</p>`}
     ${said.length > 0 && html`<table>
-      <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th></th></tr></thead>
+      <thead><tr><th>Made</th><th>Plan</th><th>By</th><th class="right">Moves</th><th>Outcome</th><th class="right">Promised</th><th class="right">Won</th><th class="right">Cost</th><th class="right">Lost</th><th>Unit</th></tr></thead>
       <tbody>${said.slice(0, shown).map((plan) => [plan, won.get(plan.plan)]).map(([plan, real]) => html`<tr key=${plan.plan}>
         <td><button class="seq" title=${`go to sequence ${plan.seq}`} onClick=${() => store.seek({ at: plan.seq })}>${date(plan.time)} ${clock(plan.time)}</button></td>
         <td><button class="plain" onClick=${() => store.select(`plan/${plan.plan}`)}>${plan.plan}</button></td>
