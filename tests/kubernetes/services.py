@@ -56,12 +56,16 @@ def services(lab: Lab, policy: str = POLICY, *, namespace: str = NAMESPACE, sche
             yield running
 
 
-def kill(stack: Running, service: str) -> None:
-    """At once; `restow up` starts another one."""
+def process(stack: Running, service: str) -> int:
     parent = int(json.loads((stack.folder / ".restow" / "stack.json").read_text())["pid"])
     children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-    (process,) = [pid for pid in children if service in Path(f"/proc/{pid}/cmdline").read_text()]
-    os.kill(process, signal.SIGKILL)
+    (found,) = [pid for pid in children if service in Path(f"/proc/{pid}/cmdline").read_text()]
+    return found
+
+
+def kill(stack: Running, service: str) -> None:
+    """At once; `restow up` starts another one."""
+    os.kill(process(stack, service), signal.SIGKILL)
 
 
 def kill_for_good(stack: Running) -> None:

@@ -20,7 +20,7 @@ from restow.runtime.service import Context, Parts, Service, Shaping
 
 
 def _note(state: ClusterState, now: Millis) -> str:
-    return "; ".join(filter(None, (pause.said(state), open_hours.said(state.migration_config, now), search.note(state, now))))
+    return "; ".join(filter(None, (pause.said_with_its_end(state), open_hours.said(state.migration_config, now), search.note(state, now))))
 
 
 HEAVY = Heavy(

@@ -73,6 +73,11 @@ def said(state: ClusterState) -> str:
     return f"moves are paused since {rfc3339(known.since)} by {known.by or 'Restow itself'}" + (f": {known.reason}" if known.reason else "")
 
 
+def said_with_its_end(state: ClusterState) -> str:
+    """And what to do."""
+    return f"{told}; `restow resume` ends that" if (told := said(state)) else ""
+
+
 def heed(state: ClusterState) -> None:
     """Raises Rejected while moves are paused."""
     if said(state):

@@ -23,8 +23,7 @@ MANY = 3
 
 def warnings(state: ClusterState) -> list[str]:
     """That moves are paused, or closed by the clock, the mode where it is not automatic, and eviction budgets that are used up. Of the arguments of Defragmentation, of what its policy says of nodes and pods, and of what pods say of their checkpoints; none before anything is known of the cluster."""
-    paused = [f"{told}; `restow resume` ends that"] if (told := pause.said(state)) else []
-    return [*paused, *filter(None, (open_hours.said(state.migration_config, state.time), modes.said(state), eviction_budgets.nothing_left(state, state.time))), *_of_policy(state)]
+    return [*filter(None, (pause.said_with_its_end(state), open_hours.said(state.migration_config, state.time), modes.said(state), eviction_budgets.nothing_left(state, state.time))), *_of_policy(state)]
 
 
 def _of_policy(state: ClusterState) -> list[str]:
