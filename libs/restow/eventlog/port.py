@@ -238,9 +238,18 @@ class OnBrokers(Protocol):
         """Where the broker says that the log ends, if it cannot show that record; else 0. As of the last call of `tail`."""
         ...
 
+    def too_few(self) -> str:
+        """Why no commit is taken, where fewer brokers are there than must be, or the one that is asked has lost the others; else empty. As of the last call of `tail`."""
+        ...
+
     async def shown_by(self) -> str:
         """Which of several brokers leads the log now; empty for one that is alone. Raises Unavailable."""
         ...
+
+
+def reached(log: EventLog) -> bool:
+    """Whether it takes commits from here, as far as is known."""
+    return log.connected and not (isinstance(log, OnBrokers) and log.too_few())
 
 
 def check_token(kind: str, value: str) -> str:

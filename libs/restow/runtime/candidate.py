@@ -9,7 +9,7 @@ import contextlib
 from restow.contracts.ids import Family
 from restow.domain.history import Mark
 from restow.domain.too_old import too_old
-from restow.eventlog.port import LogMismatch
+from restow.eventlog.port import LogMismatch, reached
 from restow.kube.client import ApiStatus, Client
 from restow.kube.lease import Elector, LeaseConfig, leading
 from restow.runtime.commander import Commander
@@ -48,7 +48,7 @@ class Candidate:
             await self._put_losses_on_record()
             await self._stopping.wait()
             return
-        elector = Elector(self._client, s.namespace, lease_name(self._family), s.identity, self._lease, note=self._note, reaches=lambda: self._log.connected)
+        elector = Elector(self._client, s.namespace, lease_name(self._family), s.identity, self._lease, note=self._note, reaches=lambda: reached(self._log))
         if not await self._until_asked(elector):
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:

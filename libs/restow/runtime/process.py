@@ -19,7 +19,7 @@ from restow.contracts.ids import Millis
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 from restow.eventlog import jetstream
-from restow.eventlog.port import EventLog, LogError, Record, Unavailable
+from restow.eventlog.port import EventLog, LogError, Record, Unavailable, reached
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import Client, ClientConfig, ClientConfigError, connect
 from restow.kube.event_recorder import MOST_NOTICES, Recorder
@@ -46,6 +46,9 @@ from restow.tracing.exporter import Exporter
 
 TAIL_ASKED_EVERY = 5.0
 """Seconds between two questions of how far the log goes: a reader whom nobody sends anything does not know that it is behind."""
+
+TAIL_ASKED_AGAIN = 1.0
+"""The same after one without an answer."""
 
 THREADS_END = 5.0
 """Seconds that threads have to end once everything else has stopped: a bucket that hangs answers after a minute, and an archive may be folded for longer. What they do they must
@@ -258,9 +261,12 @@ class Process:
     async def _see_the_tail(self, context: Context) -> None:
         """For ever: for the lag that is shown, and for whether enough brokers are there (`JetStreamLog.too_few`), of which who has nothing to append hears nothing."""
         while True:
-            with contextlib.suppress(Unavailable):
+            try:
                 context.follower.seen = await context.log.tail()
-            await asyncio.sleep(TAIL_ASKED_EVERY)
+                pause = TAIL_ASKED_EVERY
+            except Unavailable:
+                pause = TAIL_ASKED_AGAIN
+            await asyncio.sleep(pause)
 
     async def _learn_time(self, log: EventLog) -> None:
         """Before anything is decided: what is due is due by the log's time, not by this machine's. A broker that has just gone away is waited for: its records tell a
@@ -393,7 +399,7 @@ class Process:
             # Old ones are counted anew by whoever starts: that is no alert.
             del counted["state_foreign_records"]
         return files | {
-            "leader": float(context.leadership.leading),
+            "leader": float(context.leadership.leading and reached(context.log)),
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,

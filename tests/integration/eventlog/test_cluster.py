@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from restow.cli.main import cli
 from restow.eventlog.archive import export
 from restow.eventlog.jetstream import open_snapshots
-from restow.eventlog.port import LogMismatch, Unavailable
+from restow.eventlog.jetstream.copies import Copies
+from restow.eventlog.port import LogMismatch, Unavailable, reached
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import envelope, running_brokers
 from restow.replay.restore import fill
@@ -68,6 +69,24 @@ async def test_a_leader_that_goes_loses_and_repeats_nothing(brokers, opened, clu
     assert [r.envelope.id for r in seen] == [f"commit-{number}" for number in range(100)]
     assert await persist(log, "one more") == 101
     await end(reader)
+
+
+@pytest.mark.slow
+async def test_a_broker_that_has_lost_the_others_is_left_for_one_that_has_not(brokers, opened, cluster, monkeypatch):
+    """It keeps its clients, who waited for as long as it was cut off. (Its SIGSTOP would end the connection, so what it says of the others is put into its mouth.)"""
+    log = await opened(urls(brokers), cluster, replicas=3, wait=30.0)
+    last, alone = await persist(log, "first"), log.broker.client.connected_url.netloc
+    monkeypatch.setattr(Copies, "too_few", lambda self: "it has lost the others" if log.broker.client.connected_url.netloc == alone else "")
+    assert not reached(log)
+    assert await log.tail() == last
+    await until(lambda: reached(log), 30)
+    assert log.broker.client.connected_url.netloc != alone
+    assert await persist(log, "second") == last + 1
+    monkeypatch.setattr(Copies, "too_few", lambda self: "all have")
+    losses = log.broker.losses
+    for _ in range(3):
+        await log.tail()
+    assert log.broker.losses == losses, "not again before a while"
 
 
 @pytest.mark.slow

@@ -103,6 +103,7 @@ class BrokerClient(Client):
         super().__init__()
         self._hearers: dict[int, Callable[[Msg], None]] = {}
         """By the number of a subscription."""
+        self._left: Srv | None = None
 
     async def hear(self, subject: str, told: Callable[[Msg], None]) -> Hearing:
         """Subscribe: `told` is called with each message as it is read, in order. It must neither take long nor wait: nothing else is read meanwhile."""
@@ -126,6 +127,18 @@ class BrokerClient(Client):
         except Exception as error:
             # As nats-py does with what a callback raises: the connection goes on.
             await self._error_cb(error)
+
+    async def leave(self) -> None:
+        """To another broker, where there is one; this one is the last that is tried."""
+        self._left = self._current_server
+        await self.force_reconnect()
+
+    async def _select_next_server(self) -> None:
+        left, self._left = self._left, None
+        if left in self._server_pool:
+            self._server_pool.remove(left)
+            self._server_pool.append(left)
+        await super()._select_next_server()
 
     @property
     def ssl_context(self) -> ssl.SSLContext:

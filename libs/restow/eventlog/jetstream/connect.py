@@ -13,6 +13,7 @@ import logging
 import re
 import ssl
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -51,6 +52,9 @@ ASK_AGAIN = 0.3
 
 REPEATED = ("STREAM.INFO.", "STREAM.MSG.GET.", "CONSUMER.CREATE.")
 """Calls of the API that may be made twice: they change nothing, or make what is there already, under the same name and with the same settings."""
+
+LEAVE_AGAIN = 10.0
+"""Seconds between two attempts to find a broker that has not lost the others."""
 
 RECONNECT_WAIT = 0.1
 """Seconds between two attempts to reach a lost broker."""
@@ -125,6 +129,7 @@ class Broker:
         self._last_error: Exception | None = None
         self._refused: asyncio.Future[NotLetIn] | None = None
         self._violations = 0
+        self._left = float("-inf")
 
     @classmethod
     async def connect(
@@ -244,6 +249,14 @@ class Broker:
             if self.closed:
                 raise self.ended()
             await self.changed.wait()
+
+    async def leave(self) -> None:
+        """To another broker, where this one has lost the others and more are known; not again before a while."""
+        now = monotonic()
+        if len(self.client._server_pool) > 1 and now - self._left >= LEAVE_AGAIN and self.connected:
+            self._left = now
+            _log.warning("leaves the broker at %s: it has lost the others", redacted(self.client.connected_url.geturl()) if self.client.connected_url else "")
+            await self.client.leave()
 
     def inbox(self) -> str:
         """A new subject under this user's inbox prefix."""

@@ -156,6 +156,14 @@ class JetStreamLog:
 
         Where the last records are damaged on its disk the broker goes on counting them, and whoever waited for them would wait for ever: the log ends
         with the last one that can be read. The next commit comes behind what is lost, and by that every reader finds the hole."""
+        try:
+            return await self._end()
+        finally:
+            if self.too_few():
+                # A broker that is alone keeps its clients, whoever it does not reach: the log may well go on where others are.
+                await self.broker.leave()
+
+    async def _end(self) -> int:
         for check in range(END_CHECKS):
             await asyncio.sleep(END_PAUSE if check else 0)
             state = await self._stream.state()
