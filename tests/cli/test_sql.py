@@ -143,6 +143,13 @@ def test_the_examples_find_the_move(ask):
     assert [one for rows in said for one in rows if one.get("moves") == 1 and one.get("longest_ms")]
 
 
+@pytest.mark.parametrize("query", EXAMPLES)
+def test_the_examples_are_asked_of_a_log_that_is_no_argument(restow, moved, query):
+    """As of the running log. The query was looked for among the files, and half of the ten ended with "File name too long"."""
+    result = restow("sql", query, "--log", moved)
+    assert result.exit_code == 0, result.output
+
+
 def test_without_a_query_the_tables_are_listed_and_no_log_is_needed(restow):
     result = restow("sql")
     assert result.exit_code == 0

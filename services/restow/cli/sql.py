@@ -7,9 +7,9 @@ import datetime
 import decimal
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -86,7 +86,8 @@ def sql(query: str | None, file: str | None, at: str, where: Where, output: str)
     """
     if query == "-":
         query = sys.stdin.read()
-    if query and not file and (query.startswith("s3://") or Path(query).exists()):
+    # `os.path`: of a text that no path can be (longer than a name may be, say) Path.exists() raises.
+    if query and not file and (query.startswith("s3://") or os.path.exists(query)):
         raise click.UsageError(f"{query} is a log, and no query; allowed: the query first (restow sql 'select ...' {query})")
     where.log = file or where.log
     database = _database()
