@@ -54,6 +54,7 @@ class Descheduler(BaseHTTPRequestHandler):
             return
         status, answer = descheduler.answers.get((self.command, path), (404, {"error": f"no {path}"}))
         raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        descheduler.thought.wait(descheduler.thinks)
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
@@ -67,6 +68,8 @@ class Fake:
     def __init__(self):
         self.answers, self.asked, self.lines, self.lines_of, self.gate = {}, [], [], {}, threading.Event()
         self.gate.set()
+        self.thinks, self.thought = 0.0, threading.Event()
+        """Seconds until it answers, unless that is not waited for any more."""
         self.url = ""
 
 
@@ -79,6 +82,7 @@ def descheduler():
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield fake
     fake.gate.set()
+    fake.thought.set()
     server.shutdown()
     server.server_close()
 
@@ -504,3 +508,25 @@ def test_plans_are_listed_with_what_became_of_them(restow, as_json, moved):
 
 def test_the_client_knows_which_phases_of_a_plan_are_the_last():
     assert set(descheduler_client.OVER_PHASES) == set(planview.OVER_PHASES)
+
+
+@pytest.mark.parametrize("command", [("defrag", "--dry-run"), ("descheduler", "run", "--now", "--dry-run")])
+def test_a_plan_that_takes_longer_than_other_answers_is_waited_for(restow, descheduler, monkeypatch, command):
+    """A busy machine planned for more than a minute, and who asked for the plan was told that the descheduler does not answer."""
+    descheduler.answers = {("POST", "/defragment"): (200, {"events": [PLAN]}), ("POST", "/deschedule"): (200, {"events": [PLAN]})}
+    descheduler.thinks = 0.6
+    monkeypatch.setattr(descheduler_client, "_TIMEOUT", 0.2)
+    result = restow(*command, "--descheduler", descheduler.url)
+    assert (result.exit_code, "p9" in result.output or "web-1" in result.output) == (0, True), result.output
+
+
+def test_what_was_asked_for_and_not_answered_in_time_may_be_done_all_the_same(restow, descheduler, monkeypatch):
+    descheduler.thinks = 20.0
+    monkeypatch.setattr("restow.cli.defrag.PLANNING", 0.2)
+    said = {}
+    for way in ("--now", "--dry-run"):
+        result = restow("defrag", way, "--descheduler", descheduler.url)
+        assert result.exit_code == 3
+        said[way] = " ".join(result.output.split())
+    assert "has not answered for 0 s. What was asked for may be done all the same: `restow get plans` shows it" in said["--now"]
+    assert "may be done" not in said["--dry-run"]

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
+from restow.cli.descheduler_client import PLANNING, DeschedulerClient, descheduler_options, query
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.log_location import Where, log_options
 from restow.cli.output import Progress, emit, output_option
@@ -68,7 +68,7 @@ def defrag(
 
 
 def _ask(client: DeschedulerClient, demand: str | None, group_by: str, *, dry: bool) -> dict[str, Any]:
-    return client.post("/defragment" + query(dry, group_by), {"trigger": "cli"} | ({"demand": demand} if demand else {}))
+    return client.post("/defragment" + query(dry, group_by), {"trigger": "cli"} | ({"demand": demand} if demand else {}), PLANNING)
 
 
 def _dry(answer: dict[str, Any], output: str) -> None:

@@ -22,7 +22,9 @@ from restow.cli.log_location import Where, service_of
 OVER_PHASES = ("done", "cancelled", "empty", "rejected", "observed")
 """Phases of a plan of which nothing more comes (`planview.OVER_PHASES`, whose import would take long here)."""
 _TIMEOUT = 60.0
-"""Seconds for one answer: a plan for the largest clusters takes less than ten."""
+"""Seconds for one answer."""
+PLANNING = 900.0
+"""Seconds for one with a plan: the largest clusters take half a minute of a core that is free, and a core that others use as well takes a multiple of that."""
 _SILENCE = 60.0
 """Seconds in which a stream says something: it does so every fifteen."""
 _AWAY = 60.0
@@ -68,21 +70,25 @@ class DeschedulerClient:
             return ""
         return _read(stack["token_file"])
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._answer("POST", path, body)
+    def post(self, path: str, body: dict[str, Any], patience: float | None = None) -> dict[str, Any]:
+        return self._answer("POST", path, body, patience or _TIMEOUT)
 
     def get(self, path: str) -> dict[str, Any]:
-        return self._answer("GET", path, None)
+        return self._answer("GET", path, None, _TIMEOUT)
 
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None, patience: float) -> dict[str, Any]:
         """Raises Failure."""
         address = self.address
         try:
-            with self._open(address, method, path, body, _TIMEOUT) as response:
+            with self._open(address, method, path, body, patience) as response:
                 found = json.load(response)
         except urllib.error.HTTPError as error:
             raise self._refused(address, error) from None
-        except (urllib.error.URLError, HTTPException, TimeoutError, OSError) as error:
+        except TimeoutError:
+            # It was reached, and has the request.
+            unsure = ". What was asked for may be done all the same: `restow get plans` shows it" if method == "POST" and "dryRun=true" not in path else ""
+            raise Failure(f"the descheduler at {address} has not answered for {patience:.0f} s{unsure}", UNREACHABLE) from None
+        except (urllib.error.URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
         except ValueError:

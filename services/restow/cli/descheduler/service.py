@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli import plan_tables as view
-from restow.cli.descheduler_client import DeschedulerClient, query
+from restow.cli.descheduler_client import PLANNING, DeschedulerClient, query
 from restow.cli.failures import UNREACHABLE, Failure
 from restow.cli.log_location import Where
 from restow.cli.output import colored, emit, faint, heading, table
@@ -27,7 +27,7 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
     """Raises Failure."""
     client = DeschedulerClient(Where(None, None, None, None), address, token_file)
     try:
-        answer = client.post("/deschedule" + query(dry, group_by), {"trigger": "cli"})
+        answer = client.post("/deschedule" + query(dry, group_by), {"trigger": "cli"}, PLANNING)
     except Failure as error:
         if error.exit_code == UNREACHABLE and not address:
             raise Failure(f"{error}. `restow descheduler run --once --policy FILE` needs none", UNREACHABLE) from None
