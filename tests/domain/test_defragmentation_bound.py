@@ -5,7 +5,7 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-from domain.build import GPU, NOW, given, node, pod, replica_of, shape, then
+from domain.build import GIB, GPU, NOW, given, node, pod, replica_of, shape, then
 from domain.optimum import demands, optimum
 from domain.planning import CAPACITY, cluster
 from hypothesis import example, settings
@@ -152,7 +152,7 @@ def _tried(state, args: DefragmentationArgs, moves: int) -> int:
     best = -(1 << 60)
     for ends in product(nodes, repeat=len(pods)):
         away = {uid: end for uid, end in zip(pods, ends, strict=True) if end != state.charges[uid].node}
-        if len(away) > moves or any(nodes[end].labels["zone"] != asks[uid].node_selector.get("zone", nodes[end].labels["zone"]) for uid, end in away.items()):
+        if len(away) > moves or any(nodes[end].labels.get("zone") != asks[uid].node_selector.get("zone", nodes[end].labels.get("zone")) for uid, end in away.items()):
             continue
         cpu = {name: fact.allocatable["cpu"] for name, fact in nodes.items()}
         shares = {name: [1000] * fact.devices for name, fact in nodes.items()}
@@ -179,22 +179,22 @@ def _tried(state, args: DefragmentationArgs, moves: int) -> int:
             }.get(args.objective, 0)  # fmt: skip
             if args.objective == "value":
                 there = {name: [uid for uid in state.pods if away.get(uid, state.charges[uid].node) == name] for name in nodes}
-                worth = sum(_worth(state, name, there[name], shares[name], wanted) for name in nodes)
+                worth = sum(_worth(state, name, there[name], shares[name], wanted, args.horizonHours) for name in nodes)
             cost = sum(1000 + args.costs.get("priority", 1) * (asks[uid].priority // 1000) for uid in away)
             best = max(best, worth * ONE - cost * _cost(args))
     return best
 
 
-def _worth(state, name: str, pods, shares: list[int], wanted) -> int:
+def _worth(state, name: str, pods, shares: list[int], wanted, hours: int) -> int:
     """Of a node that costs what it has: an hour of a GPU 1 000 thousandths, of a core 20; as it is rounded. Where an autoscaler takes empty nodes, one that is empty is worth all of that."""
-    fact, hours = state.nodes[name], 24
+    fact = state.nodes[name]
     if state.migration_config.emptied != "none" and not pods:
         return (fact.devices * 1_000_000 + fact.allocatable["cpu"] * 20 + (fact.allocatable.get("memory", 0) * 2_500 >> 30)) * hours // 1000
     free, size = _free(state, name, pods), 0
     for one in wanted:
         asked, names = state.shapes[one.rules], {column: name for name, column in state.table.columns.items()}
         wants = PodShape({names[column]: amount for column, amount in one.v.items}, devices=one.v.devices)
-        if fact.labels["zone"] == asked.node_selector.get("zone", fact.labels["zone"]):
+        if fact.labels.get("zone") == asked.node_selector.get("zone", fact.labels.get("zone")):
             size += one.part * one.size * _fits(wants, free, shares)
     return size // 1024 * hours // 1000
 
@@ -385,6 +385,19 @@ def test_however_dear_the_solver_says_that_something_is_the_bound_is_no_less_tha
                 duals[program._totals :] = 0
                 prices = program.prices(duals, known)
                 assert program.answer(program.between(prices, prices, 1), known).value >= 0
+
+
+@pytest.mark.parametrize("memory", [1, 128, GIB])
+def test_pods_that_ask_for_next_to_nothing_of_a_resource_have_a_bound(memory):
+    """`memory: 128`, where 128Mi was meant: a node has room for billions of these, which neither fit into memory one by one, nor into 64 bits times what each is worth."""
+    state = given(
+        *(node(f"n{i}", cpu=16_000, memory=1 << 45, gpus=2) for i in range(3)), shape("half", memory=memory, gpu=(1, 500)), shape("plain", cpu=1_999, memory=memory),
+        *(pod(f"p{i}", "half", f"n{i}", owner=replica_of("rs"), devices=_devices(0)) for i in range(3)), *(pod(f"c{i}", "plain", f"n{i}", owner=replica_of("rs")) for i in range(3)),
+    )  # fmt: skip
+    args = _args("value", horizonHours=8_766)
+    most = _tried(state, args, 3) - _tried(state, args, 0)
+    assert most <= bound(_task(state, args, 3), "volume")
+    assert most <= bound(_task(state, args, 3), "LP") <= most * 1.2
 
 
 @settings(max_examples=60, deadline=None)

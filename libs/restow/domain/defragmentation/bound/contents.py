@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from restow.domain.defragmentation.bound.problem import Bins, Nodes, Problem
+from restow.domain.defragmentation.bound.valued import NO_LIMIT
 
-NO_LIMIT = 1 << 40
 MOST_WAYS, ALL_WAYS = 2_000, 200_000
 """In which those at home in a bin may stay, of one bin and of all."""
 LARGEST = 1 << 52

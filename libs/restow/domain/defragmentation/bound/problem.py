@@ -335,13 +335,20 @@ def _worths(
 def _steps(values: Values, column: int, largest: int) -> tuple[np.ndarray, np.ndarray]:
     """Of amounts of a resource, in units, those of which on more requests fit, and how many: at most, where several are one."""
     asked = np.array(values.amounts(column), np.int64)
-    amounts = sorted({j * a for a in asked.tolist() if a for j in range(1, largest // a + 1)})
+    # No more of one request than there are units: of 128 bytes a node has billions.
+    amounts = sorted({j * a for a, times in zip(asked.tolist(), values.most.tolist(), strict=True) if a for j in _times(min(largest // a, times))})
     if len(amounts) >= MOST_STEPS:
         amounts = amounts[:: -(-len(amounts) // MOST_STEPS)]
     units = sorted({0, *(a * REST // largest for a in amounts)})
     # Of one unit on: all that is less than the next step may be there.
     ends = np.array([*(-(-u * largest // REST) for u in units[1:]), largest + 1], np.int64) - 1
-    return np.array(units, np.int64), np.where(asked > 0, ends[:, None] // np.maximum(asked, 1), 0)
+    return np.array(units, np.int64), np.where(asked > 0, np.minimum(ends[:, None] // np.maximum(asked, 1), values.most), 0)
+
+
+def _times(most: int) -> range:
+    """Of one request up to so many, and no more of them than there are units."""
+    each = most // (REST + 1) + 1
+    return range(each, most + 1, each)
 
 
 def _bins(numbered: dict[tuple, int], many: Counter[tuple]) -> Bins:

@@ -19,6 +19,8 @@ from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.device_choice import copies
 from restow.domain.node_table import WHOLE, Vector
 
+NO_LIMIT = 1 << 40
+
 
 class Valued(NamedTuple):
     """Of a row, in millionths of the objective. `profile`: of each demand that is counted by what it asks for what one more adds (0 where it is not); `base`: all others as they are; `before`:
@@ -38,6 +40,12 @@ class Values:
         self._world, self._worth, self._packed, self._as_it_is = world, worth.of, packed, as_it_is
         self._others = tuple(others)
         self.wanted: tuple[Wanted, ...] = worth.of.wanted
+        self.most = np.array([self._most(i) for i in range(len(self.wanted))], np.int64)
+        """How often each demand fits at most, whichever node is empty: of 128 bytes memory alone would allow billions, and what these are worth is more than integers hold."""
+
+    def _most(self, i: int) -> int:
+        each = [self._world.state.table.allocatable[:, c] // a for c, a in self._worth.needs(i)]
+        return int(np.minimum.reduce(each).max(initial=0)) if each else NO_LIMIT
 
     @property
     def by_device(self) -> bool:
@@ -120,7 +128,7 @@ class Values:
         for i, one in enumerate(self.wanted):
             asked, parts = self._asked(one.v, i)
             if asked and (parts == 1 or asked < WHOLE):
-                fit[:, i], of[i] = most // asked, parts
+                fit[:, i], of[i] = np.minimum(most // asked, self.most[i] * parts), parts
         return fit, of
 
     def levels(self, unit: int, width: int) -> np.ndarray:
