@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, open_snapshots
 from restow.eventlog.snapshots import SnapshotError
 from restow.replay.source import LiveSource, Source
-from restow.replay.state_at import ReplayError
+from restow.replay.state_at import Progress, ReplayError, no_progress, state_at
 
 
 def oldest(source: LiveSource) -> ClusterState | None:
@@ -31,14 +34,26 @@ def newest(source: LiveSource) -> ClusterState | None:
     return source.run(_first(source, newest_first=True), timeout=None)
 
 
-async def _first(source: LiveSource, newest_first: bool) -> ClusterState | None:
+def state_by_snapshot(source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress) -> ClusterState:
+    """`state_at`; of a running log whose beginning is in no archive here, from the newest snapshot before that point. Raises what that and the broker raise."""
+    if not isinstance(source, LiveSource) or source.first <= 1:
+        return state_at(source, seq=seq, time=time, progress=progress)
+
+    def before(state: ClusterState) -> bool:
+        return state.seq <= (source.last if seq is None else seq) and (time is None or state.time <= time)
+
+    begin = source.run(_first(source, newest_first=True, fits=before), timeout=None)
+    return state_at(source, seq=seq, time=time, progress=progress, begin=begin)
+
+
+async def _first(source: LiveSource, newest_first: bool, fits: Callable[[ClusterState], bool] = lambda state: True) -> ClusterState | None:
     assert isinstance(source.log, JetStreamLog)
     stored, first = await open_snapshots(source.log, create=False), await source.log.first()
     for seq in sorted(await stored.sequences(), reverse=newest_first):
         try:
             found = await stored.latest(at_most=seq) if seq >= first - 1 else None
-            if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION:
-                return snapshot.load(found.body)
+            if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION and fits(state := snapshot.load(found.body)):
+                return state
         except (SnapshotError, snapshot.SnapshotError):
             continue
     return None

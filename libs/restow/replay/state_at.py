@@ -83,16 +83,17 @@ def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: 
 
 
 def state_at(
-    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress, watch: Watch = nobody
+    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress, watch: Watch = nobody, begin: ClusterState | None = None
 ) -> ClusterState:
     """The state after sequence `seq`; or after the last commit before the first one whose time is later than `time`; or at
-    the end of the log. Raises ReplayError."""
-    check_whole(source)
+    the end of the log. `begin`: a state before that to go on from, which becomes this one. Raises ReplayError."""
+    if begin is None:
+        check_whole(source)
     if seq is not None and not 0 <= seq <= source.last:
         raise ReplayError(f"{source.name} holds sequences {source.first} to {source.last}; {seq} is not one of them")
     stop = source.last if seq is None else seq
-    state = ClusterState()
-    for batch in source.batches(1, stop):
+    state = ClusterState() if begin is None else begin
+    for batch in source.batches(state.seq + 1, stop):
         for record in batch:
             if time is not None and time_of(record) > time:
                 if not state.seq:

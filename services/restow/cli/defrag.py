@@ -144,12 +144,13 @@ def _offline(where: Where, demand: str | None, group_by: str, at: str, policy: s
     from restow.domain.migration.warnings import warnings
     from restow.domain.planview import node_groups
     from restow.replay.replanned import dry_run, with_policy
-    from restow.replay.state_at import ReplayError, state_at
+    from restow.replay.snapshots import state_by_snapshot
+    from restow.replay.state_at import ReplayError
 
     other = policy_text(policy) if policy else ""
     with where.source() as source, Progress("folding the log") as progress:
         point = where.point(at, source)
-        state = with_policy(state_at(source, seq=point.seq, time=point.time, progress=progress), other)
+        state = with_policy(state_by_snapshot(source, seq=point.seq, time=point.time, progress=progress), other)
         if state.migration_config.defragmentation is None:
             which = f"{policy} has no Defragmentation" if policy else f"{source.name}: no Defragmentation policy was in use {'there' if at != END else 'in this log'}"
             raise Failure(f"{which}; allowed: a policy that has it (--policy FILE)", UNUSABLE)

@@ -113,11 +113,11 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
 
 def _show(where: Where, at: str, what: str, chosen: Chosen, output: str) -> None:
     from restow.cli.views import COLUMNS, OPTIONAL, WIDE
-    from restow.replay.state_at import state_at
+    from restow.replay.snapshots import state_by_snapshot
 
     with where.source() as source, Progress("folding the log") as progress:
         point = where.point(at, source)
-        folded = state_at(source, seq=point.seq, time=point.time, progress=progress)
+        folded = state_by_snapshot(source, seq=point.seq, time=point.time, progress=progress)
     values = chosen.of(folded)
     now = where.present(folded.time) if at == "now" else folded.time
     if output in ("json", "yaml"):

@@ -59,7 +59,7 @@ def top(file: str | None, every: float, once: bool, where: Where) -> None:
 
 def _at_its_end(where: Where) -> tuple[ClusterState, str]:
     from restow.cli.output import Progress
-    from restow.replay.state_at import state_at
+    from restow.replay.snapshots import state_by_snapshot
 
     with where.source() as source, Progress("folding the log") as progress:
-        return state_at(source, progress=progress), source.cluster
+        return state_by_snapshot(source, progress=progress), source.cluster

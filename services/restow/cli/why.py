@@ -102,10 +102,10 @@ def _list(kind: str, where: Where, output: str) -> None:
     """What of this kind needs an explanation: pods and gangs that wait, Reservations without their slots, migrations not
     landed, nodes that take no pods, queues in which somebody waits."""
     from restow.cli.views import troubled
-    from restow.replay.state_at import state_at
+    from restow.replay.snapshots import state_by_snapshot
 
     with where.source() as source, Progress("folding the log") as progress:
-        rows = troubled(state_at(source, progress=progress), kind)
+        rows = troubled(state_by_snapshot(source, progress=progress), kind)
     if output == "json":
         emit(rows)
     elif not rows:

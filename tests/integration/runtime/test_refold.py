@@ -75,6 +75,30 @@ def test_what_was_truncated_is_folded_from_the_archive(server, tmp_path, monkeyp
     assert asyncio.run(stored(server, cluster)) == (RECORDS, FOLD_VERSION, RECORDS)
 
 
+def test_the_present_of_a_truncated_log_needs_no_archive_where_a_snapshot_continues_it(server, tmp_path, monkeypatch):
+    """`restow state` and `get` refused, as whoever has no archive in his container or is not in the cluster saw a day after an installation."""
+    cluster, folder, there = unique_cluster(), tmp_path / "archive", ("--server", server.url, "--cluster")
+    monkeypatch.delenv("RESTOW_DATA", raising=False)
+    asyncio.run(logged(server, cluster, folder))
+    assert restow("log", "refold", *there, cluster).exit_code == 0
+
+    async def goes_on():
+        log = await connect(server.url, cluster, create=False)
+        await facts(log, node("late"))
+        await log.truncate(5)
+        await log.close()
+
+    asyncio.run(goes_on())
+    for asked in (("state",), ("state", "--at", str(RECORDS), "nodes"), ("get", "nodes"), ("why", "nodes"), ("top", "--once")):
+        alone, whole = (restow(*asked, *there, cluster, *more) for more in ((), ("--archive", str(folder))))
+        assert (alone.exit_code, alone.stdout) == (0, whole.stdout), (asked, alone.output)
+        assert whole.stdout
+    assert "late" in restow("get", "nodes", *there, cluster).stdout
+    for asked in (("state", "--at", str(RECORDS - 1)), ("why", "node/late")):
+        done = restow(*asked, *there, cluster)
+        assert (done.exit_code, "Name the archive of what was truncated away" in " ".join(done.output.split())) == (2, True), (asked, done.output)
+
+
 def test_without_its_archive_a_truncated_log_is_refused_with_what_helps(server, monkeypatch):
     cluster = unique_cluster()
     asyncio.run(logged(server, cluster, truncated=5))
