@@ -192,7 +192,7 @@ def test_the_archive_is_in_a_bucket_where_somebody_names_one():
     """A name without a value has none in the container unless whoever calls compose has set it: an empty address of a server would be a wrong one."""
     bucket = COMPOSE["x-bucket"]
     assert set(bucket.values()) == {None}
-    assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"}
+    assert set(bucket) == {"RESTOW_ARCHIVE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP", "AWS_CHECKSUM_ALGORITHM", "AWS_CA_BUNDLE"}
     for name in ("garbage-collector", "console", "cli"):
         assert bucket.items() <= SERVICES[name]["environment"].items()
     chosen, _, said = SERVICES["console"]["command"][2].replace("$$", "$").partition(". /run/restow/console.env && ")[2].partition(" && exec ")
