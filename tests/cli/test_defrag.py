@@ -191,6 +191,7 @@ def test_worth_and_cost_are_shown_in_one_unit_with_the_dearest_moves(restow, des
     [
         (("devices", 2, 1_000, 41_000, 24), "moving 2 pods, the first off a, would gain 1 whole free GPU and cost 41.0 GPU-hours; minimumGain 24 would do"),
         (("nodes", 1, 1_000, 5_000_000, 0), "moving 1 pod, the first off a, would gain 1 free node and cost 5 000 GPU-hours; no minimumGain would do (1 allows 1 000 for one)"),
+        (("capacity", 2, 2_000, 41_000, 48), "would gain 2 slots for the capacity and cost 41.0 GPU-hours; minimumGain 48 would do"),
         (("value", 1, 9_000, 6_000, 500), "would gain 9.0 GPU-hours and cost 6.0 GPU-hours; that is 1.50 times the cost; minimumGain 500 would do"),
         (("value", 1, 6_001, 6_000, 0), "that is 1.00 times the cost; minimumGain 0 would do"),
         (("value", 1, 3_000, 6_000, -500), "would gain 3.0 GPU-hours and cost 6.0 GPU-hours; that is 0.50 times the cost; the cost is larger than the gain"),

@@ -12,8 +12,8 @@ from restow.cli.output import heading, number, plain, table
 if TYPE_CHECKING:
     from restow.contracts.values import Dear, Missed, Move, Worth
 
-PIECES = {"devices": "whole free GPU", "nodes": "free node", "capacity": "slot for the capacity"}
-"""What objectives count, one of it."""
+PIECES = {"devices": ("whole free GPU", "whole free GPUs"), "nodes": ("free node", "free nodes"), "capacity": ("slot for the capacity", "slots for the capacity")}
+"""What objectives count: one of it, and several."""
 
 
 def dearest(moves: Sequence[Move], worth: Worth) -> None:
@@ -52,7 +52,7 @@ def missed(one: Missed, unit: str) -> str:
         gain = f"{amount(one.gain)} {unit}"
     else:
         count = one.gain // 1000
-        gain = f"{count} {PIECES.get(one.objective, plain(one.objective))}{'s' * (count != 1)}"
+        gain = f"{count} {PIECES[one.objective][count != 1]}"
         need = ""
     if one.objective == "value":
         with_ = f"minimumGain {one.least} would do" if one.least >= 0 else "the cost is larger than the gain"
@@ -71,9 +71,8 @@ def bounded(bound: Mapping[str, Any]) -> str:
         what = unit = plain(bound["unit"])
         gained, most, beyond, least = (amount(n // 1_000_000) for n in (bound["gained"], bound["most"], net, best + 999_999))
     else:
-        what = unit = PIECES[bound["objective"]]
-        if bound["most"] // 1_000_000 != 1:
-            what = what.replace("slot", "slots") if what.startswith("slot") else f"{what}s"
+        unit, several = PIECES[bound["objective"]]
+        what = unit if bound["most"] // 1_000_000 == 1 else several
         gained, most = (number(bound[key] // 1_000_000) for key in ("gained", "most"))
         beyond, least = amount(net // 1000), amount(-(-best // 1000))
     if not bound["most"]:
