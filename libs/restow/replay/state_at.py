@@ -40,7 +40,7 @@ def check_whole(source: Source) -> None:
     if source.first > 1 and source.last >= source.first:
         raise ReplayError(
             f"{source.name} begins at sequence {source.first}, and a state needs the log from 1. "
-            "Name the archive of what was truncated away (--archive DIR), or the whole export"
+            "Name the archive of what was truncated away (--archive DIR; the garbage collector's container knows its own), or the whole export"
         )
 
 

@@ -96,7 +96,7 @@ def test_the_present_of_a_truncated_log_needs_no_archive_where_a_snapshot_contin
     assert "late" in restow("get", "nodes", *there, cluster).stdout
     for asked in (("state", "--at", str(RECORDS - 1)), ("why", "node/late")):
         done = restow(*asked, *there, cluster)
-        assert (done.exit_code, "Name the archive of what was truncated away" in " ".join(done.output.split())) == (2, True), (asked, done.output)
+        assert (done.exit_code, "the garbage collector's container knows its own" in " ".join(done.output.split())) == (2, True), (asked, done.output)
 
 
 def test_without_its_archive_a_truncated_log_is_refused_with_what_helps(server, monkeypatch):
