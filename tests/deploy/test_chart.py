@@ -774,3 +774,12 @@ def test_the_session_takes_its_configuration():
         assert plugins["nodeorder"].arguments["leastrequested.weight"] == 0
         wanted = ("restow",) if path.is_relative_to(FILES) else ("restow", "volcano", "koord-scheduler")
         assert config.scheduler_names == wanted
+
+
+@pytest.mark.parametrize("way", ["everything", "default"])
+def test_placeholders_talk_to_nobody(way):
+    """Whoever steals the session's account runs there whatever image he likes."""
+    places = [one["metadata"]["name"] for one in of_kind(made(way), "Namespace") if one["metadata"]["name"].startswith("restow-holds")]
+    found = {one["metadata"]["namespace"]: one["spec"] for one in of_kind(made(way), "NetworkPolicy") if one["metadata"]["namespace"].startswith("restow-holds")}
+    assert found == {place: {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]} for place in places}
+    assert bool(found) == (way == "everything")

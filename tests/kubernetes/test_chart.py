@@ -200,8 +200,12 @@ def test_nobody_rolls_back_to_another_number_of_brokers(installed: None, cluster
     def generations() -> str:
         return cluster.kubectl("-n", SYSTEM, "get", "networkpolicies,configmaps,deployments,statefulsets,poddisruptionbudgets", "-o", "custom-columns=K:.kind,N:.metadata.name,V:.metadata.resourceVersion")
 
+    def no_broker() -> None:
+        cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats")
+        cluster.kubectl("-n", SYSTEM, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=restow-nats", "--timeout=60s")
+
     (revision,) = [one["revision"] for one in json.loads(helm(cluster, "history", "restow", "-o", "json")) if one["status"] == "deployed"]
-    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats")
+    no_broker()
     three = ("upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "nats.replicas=3")
     helm(cluster, *three)
     time.sleep(3)  # Controllers have said what they do.
@@ -214,7 +218,7 @@ def test_nobody_rolls_back_to_another_number_of_brokers(installed: None, cluster
     with pytest.raises(AssertionError, match=said):
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
     # As the docs say.
-    cluster.kubectl("-n", SYSTEM, "delete", "statefulset", "restow-nats")
+    no_broker()
     helm(cluster, "rollback", "restow", str(revision))
     assert cluster.kubectl("-n", SYSTEM, "get", "statefulset", "restow-nats", "-o", "jsonpath={.spec.replicas}") == "1"
 
@@ -228,6 +232,15 @@ async def test_a_stolen_token_changes_nothing_of_other_peoples_pods(installed: N
         await refused(thief, there, META | SPEC, "")
         if service == "scheduler-session":
             await refused(thief, there, STATUS, "/status")
+
+
+@pytest.mark.parametrize("number", [3, 1])
+def test_after_an_uninstall_another_number_of_brokers_is_installed(installed: None, cluster: Lab, number: int) -> None:
+    """The API server knew for ever how many there had been: it stops to watch what nobody but a policy asked for, and never begins again."""
+    helm(cluster, "uninstall", "restow", "--wait")
+    helm(cluster, "install", "restow", str(DEPLOY / "chart"), "--set", f"beside.enabled=true,beside.hostPorts=true,autoscalers.enabled=true,nats.replicas={number}", *ASIDE)
+    time.sleep(5)  # It has heard of the policy and of its binding.
+    helm(cluster, "upgrade", "restow", str(DEPLOY / "chart"), "--reset-then-reuse-values", "--set", "logLevel=debug")
 
 
 def test_helm_and_restow_uninstall_leave_nothing(installed: None, cluster: Lab, before: set[str]) -> None:
