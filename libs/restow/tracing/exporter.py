@@ -65,8 +65,7 @@ class Exporter:
                 if isinstance(error, TooLarge) and len(part) > 1:
                     most = len(part) // 2
                     continue
-                # A single one that is too large says nothing of the others.
-                refused, why, most = len(part), str(error), BATCH
+                refused, why = len(part), str(error)
             except Away as error:
                 return self._heard(f"{error}; spans wait for it", str(error).partition(": ")[0])
             except Exception as error:
@@ -76,6 +75,9 @@ class Exporter:
                 self._waiting.popleft()
             self.dropped += refused
             self._heard(*(f"the collector has not taken {refused} spans: {why}", "refused") if refused else ("", ""))
+            if refused and most == 1:
+                # A single one that is too large says nothing of the others: they go as many at once as ever, with the next beat, for a collector may take none at all.
+                return
 
     def _heard(self, trouble: str, kind: str) -> None:
         """Once each time that its kind changes, so that a collector that is away for a day fills no log: what it says beside a code may be another thing each time."""

@@ -257,6 +257,8 @@ def test_a_request_that_is_too_large_is_sent_in_parts(collector):
     collector.answers += [413] * 4
     exporter._waiting.extend([SPAN] * 9)
     exporter._send()
+    assert (len(collector.got), len(exporter._waiting)) == (0, 8), "of one that takes nothing nobody asks again and again"
+    exporter._send()
     assert [len(body["resourceSpans"][0]["scopeSpans"][0]["spans"]) for body in collector.got] == [8], "nor after the one that was too large alone"
 
 

@@ -36,7 +36,6 @@ class Collector:
 
     def send(self, spans: list[Span]) -> None:
         """All of them, and takes out of the list what is sent. Raises Failure where the collector refuses them, or is not there after some tries."""
-        self.most = collector.BATCH
         while part := spans[: self.most]:
             body = otlp.request(part, self._cluster, self._log_id, version("restow"))
             try:
@@ -48,3 +47,5 @@ class Collector:
                 raise (NotTaken if isinstance(error, collector.NotTaken) else Failure)(str(error), UNREACHABLE) from None
             self.sent, self.refused, self.why = self.sent + len(part) - refused, self.refused + refused, why or self.why
             del spans[: len(part)]
+            # A single one that was too large said nothing of the others.
+            self.most = min(collector.BATCH, 2 * self.most)
