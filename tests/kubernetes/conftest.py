@@ -92,8 +92,10 @@ async def effects(lab: Lab, accounts: dict[str, Target], service: str, kind: typ
 
 
 @pytest.fixture
-def mover(world: World, session: Beside, descheduler: Gates) -> Mover:
-    return Mover(world, session, descheduler)
+async def mover(world: World, session: Beside, descheduler: Gates) -> Mover:
+    one = Mover(world, session, descheduler)
+    await one.until_gated()
+    return one
 
 
 @pytest.fixture

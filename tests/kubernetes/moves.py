@@ -65,6 +65,15 @@ class Mover:
         self._tasks: set[asyncio.Task[Any]] = set()
         world.told.append(self._told)
 
+    async def until_gated(self) -> None:
+        """An API server that has just started gates nothing before it has heard of Landings, and it looks for new kinds every 30 s: nobody moves anything earlier."""
+        nobody = OwnerRef("ReplicaSet", "nobody", "00000000-0000-4000-8000-000000000000", "apps/v1")
+        assert isinstance(await self.descheduler.landing(LOG, {nobody.uid: int(time.time() * 1000) + OPEN}), Done)
+        async with asyncio.timeout(90):
+            while not isinstance(await self.descheduler.gated(nobody), Gated):
+                await asyncio.sleep(0.1)
+        assert isinstance(await self.descheduler.landing(LOG, {nobody.uid: None}), Done)
+
     async def move(
         self,
         victim: Obj,
