@@ -7,6 +7,7 @@ from domain.planning import cluster
 from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing import choices as choosing
 from restow.domain.defragmentation.optimizing.exchange import exchange
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.plan import least
@@ -97,3 +98,18 @@ def test_a_plan_is_never_worse_for_it_moves_no_more_than_may_and_is_the_same_eac
                 found.append(dict(world.away))
         assert found[0] == found[1]
     assert better or moves > 6, "few moves are spent better"
+
+
+def test_what_is_known_of_rows_is_not_worked_out_again_in_the_next_world(monkeypatch):
+    task, asked = _task(_two_nodes_could_be_emptied(), 2), list[int]()
+    rows, by_gain = Rows(task), choosing._by_gain
+    monkeypatch.setattr(choosing, "_by_gain", lambda world, row, *more: asked.append(row) or by_gain(world, row, *more))
+    with opened(task, "value", rows) as first:
+        found = [choosing.choices(first, row, False, 3, 1) for row in _rows(first)]
+    assert asked == _rows(first)
+    with opened(task, "value", rows) as world:
+        world.recall(first)
+        assert [choosing.choices(world, row, False, 3, 1) for row in _rows(world)] == found
+        assert asked == _rows(first)
+        _a_is_empty(world)
+        assert choosing.choices(world, _rows(world)[0], False, 3, 1) != found[0], "who is on the row is others now"

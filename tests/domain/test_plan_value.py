@@ -16,7 +16,7 @@ from restow.domain.defragmentation import ArgsError, check
 from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.prices import OWN_PRICE
-from restow.domain.defragmentation.usable_worth import loads_of
+from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.hooks import CHECKPOINTED
 from restow.domain.migration.warnings import warnings
 from restow.domain.planview import node_groups
@@ -187,6 +187,8 @@ def test_worth_is_the_same_for_one_node_and_for_many_and_never_more_than_the_nod
     assert many == one_by_one
     assert all(worth * 1_000 <= appraisal.prices.per_hour[row] * 24 for row, worth in enumerate(many))
     assert sum(many) == appraisal.total() > 0
+    nothing = UsableWorth(state, appraisal.prices, 24, ())
+    assert not nothing.many(rows, table.free, table.device_free, loads).any(), "nobody asks for anything"
     value = Usable(appraisal.usable, -1)
     v = state.vectors["small"]
     fits = [row for row in rows.tolist() if table.free[row, 0] >= 500 and (table.device_free[row] >= 300).any()]

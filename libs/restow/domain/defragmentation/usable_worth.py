@@ -5,6 +5,8 @@ eight free GPUs is worth more than eight nodes with one each, by as much as is a
 away is worth its price.
 """
 
+from itertools import chain, zip_longest
+
 import numpy as np
 
 from restow.contracts.ids import NodeName
@@ -39,15 +41,14 @@ class UsableWorth:
         self._open = [mask.tolist() for mask in self._masks]
         self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
         self._weights = np.array([mask * (one.part * one.size) for one, mask in zip(self._wanted, self._masks, strict=True)], np.int64).reshape(len(self._wanted), len(state.table.names))
-        by_column: dict[int, list[tuple[int, int]]] = {}
-        by_request: dict[DeviceRequest, list[int]] = {}
-        for i, (one, needs) in enumerate(zip(self._wanted, self._needs, strict=True)):
-            for c, a in needs:
-                by_column.setdefault(c, []).append((i, a))
-            if one.v.devices is not None:
-                by_request.setdefault(one.v.devices, []).append(i)
-        self._by_column = [(c, np.array([i for i, _ in some]), np.array([[a] for _, a in some], np.int64)) for c, some in by_column.items()]
-        self._by_request = [(request, np.array(some)) for request, some in by_request.items()]
+        self._weight = self._weights[:, 0] if self._weights.size and (self._weights == self._weights[:, :1]).all() else None
+        """Where it is the same on all nodes."""
+        self._amounts = list(dict.fromkeys(chain.from_iterable(self._needs)))
+        self._requests = list(dict.fromkeys(one.v.devices for one in self._wanted if one.v.devices is not None))
+        at = {asked: i for i, asked in enumerate([*self._amounts, *self._requests])}
+        which = [[*map(at.__getitem__, needs), *([at[one.v.devices]] if one.v.devices is not None else []), len(at)] for one, needs in zip(self._wanted, self._needs, strict=True)]
+        self._scarcest = np.array(list(zip_longest(*which, fillvalue=len(at))), np.int64).reshape(max(map(len, which), default=1), len(which))
+        """`(most, demands)`: which of all amounts and requests each demand asks for, and at last `MANY`."""
         self._alike: dict[tuple[bool, ...], list[tuple[DeviceRequest | None, list[tuple[int, list[tuple[int, int]]]]]]] = {}
         """By which demands a row takes: those by what they ask of devices, each with its weight."""
         self._known: dict[tuple, int] = {}
@@ -130,15 +131,17 @@ class UsableWorth:
 
     def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: the same of many; `free` `(rows, resources)`, `shares` `(rows, devices)`, `loads` `(rows,)`."""
-        # By demand, so that each column is divided once: `(demands, rows)`.
-        fit = np.full((len(self._wanted), len(rows)), MANY, np.int64)
-        for column, which, amounts in self._by_column:
-            fit[which] = np.minimum(fit[which], free[:, column] // amounts)
-        for request, which in self._by_request:
-            fit[which] = np.minimum(fit[which], copies_many(shares, request))
+        # Columns and devices lie side by side then, and each is divided by one number at a time: several times as fast as by an array of them.
+        columns, shares = free.T, np.asfortranarray(shares)
+        often = np.empty((len(self._amounts) + len(self._requests) + 1, len(rows)), np.int64)
+        for at, (c, a) in enumerate(self._amounts):
+            np.floor_divide(columns[c], a, out=often[at])
+        for at, request in enumerate(self._requests, len(self._amounts)):
+            often[at] = copies_many(shares, request)
+        often[-1] = MANY
+        fit = often[self._scarcest].min(axis=0)
         np.maximum(fit, 0, out=fit)
-        fit *= self._weights[:, rows]
-        size = fit.sum(axis=0)
+        size = np.einsum("dn,d->n", fit, self._weight) if self._weight is not None else (fit * self._weights[:, rows]).sum(axis=0)
         found = self._per_hour[rows] * (size // WHOLE_PART) // self._size[rows] * self._hours // MILLI
         return np.where(loads == 0, self._per_hour[rows] * self._hours // MILLI, found) if self._removable else found
 

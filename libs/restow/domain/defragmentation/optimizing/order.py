@@ -43,11 +43,12 @@ class Left(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """`ends` are where pods end up; `stayed` found no order."""
+    """`ends` are where pods end up; `stayed` found no order. `net`: what it gains beyond its cost from where the pods are now, where that has been worked out."""
 
     moves: list[Move]
     ends: dict[PodUid, Spot]
     stayed: list[PodUid]
+    net: int | None = None
 
 
 MOST_LEGS = 2

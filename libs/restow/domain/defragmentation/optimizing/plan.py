@@ -187,6 +187,8 @@ class _Maker:
         self.limits = Limits(task.max_moves, least(args), args.searchSteps, args.wholeNodes, task.scope.quota)
         if (nodes := int(self.rows.counted.sum())) <= FEWEST:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
+        self._seen: World | None = None
+        """The last one that was searched from where everybody is at home: what is known of rows there is known in the next one, too."""
         self._few = nodes <= FEW
         self._fresh = nodes <= FEWEST
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
@@ -222,6 +224,7 @@ class _Maker:
         if not alone and self.task.args.objective == "value":
             starts += [self._started(limits, ends, objective, rows) for objective in STARTS]
         with self._opened(ends) as world:
+            self._seen = self._seen if ends else world
             world.steps = sum(steps for _, steps in starts)
             for away, _ in starts:
                 take_if_better(Search(world, limits), away)
@@ -339,7 +342,7 @@ class _Maker:
                 continue
             net, again = self._judged(ordered, ends, pruned=True)
             if net > 0 and again == set(ordered.ends):
-                return ordered
+                return ordered if ends else ordered._replace(net=net)
             last = ordered
             wanted = {uid: ordered.ends[uid] for uid in again} if net > 0 else {}
         return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
@@ -365,9 +368,13 @@ class _Maker:
         rows.open = self.rows.open.copy()
         rows.open[[wanted[uid].row for uid in lost]] = False
         with opened(self.task, self.task.args.objective, rows, NOWHERE) as world:
+            if self._seen is not None:
+                world.recall(self._seen)
             take_up(world, made.ends)
             search, sources = Search(world, self.limits.within(self.limits.steps // STARTING)), self._by_name()
-            search.run(sources)
+            if self._few:
+                # On many nodes it takes all of these steps to look at each of them once.
+                search.run(sources)
             exchange(search, sources.tolist(), self.limits.steps // EXCHANGING)
             taken, ends = world.steps, dict(world.away)
         better = self.order(ends, NOWHERE) if ends != made.ends else made
@@ -382,7 +389,9 @@ class _Maker:
 
     def net(self, ordered: Ordered) -> int:
         """What they gain beyond what they cost."""
-        return self._judged(ordered, NOWHERE, pruned=False)[0] if ordered.moves else 0
+        if ordered.net is not None or not ordered.moves:
+            return ordered.net or 0
+        return self._judged(ordered, NOWHERE, pruned=False)[0]
 
     def _judged(self, ordered: Ordered, ends: Ends, pruned: bool) -> tuple[int, set[PodUid]]:
         """What the moves gain beyond their cost, and whose moves are worth it: where some have found no place in the order, others may

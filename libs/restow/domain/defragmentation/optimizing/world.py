@@ -188,6 +188,10 @@ class World:
         self._now[row] = found
         return found
 
+    def recall(self, other: "World") -> None:
+        """What was worked out of rows in another world of the same state, by the same objective and costs, in which the same pods are at home on each of them."""
+        self._known = other._known
+
     def verdict(self, uid: PodUid) -> str:
         """Why it must not be moved; empty where it may."""
         known = self._verdicts.get(uid)
