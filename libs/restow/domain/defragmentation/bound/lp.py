@@ -17,7 +17,7 @@ def solved(of: Problem, limit: int, steps: int, ceiling: int | None = None) -> i
     if Contents.may(of):
         whole = Whole(of, limit, ceiling)
         root, used = whole.improved(whole.first(), steps)
-        return whole.branched(root, steps - used)
+        return whole.branched(root, steps - used if whole.may_branch else 0)
     priced = Priced(of, limit)
     root, used = priced.improved(priced.first(), steps)
     return priced.branched(root, steps - used) if priced.may_branch else root.value
