@@ -19,6 +19,8 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.bound import ONE, _rows, bound, countable, judged, lp, tables, traced
 from restow.domain.defragmentation.bound.contents import Contents
 from restow.domain.defragmentation.bound.filled import Whole
+from restow.domain.defragmentation.bound.paired import Paired, Pairs, filled
+from restow.domain.defragmentation.bound.paired import Prices as PairPrices
 from restow.domain.defragmentation.bound.priced import CLOSE, Priced
 from restow.domain.defragmentation.bound.problem import problems
 from restow.domain.defragmentation.bound.program import Leaf, halves
@@ -433,3 +435,69 @@ def test_whatever_the_prices_nodes_that_are_filled_in_one_way_hold_no_less_than_
         said = filled.worth.sum() - paid.move * (filled.moves.sum() - moves) + filled.inside.sum(axis=0) @ paid.pods - paid.pods @ of.number
         said += (filled.spare.sum(axis=0) @ rest) - filled.totals.sum(axis=0) @ totals + known.pay(totals) - of.before
         assert said == pytest.approx(filled.value, rel=1e-9, abs=1_000)
+
+
+ZONED = {
+    "a": {"cpu": 100, "gpu": (1, 250)}, "b": {"cpu": 100, "gpu": (1, 500)}, "c": {"cpu": 200, "gpu": (2, 250)}, "d": {"cpu": 200, "gpu": (2, 500)}, "w": {"cpu": 100, "gpu": (1, 1000)},
+    "v": {"cpu": 100, "gpu": (2, 1000)},
+}  # fmt: skip
+"""Requests for parts of one zone of a host, and of both."""
+
+
+def _zones(hosts, pods):
+    state = given(*(node(f"n{i}", cpu=cpu, gpus=zones, labels={"zone": "x"}) for i, (cpu, zones) in enumerate(hosts)), *(shape(name, **{"memory": 0} | more) for name, more in ZONED.items()))
+    _fill(state, [(name, at, False, first) for name, at, first in pods], len(hosts))
+    return state
+
+
+@settings(max_examples=25, deadline=None)
+@any_of(
+    st.lists(st.tuples(st.sampled_from([400, 4_000]), st.integers(1, 2)), min_size=2, max_size=3),
+    st.lists(st.tuples(st.sampled_from(sorted(ZONED)), st.integers(0, 2), st.integers(0, 1)), min_size=2, max_size=6),
+    st.sampled_from([1, 2, 2_000]), st.integers(0, 1 << 30), st.booleans(),
+)  # fmt: skip
+def test_whatever_the_prices_hosts_of_two_zones_hold_no_less_than_placements(hosts, pods, moves, chance, emptied):
+    """And what they hold is worth what the bound says at these prices. Of requests for parts of both zones neither half of a request counts, nor half of a pod leaves."""
+    state = _zones(hosts, pods)
+    if emptied:
+        state.migration_config = msgspec.structs.replace(state.migration_config, emptied="cordon")
+    args = _args("value")
+    most = _tried(state, args, moves) - _tried(state, args, 0)
+    task = _task(state, args, moves)
+    assert bound(task, "LP") >= most
+    with opened(task, "value", _rows(task)) as world:
+        every = [of for of in problems(world, least(args), moves) if Pairs.may(of)]
+    random = np.random.default_rng(chance)
+    for of in every:
+        assert (paired := Paired(of, moves)).answer(paired.prices(random.normal(0, 10.0 ** random.integers(0, 12), paired._width), anything(of)), anything(of)).value >= 0
+        pairs, demands = Pairs(of), len(of.wants.parts)
+        program = Paired(of, moves)
+        pods_pay = random.integers(0, of.scale, len(of.size)) // random.integers(1, 9)
+        prices = program._with(pods_pay, int(random.integers(0, of.scale)), np.zeros(demands + of.wants.levels.shape[1], np.int64))
+        assert filled(pairs, prices, moves, anything(of)).value >= most
+        totals = random.integers(-of.scale // 9, of.scale // 9, demands + of.wants.levels.shape[1])
+        known = Totals(np.where(totals < 0, 1, 0), np.where(totals > 0, 3, ANY))
+        prices = PairPrices(prices.pods, prices.move // 2 * 2, totals)
+        said = filled(pairs, prices, moves, known)
+        worth = said.worth.sum() - prices.move * (said.moves.sum() - moves) + said.inside.sum(axis=0) @ prices.pods - prices.pods @ of.number
+        worth += known.pay(totals) - said.totals.sum(axis=0) @ totals - of.before
+        assert worth == pytest.approx(said.value, rel=1e-9, abs=1_000)
+
+
+def test_room_in_one_zone_is_no_half_of_a_request_for_both():
+    """Ten hosts with room for half of `d` in one zone and none in the other: the bound said that one move gains the halves of all of them."""
+    state = _zones([(4_000, 2)] * 10, [(name, at, 0) for at in range(10) for name in ("w", "b")])
+    then(state, pod("waits", "d", None))
+    nothing = bound(_task(state, _args("value"), 1), "LP")
+    best = max(weight for _, weight in demands(state, _args("value")))
+    assert nothing <= 2 * best * ONE
+
+
+def test_whichever_hosts_say_where_prices_begin_no_placement_is_better(monkeypatch):
+    monkeypatch.setattr("restow.domain.defragmentation.bound.paired.MANY", 2)
+    monkeypatch.setattr("restow.domain.defragmentation.bound.paired.SOME", 2)
+    for seed, moves in ((1, 1), (2, 2_000)):
+        chance = np.random.default_rng(seed)
+        state = _zones([(4_000, 2)] * 4, [(str(chance.choice(sorted(ZONED))), int(chance.integers(4)), int(chance.integers(2))) for _ in range(6)])
+        args = _args("value")
+        assert bound(_task(state, args, moves), "LP") >= _tried(state, args, moves) - _tried(state, args, 0)

@@ -72,14 +72,14 @@ class Contents:
         """Whether nodes have devices, no more than one other resource is told, integers are large enough for what all are worth at the dearest prices, and not too many share a device."""
         if of.wants is None or of.rest.shape[1] > 1 or not 0 < of.whole < of.wants.fit.shape[0] or of.scale * int(of.nodes.many.sum()) >= LARGEST:
             return False
-        ways = [prod(len(some) + 1 for some in _alike(of.bins, b)) for b in range(len(of.bins.many))]
+        ways = [prod(len(some) + 1 for some in alike_in(of.bins, b)) for b in range(len(of.bins.many))]
         return max(ways, default=0) <= MOST_WAYS and sum(ways) <= ALL_WAYS
 
     def _ways(self) -> Ways:
         bins, whole, longest = self.of.bins, self.whole_size, self.of.bins.kind.shape[1]
         which, left, units, who = [], [], [], []
         for i, b in enumerate(self.used.tolist()):
-            alike = _alike(bins, b)
+            alike = alike_in(bins, b)
             for many in product(*(range(len(some) + 1) for some in alike)):
                 stay = [j for some, count in zip(alike, many, strict=True) for j in some[:count]]
                 unused = min(int(bins.capacity[b]), whole) - int(bins.takes[b, stay].sum())
@@ -136,7 +136,7 @@ def sampled(of: Problem, which: np.ndarray) -> Problem:
     return of._replace(nodes=some, number=number, before=of.before * int(some.many.sum()) // int(nodes.many.sum()))
 
 
-def _alike(bins: Bins, b: int) -> list[list[int]]:
+def alike_in(bins: Bins, b: int) -> list[list[int]]:
     """Who is at home in this bin, those that are of one class and take as much together: the dearest to move first, for they stay rather than the others."""
     kinds, takes, costs = bins.kind[b].tolist(), bins.takes[b].tolist(), bins.cost[b].tolist()
     found: dict[tuple[int, int], list[int]] = {}

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from restow.domain.defragmentation.bound.contents import Contents
 from restow.domain.defragmentation.bound.filled import Whole
+from restow.domain.defragmentation.bound.paired import Paired, Pairs
 from restow.domain.defragmentation.bound.priced import Priced
 from restow.domain.defragmentation.bound.problem import Problem
 
@@ -14,6 +15,16 @@ def installed() -> bool:
 
 def solved(of: Problem, limit: int, steps: int, ceiling: int | None = None) -> int:
     """The lowest value found in so many steps, or any where it will be no lower than `ceiling`."""
+    if Pairs.may(of):
+        paired = Paired(of, limit)
+        root, used = paired.improved(paired.first(), steps)
+        value = paired.branched(root, steps - used)
+        return value if Pairs.enough(of) else min(value, _others(of, limit, steps, value if ceiling is None else min(ceiling, value)))
+    return _others(of, limit, steps, ceiling)
+
+
+def _others(of: Problem, limit: int, steps: int, ceiling: int | None) -> int:
+    """Where other resources matter."""
     if Contents.may(of):
         whole = Whole(of, limit, ceiling)
         root, used = whole.improved(whole.first(), steps)

@@ -7,6 +7,7 @@ import numpy as np
 from restow.domain.defragmentation.bound import exact
 from restow.domain.defragmentation.bound.contents import Contents
 from restow.domain.defragmentation.bound.exact import Best
+from restow.domain.defragmentation.bound.held import Held, lumped
 from restow.domain.defragmentation.bound.problem import REST
 from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, dot
 from restow.domain.defragmentation.bound.tables import Offer, Prices, Tables, tables
@@ -27,15 +28,12 @@ def filled(of: Contents, prices: Prices, limit: int, known: Totals) -> Filled:
     """With at most `limit` moves, and what is known of totals."""
     at = tables(of, prices)
     best = exact.best(of, at)
-    nodes = of.of.nodes
     alone, held = exact.alone(of, at, best)
     trace = _Trace(of, at, best)
     trace.empty(alone > held)
-    weights = np.where(of.wants.weights > 0, of.wants.weights, 0)[nodes.group]
-    worth = (trace.fits * weights).sum(axis=1) - trace.cost + np.where(alone > held, nodes.empty, nodes.base)
-    totals = np.concatenate([trace.fits, trace.levels], axis=1)
+    worth = trace.worth(alone > held)
     has = np.where(alone > held, 0, of.has - trace.kept)
-    return Filled(exact.value(of, at, (alone, held), limit, known), *_lumped(of, worth, trace.inside, trace.moves, has, totals))
+    return Filled(exact.value(of, at, (alone, held), limit, known), *_lumped(of, worth, trace.inside, trace.moves, has, trace.totals()))
 
 
 def _lumped(of: Contents, worth: np.ndarray, inside: np.ndarray, moves: np.ndarray, has: np.ndarray, totals: np.ndarray) -> list[np.ndarray]:
@@ -43,28 +41,19 @@ def _lumped(of: Contents, worth: np.ndarray, inside: np.ndarray, moves: np.ndarr
     nodes, groups = of.of.nodes, len(of.of.admits)
     spare = np.zeros((len(has), groups))
     spare[np.arange(len(has)), nodes.group] = (has - dot(inside, of.rest)) / REST
-    found = []
-    for amounts in (worth, inside, moves, spare, totals):
-        some = np.zeros((int(nodes.lump.max(initial=-1)) + 1, *amounts.shape[1:]))
-        np.add.at(some, nodes.lump, amounts * nodes.many.reshape(-1, *[1] * (amounts.ndim - 1)))
-        found.append(some)
-    return found
+    return [lumped(nodes, amounts) for amounts in (worth, inside, moves, spare, totals)]
 
 
-class _Trace:
-    """Of each node (N): `inside` `(N, K)`, `moves` and `cost` `(N,)`, `kept`, what is kept for demands `(N,)`, `fits` `(N, D)`, `levels` `(N, L)`."""
+class _Trace(Held):
+    """And `kept`, what is kept for demands `(N,)`."""
 
     def __init__(self, of: Contents, at: Tables, best: Best) -> None:
         self._contents, self._at, self._best = of, at, best
-        self._of, self._nodes = of.of, of.of.nodes
-        many, wants = len(self._nodes.many), of.wants
-        self.inside, self.fits, self.levels = np.zeros((many, len(self._of.size))), np.zeros((many, len(wants.parts))), np.zeros((many, wants.levels.shape[1]))
-        self.moves, self.cost = np.zeros(many), np.zeros(many)
-        self._all_leave()
-        self._all_moves, self._all_cost = self.moves.copy(), self.cost.copy()
+        super().__init__(of.of)
+        wants = of.wants
         whole, loose = of.whole, of.loose
-        self._stay(whole.node[best.whole], whole.kind[best.whole], whole.cost[best.whole], whole.devices[best.whole])
-        self._stay(loose.node[best.loose], loose.kind[best.loose], loose.cost[best.loose], 1)
+        self.stay(whole.node[best.whole], whole.kind[best.whole], whole.cost[best.whole], whole.devices[best.whole])
+        self.stay(loose.node[best.loose], loose.kind[best.loose], loose.cost[best.loose], 1)
         level = wants.levels[of.whole_size]
         np.add.at(self.levels, whole.node[best.whole], -whole.devices[best.whole, None] * level)
         np.add.at(self.levels, of.bin_node[best.is_free], level[None])
@@ -73,25 +62,6 @@ class _Trace:
         self._arrive()
         self.fits *= at.weights[self._nodes.group] > 0
 
-    def empty(self, which: np.ndarray) -> None:
-        """Of nodes with nobody on them nothing else counts."""
-        for some in (self.inside, self.fits, self.levels):
-            some[which] = 0
-        self.moves[which], self.cost[which] = self._all_moves[which], self._all_cost[which]
-
-    def _all_leave(self) -> None:
-        bins, nodes, there = self._of.bins, self._nodes, self._contents.there
-        moves = (there / self._of.parts[bins.kind]).sum(axis=1) if len(self._of.size) else np.zeros(len(bins.many))
-        np.add.at(self.moves, nodes.of, moves[nodes.bin] * nodes.often)
-        np.add.at(self.cost, nodes.of, np.where(there, bins.cost, 0).sum(axis=1)[nodes.bin] * nodes.often.astype(float))
-        np.add.at(self.moves, nodes.loose_of, nodes.loose_often)
-        np.add.at(self.cost, nodes.loose_of, (nodes.loose_cost * nodes.loose_often).astype(float))
-
-    def _stay(self, node: np.ndarray, kind: np.ndarray, cost: np.ndarray, parts: np.ndarray | int) -> None:
-        np.add.at(self.inside, (node, kind), parts)
-        np.add.at(self.moves, node, -parts / self._of.parts[kind])
-        np.add.at(self.cost, node, -cost.astype(float))
-
     def _bins(self) -> None:
         """Who stays in bins, and who arrives there."""
         of, at, best, bins = self._contents, self._at, self._best, self._of.bins
@@ -99,13 +69,13 @@ class _Trace:
         for home in range(bins.kind.shape[1]):
             # Who has no size may stay where all is free.
             some = np.flatnonzero(best.is_free & of.there[used, home] & (bins.takes[used, home] == 0) & (at.staying[used, home] > 0))
-            self._stay(of.bin_node[some], bins.kind[used[some], home], bins.cost[used[some], home], 1)
+            self.stay(of.bin_node[some], bins.kind[used[some], home], bins.cost[used[some], home], 1)
         some = np.flatnonzero(~best.is_free)
         which = self._way(some)
         for home in range(bins.kind.shape[1]):
             stays = of.ways.who[which, home] == 1
             one = of.ways.bin[which[stays]]
-            self._stay(of.bin_node[some[stays]], bins.kind[one, home], bins.cost[one, home], 1)
+            self.stay(of.bin_node[some[stays]], bins.kind[one, home], bins.cost[one, home], 1)
         node, units = best.filled
         node = np.concatenate([of.bin_node[some], node])
         left = np.concatenate([of.ways.left[which], np.full(len(units), of.whole_size)])
