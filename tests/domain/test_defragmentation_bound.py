@@ -389,6 +389,24 @@ def test_however_dear_the_solver_says_that_something_is_the_bound_is_no_less_tha
                 assert program.answer(program.between(prices, prices, 1), known).value >= 0
 
 
+def test_whatever_total_is_wanted_the_program_asks_for_it_at_the_prices_that_it_says():
+    """Prices have a limit. A total that is out of reach may cost much, each move to it more than that limit: the program never saw what there is at its own prices, so it never went on."""
+    state = cluster(1, "value", 24)
+    with opened(_task(state, _args("value")), "value", _rows(_task(state, _args("value")))) as world:
+        of = next(problems(world, 1, 1))
+    whole = Whole(of, 1)
+    root, _ = whole.improved(whole.first(), 20)
+    assert root.totals is not None
+    for i in range(len(root.totals)):
+        wanted = root.known.least.copy()
+        wanted[i] = 2 * root.totals[i] + 100
+        known = Totals(wanted, root.known.most)
+        whole._know(known)
+        prices = whole.run(known)[1]
+        assert whole._duals is not None
+        assert prices.move == pytest.approx(whole._duals[whole._moves] * of.scale, abs=1)
+
+
 @pytest.mark.parametrize("memory", [1, 128, GIB])
 def test_pods_that_ask_for_next_to_nothing_of_a_resource_have_a_bound(memory):
     """`memory: 128`, where 128Mi was meant: a node has room for billions of these, which neither fit into memory one by one, nor into 64 bits times what each is worth."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import highspy
 
 MISSING = -50.0
-"""What the program pays for a pod that is in no bin, and for as much of another resource as the largest node has, while there are too few columns."""
+"""What the program pays for a pod that is in no bin, for as much of another resource as the largest node has, and for a move beyond the limit, while there are too few columns: so no dual is dearer (`relaxed.DEAREST`)."""
 SHORT = -20.0
 """And for one that is missing of a total, times what it and a bin are worth."""
 FRACTION = 0.02
@@ -160,9 +160,10 @@ class Program:
         return highs
 
     def _rows(self, least: np.ndarray, most: np.ndarray, scarce: int) -> None:
-        """With columns for what is missing of classes and of other resources, which are so many rows, the first ones, and of totals."""
+        """With columns for what is missing of classes and of other resources, which are so many rows, the first ones, for moves beyond the limit, which is the next, and for what is missing of totals."""
         self._highs.addRows(self._width, least, most, 0, np.zeros(self._width, np.int32), np.zeros(0, np.int32), np.zeros(0))
         self._columns(np.full(scarce, MISSING), np.eye(scarce, self._width), np.full(scarce, self._infinite))
+        self._columns(np.full(1, MISSING), -np.eye(1, self._width, scarce), np.full(1, self._infinite))
         totals = np.arange(self._totals, self._width)
         self._columns(SHORT * (1 + self._worths / self._of.scale), np.eye(self._width)[totals], np.full(len(totals), self._infinite))
 
