@@ -354,8 +354,8 @@ def test_whichever_nodes_say_where_prices_begin_no_plan_is_better_than_the_bound
     tasks = [(state, moves, _task(state, args, moves)) for state in (cluster(seed, "value") for seed in range(3)) for moves in (1, 2_000)]
     for _, _, task in tasks:
         all_ += bound(task, "LP")
-    monkeypatch.setattr("restow.domain.defragmentation.bound.filled.MANY", 2)
-    monkeypatch.setattr("restow.domain.defragmentation.bound.filled.SOME", 2)
+    monkeypatch.setattr("restow.domain.defragmentation.bound.held.MANY", 2)
+    monkeypatch.setattr(Whole, "SOME", 2)
     for state, moves, task in tasks:
         said = bound(task, "LP")
         some += said
@@ -512,8 +512,8 @@ def test_room_in_one_zone_is_no_half_of_a_request_for_both():
 
 
 def test_whichever_hosts_say_where_prices_begin_no_placement_is_better(monkeypatch):
-    monkeypatch.setattr("restow.domain.defragmentation.bound.paired.MANY", 2)
-    monkeypatch.setattr("restow.domain.defragmentation.bound.paired.SOME", 2)
+    monkeypatch.setattr("restow.domain.defragmentation.bound.held.MANY", 2)
+    monkeypatch.setattr(Paired, "SOME", 2)
     for seed, moves in ((1, 1), (2, 2_000)):
         chance = np.random.default_rng(seed)
         state = _zones([(4_000, 2)] * 4, [(str(chance.choice(sorted(ZONED))), int(chance.integers(4)), int(chance.integers(2))) for _ in range(6)])

@@ -1,8 +1,85 @@
-"""What nodes hold when each is filled in one way, as columns of the program need it: who is inside, and what has left for it."""
+"""What nodes hold when each is filled in one way: who is inside, and what has left for it; and the program of which that is a column."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from restow.domain.defragmentation.bound import relaxed
+from restow.domain.defragmentation.bound.contents import sampled
 from restow.domain.defragmentation.bound.problem import Nodes, Problem
+from restow.domain.defragmentation.bound.program import Leaf, Program
+from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, anything
+from restow.domain.defragmentation.bound.volume import descent
+
+MANY, GUESSES = 1_000, 60
+"""Of more nodes than the first, all begin with the best prices of some of them, found in so many steps."""
+DOWN, STAY = 30, 16
+"""Steps down the slope before the program; and nobody leaves where a move costs so many times what a node is worth."""
+
+
+class Filled(NamedTuple):
+    """`value`: no plan gains more beyond its cost, in millionths. Of lumps (P) what they hold at these prices: `worth` less the cost of who has left, in millionths `(P,)`; `inside` `(P, K)`; `moves` `(P,)`; `spare` `(P, R)`, what is left of other resources that have rows, in parts of the largest node; `totals` `(P, D + L)`, as `relaxed.Totals`."""
+
+    value: int
+    worth: np.ndarray
+    inside: np.ndarray
+    moves: np.ndarray
+    spare: np.ndarray
+    totals: np.ndarray
+
+
+class ByNode(Program):
+    """Rows: each class at least as often as there is one, `others` for other resources, moves, each lump of nodes once, and of each total no more and no less than is known. `SOME`: of `MANY`, about so many say where prices begin."""
+
+    SOME = 100
+
+    def __init__(self, of: Problem, limit: int, others: int, close: float, ceiling: int | None = None) -> None:
+        self._classes, self._moves, self._lumps = len(of.size), len(of.size) + others, int(of.nodes.lump.max(initial=-1)) + 1
+        super().__init__(of, limit, self._moves + 1 + self._lumps + len(anything(of).least), close, ceiling)
+        free, any_ = np.full(self._moves, self._infinite), np.full(self._width - self._totals, self._infinite)
+        self._rows(np.concatenate([of.number, np.zeros(others), np.full(self._width - self._moves, -self._infinite)]), np.concatenate([free, [limit], np.ones(self._lumps), any_]), self._moves)
+
+    @abstractmethod
+    def same(self, of: Problem, limit: int) -> "ByNode":
+        """The same program of another problem."""
+
+    @abstractmethod
+    def nobody_leaves(self) -> Any:
+        """Prices at which that is best."""
+
+    @abstractmethod
+    def of_relaxed(self, prices: relaxed.Prices) -> Any:
+        """Those of the bound by prices as prices here."""
+
+    @abstractmethod
+    def answer(self, prices: Any, known: Totals) -> Filled: ...
+
+    def first(self) -> Leaf:
+        known = anything(self._of)
+        self.add(self.answer(self.nobody_leaves(), known))
+        prices = self._guessed()
+        answer = self.answer(prices, known)
+        self.add(answer)
+        return Leaf(answer.value, known, prices)
+
+    def _guessed(self) -> Any:
+        """Of many nodes the best ones for some of them; of few down the slope of the bound by prices, which is quick to work out."""
+        of, many = self._of, len(self._of.nodes.many)
+        if many > MANY:
+            some = sampled(of, np.arange(0, many, -(-many // self.SOME)))
+            part = self.same(some, max(self._limit * int(some.number.sum()) // max(int(of.number.sum()), 1), 1))
+            return part.improved(part.first(), GUESSES, NEVER)[0].prices
+        return self.of_relaxed(min(((answer.value, prices) for answer, prices in descent(of, self._limit, DOWN)), key=lambda one: one[0])[1])
+
+    def add(self, answer: Filled) -> int:
+        matrix = np.zeros((self._lumps, self._width))
+        matrix[:, : self._classes] = answer.inside
+        matrix[:, self._classes : self._moves] = answer.spare
+        matrix[:, self._moves] = answer.moves
+        matrix[np.arange(self._lumps), self._moves + 1 + np.arange(self._lumps)] = 1
+        matrix[:, self._totals :] = answer.totals
+        return self._add_better(answer.worth / self._of.scale, matrix)
 
 
 class Held:

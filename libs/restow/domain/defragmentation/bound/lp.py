@@ -7,6 +7,7 @@ from restow.domain.defragmentation.bound.filled import Whole
 from restow.domain.defragmentation.bound.paired import Paired, Pairs
 from restow.domain.defragmentation.bound.priced import Priced
 from restow.domain.defragmentation.bound.problem import Problem
+from restow.domain.defragmentation.bound.program import Program
 
 
 def installed() -> bool:
@@ -16,19 +17,16 @@ def installed() -> bool:
 def solved(of: Problem, limit: int, steps: int, ceiling: int | None = None) -> int:
     """The lowest value found in so many steps, or any where it will be no lower than `ceiling`."""
     if Pairs.may(of):
-        paired = Paired(of, limit)
-        root, used = paired.improved(paired.first(), steps)
-        value = paired.branched(root, steps - used)
+        value = _run(Paired(of, limit), steps)
         return value if Pairs.enough(of) else min(value, _others(of, limit, steps, value if ceiling is None else min(ceiling, value)))
     return _others(of, limit, steps, ceiling)
 
 
 def _others(of: Problem, limit: int, steps: int, ceiling: int | None) -> int:
     """Where other resources matter."""
-    if Contents.may(of):
-        whole = Whole(of, limit, ceiling)
-        root, used = whole.improved(whole.first(), steps)
-        return whole.branched(root, steps - used if whole.may_branch else 0)
-    priced = Priced(of, limit)
-    root, used = priced.improved(priced.first(), steps)
-    return priced.branched(root, steps - used) if priced.may_branch else root.value
+    return _run(Whole(of, limit, ceiling) if Contents.may(of) else Priced(of, limit), steps)
+
+
+def _run(program: Program, steps: int) -> int:
+    root, used = program.improved(program.first(), steps)
+    return program.branched(root, steps - used if program.may_branch else 0)

@@ -6,23 +6,19 @@ are left out.
 """
 
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from restow.domain.defragmentation.bound.contents import alike_in, sampled, sums
-from restow.domain.defragmentation.bound.held import Held, lumped
+from restow.domain.defragmentation.bound import relaxed
+from restow.domain.defragmentation.bound.contents import alike_in, sums
+from restow.domain.defragmentation.bound.held import STAY, ByNode, Filled, Held, lumped
 from restow.domain.defragmentation.bound.problem import Problem
-from restow.domain.defragmentation.bound.program import Leaf, Program
 from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, anything, dearest
-from restow.domain.defragmentation.bound.volume import descent
 
 CLOSE = 0.001
 """The program's value and the bound meet where they differ by less than this part."""
-DOWN, STAY = 30, 16
-"""Steps down the slope before the program; and nobody leaves where a move costs so many times what a node is worth."""
-MANY, SOME, GUESSES = 1_000, 200, 60
-"""Of more than the first, all begin with the best prices of about so many of them, found in so many steps."""
 CELLS = 40_000_000
 """What may be weighed in one step at most: units of both devices, for each node and each set of pods that may stay."""
 CHUNK = 1 << 18
@@ -86,7 +82,7 @@ class Pairs:
         # Both of its parts are there, or it is not known where they are.
         if any(homes[some[0]] != homes[some[-1]] or (len(some) == 1 and homes[some[0]]) for some in there if some):
             return False
-        sets = sum([_ways(homes[some[0]]) for some in there if some])
+        sets = sum([prod(len(costs) + 1 for *_, costs in homes[some[0]]) for some in there if some])
         return sets * int(of.bins.capacity.max(initial=0) + 1) ** 2 <= CELLS
 
     @staticmethod
@@ -137,26 +133,9 @@ def _two(of: Problem, b: int) -> list[Two]:
     return sorted((int(bins.kind[b, some[0]]), int(bins.takes[b, some[0]]), [int(bins.cost[b, j]) for j in some]) for some in alike_in(bins, b) if of.parts[bins.kind[b, some[0]]] == 2)
 
 
-def _ways(two: list[Two]) -> int:
-    found = 1
-    for *_, costs in two:
-        found *= len(costs) + 1
-    return found
-
-
 def dearest_pair(of: Problem) -> int:
     """The dearest price: on all nodes together what pods pay at most is an integer."""
     return min(dearest(of), LARGEST // (2 * (int(of.bins.capacity.max(initial=0)) + 1) * max(int(of.nodes.many.sum()), 1)))
-
-
-class Filled(NamedTuple):
-    """`value`: no plan gains more beyond its cost, in millionths. Of lumps (P) what they hold at these prices: `worth` less the cost of who has left `(P,)`, `inside` `(P, K)`, `moves` `(P,)`, `totals` `(P, D + L)`."""
-
-    value: int
-    worth: np.ndarray
-    inside: np.ndarray
-    moves: np.ndarray
-    totals: np.ndarray
 
 
 class Tables(NamedTuple):
@@ -243,7 +222,7 @@ def filled(of: Pairs, prices: Prices, limit: int, known: Totals) -> Filled:
     value = int((np.maximum(alone, held) * nodes.many).sum()) + prices.move * limit - int((prices.pods * problem.number).sum()) + known.pay(prices.totals) - problem.before
     trace = _Trace(of, at, chosen, left[chosen], loose_stays)
     trace.empty(alone > held)
-    return Filled(value, *(lumped(nodes, some) for some in (trace.worth(alone > held), trace.inside, trace.moves, trace.totals())))
+    return Filled(value, *(lumped(nodes, some) for some in (trace.worth(alone > held), trace.inside, trace.moves, np.zeros((len(nodes.many), 0)), trace.totals())))
 
 
 def _first_best(best: np.ndarray, cases: Cases) -> np.ndarray:
@@ -325,40 +304,24 @@ class _Trace(Held):
         return left
 
 
-class Paired(Program):
-    """Rows: each class at least as often as there is one, moves, each lump of nodes once, and of each total no more and no less than is known."""
+class Paired(ByNode):
+    """Without other resources."""
 
+    SOME = 200
     _trust, _less = 0.7, 0.0
 
     def __init__(self, of: Problem, limit: int) -> None:
-        self._pairs, self._classes = Pairs(of), len(of.size)
-        self._lumps = int(of.nodes.lump.max(initial=-1)) + 1
-        totals = len(anything(of).least)
-        super().__init__(of, limit, self._classes + 1 + self._lumps + totals, CLOSE)
-        some = np.full(self._classes, self._infinite)
-        self._rows(
-            np.concatenate([of.number, np.full(self._width - self._classes, -self._infinite)]),
-            np.concatenate([some, [limit], np.ones(self._lumps), np.full(totals, self._infinite)]), self._classes,
-        )  # fmt: skip
+        self._pairs = Pairs(of)
+        super().__init__(of, limit, 0, CLOSE)
 
-    def first(self) -> Leaf:
-        """By those of some nodes where there are many, else down the slope of the bound by prices."""
-        of, known = self._of, anything(self._of)
-        # Nobody leaves.
-        self.add(self.answer(self._with(np.zeros(self._classes, np.int64), of.scale * STAY, known.least), known))
-        prices = self._guessed()
-        answer = self.answer(prices, known)
-        self.add(answer)
-        return Leaf(answer.value, known, prices)
+    def same(self, of: Problem, limit: int) -> "Paired":
+        return Paired(of, limit)
 
-    def _guessed(self) -> Prices:
-        of, many = self._of, len(self._of.nodes.many)
-        if many > MANY:
-            some = sampled(of, np.arange(0, many, -(-many // SOME)))
-            part = Paired(some, max(self._limit * int(some.number.sum()) // max(int(of.number.sum()), 1), 1))
-            return part.improved(part.first(), GUESSES, NEVER)[0].prices
-        _, found = min(((answer.value, prices) for answer, prices in descent(of, self._limit, DOWN)), key=lambda one: one[0])
-        return self._with(found.pods, found.move, found.totals)
+    def nobody_leaves(self) -> Prices:
+        return self._with(np.zeros(self._classes, np.int64), self._of.scale * STAY, anything(self._of).least)
+
+    def of_relaxed(self, prices: relaxed.Prices) -> Prices:
+        return self._with(prices.pods, prices.move, prices.totals)
 
     def _with(self, pods: np.ndarray, move: int, totals: np.ndarray) -> Prices:
         """Who needs nothing has a place anywhere."""
@@ -371,14 +334,6 @@ class Paired(Program):
 
     def answer(self, prices: Prices, known: Totals) -> Filled:
         return filled(self._pairs, prices, self._limit, known)
-
-    def add(self, answer: Filled) -> int:
-        matrix = np.zeros((self._lumps, self._width))
-        matrix[:, : self._classes] = answer.inside
-        matrix[:, self._classes] = answer.moves
-        matrix[np.arange(self._lumps), self._classes + 1 + np.arange(self._lumps)] = 1
-        matrix[:, self._totals :] = answer.totals
-        return self._add_better(answer.worth / self._of.scale, matrix)
 
     def prices(self, duals: np.ndarray, known: Totals) -> Prices:
         whole = np.rint(np.clip(duals * self._of.scale, NEVER, -NEVER)).astype(np.int64)

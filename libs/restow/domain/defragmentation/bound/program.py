@@ -63,6 +63,15 @@ class Program:
         self._duals: np.ndarray | None = None
         self._highs = self._opened(highspy)
 
+    @property
+    def may_branch(self) -> bool:
+        """Whether it is parted by whole totals."""
+        return True
+
+    @abstractmethod
+    def first(self) -> Leaf:
+        """Where it begins, with columns for that."""
+
     @abstractmethod
     def add(self, answer: Any) -> int:
         """How many columns that are better than what the program has."""

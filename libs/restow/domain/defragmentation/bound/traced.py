@@ -1,27 +1,14 @@
 """What nodes hold where they are worth most (`exact.best`): the columns of the program."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from restow.domain.defragmentation.bound import exact
 from restow.domain.defragmentation.bound.contents import Contents
 from restow.domain.defragmentation.bound.exact import Best
-from restow.domain.defragmentation.bound.held import Held, lumped
+from restow.domain.defragmentation.bound.held import Filled, Held, lumped
 from restow.domain.defragmentation.bound.problem import REST
 from restow.domain.defragmentation.bound.relaxed import NEVER, Totals, dot
 from restow.domain.defragmentation.bound.tables import Offer, Prices, Tables, tables
-
-
-class Filled(NamedTuple):
-    """`value`: no plan gains more beyond its cost, in millionths. Of lumps (P) what they hold at these prices: `worth` less the cost of who has left, in millionths `(P,)`; `inside` `(P, K)`; `moves` `(P,)`; `spare` `(P, G)`, what is left of the other resource, in parts of the largest node; `totals` `(P, D + L)`, as `relaxed.Totals`."""
-
-    value: int
-    worth: np.ndarray
-    inside: np.ndarray
-    moves: np.ndarray
-    spare: np.ndarray
-    totals: np.ndarray
 
 
 def filled(of: Contents, prices: Prices, limit: int, known: Totals) -> Filled:
