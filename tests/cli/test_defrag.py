@@ -15,6 +15,7 @@ from cli.conftest import RESTOW, export
 from replay.handmade import fragmented, node, time_at
 
 from restow.cli import descheduler_client
+from restow.cli.plan_worth import amount
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import planview
@@ -101,7 +102,7 @@ def move(number, pod="web", after=()):
 PLAN = {
     "type": "migration.planned", "plan": "p9", "plugin": "Defragmentation", "planner": "optimizing", "steps": 1234, "trigger": "cli",
     "moves": [move(1), move(2, after=["p9-1"])], "sources": ["a"], "before": packing(), "after": packing(1, 2, fragmented=0),
-    "kept": {"Bare": 3, "NoTarget: Insufficient cpu": 1},
+    "kept": {"Bare": 3, "NoTarget: Insufficient cpu": 1, "NoTarget: no target nodes": 1},
 }  # fmt: skip
 GROUPS = [
     {"name": "8 gpu, 64 cpu, 256Gi", "nodes": 2, "leaves": 2, "arrives": 2, "before": packing(), "after": packing(1, 2, fragmented=0)}
@@ -144,9 +145,10 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desche
         "NODES                 COUNT   PODS  FREE NODES  FREE GPUS   FRAGMENTED\n"
         "8 gpu, 64 cpu, 256Gi      2  -2 +2       0 → 1      0 → 2  0.50 → 0.00\n\n"
         "STAY where they are\n"
-        "PODS  VERDICT                     WHY\n"
-        "   3  Bare                        no controller would create it again\n"
-        "   1  NoTarget: Insufficient cpu  no target fits: Insufficient cpu\n"
+        "PODS  VERDICT   WHY\n"
+        "   3  Bare      no controller would create it again\n"
+        "   1  NoTarget  no target fits: Insufficient cpu\n"
+        "   1  NoTarget  there are no target nodes\n"
     )
 
 
@@ -184,6 +186,14 @@ def test_worth_and_cost_are_shown_in_one_unit_with_the_dearest_moves(restow, des
         "shop/web-2  a     81.0  move 1.0, work 80.0\n"
         "shop/web-1  a      1.0  move 1.0\n"
     ) in output
+
+
+@pytest.mark.parametrize(
+    ("thousandths", "text"),
+    [(0, "+0.0"), (-1, "-0.001"), (4, "+0.004"), (-9, "-0.009"), (10, "+0.01"), (50, "+0.05"), (-1_234, "-1.2"), (99_000, "+99.0"), (1_234_000, "+1 234")],
+)
+def test_only_nothing_is_shown_as_0(thousandths, text):
+    assert amount(thousandths, sign=True) == text
 
 
 @pytest.mark.parametrize(
@@ -260,7 +270,7 @@ def test_now_is_followed_to_its_end(restow, descheduler):
     descheduler.lines = LIVE
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert [path for _, path, *_ in descheduler.asked] == ["/defragment", "/plans/p9?follow=true"]
-    told = [text.split("  ", 2)[-1].strip() for text in result.output.partition("STAY")[2].splitlines()[4:] if text.strip()]
+    told = [text.split("  ", 2)[-1].strip() for text in result.output.partition("STAY")[2].splitlines()[5:] if text.strip()]
     assert told == [
         "wave 1 of 2: 1 move",
         "landed       shop/web-1 on b as web-1x",

@@ -30,6 +30,8 @@ DISTURBED = "Disturbed"
 PER_NODE, PER_NAMESPACE, NOT_SELECTED = "LimitPerNode", "LimitPerNamespace", "NodeSelector"
 CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesCapacity"
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
+NO_TARGETS = "no target nodes"
+"""The rule of NO_TARGET where there is no target that could fit."""
 
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
 BAD_HOOK, WORKLOAD_REFUSED, NO_WORD, NOT_ASKED = "BadHook", "WorkloadRefused", "NoWord", "NotAsked"
@@ -228,4 +230,6 @@ def stay(said: str) -> Stay:
 def sentence(id: str) -> str:
     """Of a verdict as plans count it; "" of one that is not known."""
     head, _, rule = id.partition(": ")
-    return f"{SENTENCES[NO_TARGET]}: {rule}" if head == NO_TARGET and rule else SENTENCES.get(id, "")
+    if head != NO_TARGET or not rule:
+        return SENTENCES.get(id, "")
+    return f"there are {NO_TARGETS}" if rule == NO_TARGETS else f"{SENTENCES[NO_TARGET]}: {rule}"

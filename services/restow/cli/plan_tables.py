@@ -75,11 +75,16 @@ def effect(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
         gangs(planned)
     _worth_and_bound(answer, planned, dry)
     if planned.kept:
-        from restow.domain.verdicts import sentence
-
         click.echo(f"\n{heading('STAY')} where they are")
-        rows_ = [(count, verdict, sentence(verdict)) for verdict, count in sorted(planned.kept.items(), key=lambda k: (-k[1], k[0]))]
-        table(("PODS", "VERDICT", "WHY"), rows_, right=("PODS",), flexible=("VERDICT", "WHY"), wrap=("WHY",))
+        table(("PODS", "VERDICT", "WHY"), staying(planned.kept), right=("PODS",), flexible=("VERDICT", "WHY"), wrap=("WHY",))
+
+
+def staying(kept: Mapping[str, int]) -> list[tuple[int, str, str]]:
+    """How many stay by which verdict, and why: the most first. The rule of a verdict is in its sentence."""
+    from restow.domain.verdicts import NO_TARGET, sentence
+
+    rows = sorted(kept.items(), key=lambda one: (-one[1], one[0]))
+    return [(count, NO_TARGET if verdict.startswith(f"{NO_TARGET}: ") else verdict, sentence(verdict)) for verdict, count in rows]
 
 
 def _worth_and_bound(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:

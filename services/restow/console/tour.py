@@ -127,7 +127,7 @@ def _chosen(index: Index) -> PlanNote | None:
 
 def _plan(note: PlanNote) -> Stop:
     planned, worth = note.planned, note.planned.worth
-    gains = f" It promises {(worth.after - worth.before) / 1000:+.1f} {worth.unit} in {worth.hours} h, and costs {worth.cost / 1000:.1f}." if worth else ""
+    gains = f" It promises {(worth.after - worth.before) / 1000:+z.1f} {worth.unit} in {worth.hours} h, and costs {worth.cost / 1000:.1f}." if worth else ""
     reason = f" {planned.reason[:1].upper()}{planned.reason[1:].rstrip('.')}." if planned.reason else ""
     return Stop(
         note.seq, f"A plan of {_count(len(planned.moves), 'move')}", f"Arrows lead from where each pod is to where it is to go.{gains}{reason} Nothing has moved yet.",

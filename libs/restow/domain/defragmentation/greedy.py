@@ -32,12 +32,20 @@ from restow.domain.predicates import static_mask, static_reasons
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.predicates.filters import InterPodAffinity
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import LIMIT, NO_TARGET, TOGETHER, TOO_FEW_SOURCES, Stay, sentence, stay
+from restow.domain.verdicts import (
+    LIMIT,
+    NO_TARGET,
+    NO_TARGETS,
+    TOGETHER,
+    TOO_FEW_SOURCES,
+    Stay,
+    sentence,
+    stay,
+)
 
 NODE_RULES = "node selector, affinity or taints"
 PROTECTION = "protectionThresholds"
 DEVICES = "Insufficient gpu"
-NO_TARGETS = "no target nodes"
 
 
 def plan(task: Task, stays: Stays) -> Found:
@@ -260,7 +268,7 @@ class Targets:
             for row in self._rows[~static_mask(self._state, shape)[self._rows]].tolist():
                 removed[reasons[row]] = removed.get(reasons[row], 0) + 1
         removed = dict(sorted(removed.items()))
-        said = "no target fits: " + ", ".join(f"{count} {rule}" for rule, count in removed.items()) if removed else NO_TARGETS
+        said = "no target fits: " + ", ".join(f"{count} {rule}" for rule, count in removed.items()) if removed else sentence(f"{NO_TARGET}: {NO_TARGETS}")
         return Stay(f"{NO_TARGET}: {why}", said, len(self._rows), removed)
 
     def _removed(self, uid: PodUid) -> dict[str, int]:

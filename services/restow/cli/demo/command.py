@@ -282,7 +282,7 @@ async def _play(
         stand = f", {len(observer.state.stand_ins)} placeholders" if outcome.beside is not None and observer.state.stand_ins else ""
         return (
             f"round {outcome.rounds}: {counts[Step.LANDED]} landed of {outcome.planned}, "
-            f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free nodes{stand}"
+            f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free node{'s' * (now.free_nodes != 1)}{stand}"
         )
 
     async with phases.phase("defragment", "reserve, evict, land", defragmenting), breaking("defragment", moved):

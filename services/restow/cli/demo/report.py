@@ -133,7 +133,7 @@ def _rows(outcome: Outcome, before: Packing, after: Packing) -> list[tuple[str, 
     if before.total:
         name, change = "fragmentation: idle GPU share of no use to typical pods", (after.fragmented - before.fragmented) * 100 / before.total
         greedy = _percent(other.fragmented, other.total) if other is not None else ""
-        rows.append((name, _percent(before.fragmented, before.total), _percent(after.fragmented, after.total), f"{change:+.1f} pp", greedy))
+        rows.append((name, _percent(before.fragmented, before.total), _percent(after.fragmented, after.total), f"{change:+z.1f} pp", greedy))
         rows.append(("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "", ""))
     return rows
 
@@ -200,7 +200,8 @@ def show(console: Console, outcome: Outcome) -> None:
         kills = ", ".join(f"{key} {count}" for key, count in outcome.chaos["kills"].items())
         console.print(f"SIGKILLs with seed {outcome.chaos['seed']}: {sum(outcome.chaos['kills'].values())} ({kills})", highlight=False, soft_wrap=True)
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome.seconds.items())
-    console.print(f"{outcome.events} events in the log; {times}", style="dim", highlight=False)
+    console.print(f"times:   {times}", style="dim", highlight=False)
+    console.print(f"         {outcome.events} events in the log", style="dim", highlight=False)
     if outcome.log:
         # `make demo` runs it where nobody has put it on the PATH.
         restow = "restow" if shutil.which("restow") else sys.argv[0]

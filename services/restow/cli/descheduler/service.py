@@ -13,7 +13,7 @@ from restow.cli.descheduler_client import PLANNING, DeschedulerClient, query
 from restow.cli.failures import UNREACHABLE, Failure
 from restow.cli.log_location import Where
 from restow.cli.output import colored, emit, faint, heading, table
-from restow.cli.plan_tables import counted, said, wrapped
+from restow.cli.plan_tables import counted, said, staying, wrapped
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
@@ -100,10 +100,7 @@ def _plugin(plan: Planned, dry: bool) -> None:
     if plan.moves:
         _moves(plan.moves)
     if plan.kept:
-        from restow.domain.verdicts import sentence
-
-        counts = sorted(plan.kept.items(), key=lambda one: (-one[1], one[0]))
-        rows = [(f"{count:>6}", verdict, sentence(verdict)) for verdict, count in counts]
+        rows = [(f"{count:>6}", verdict, why) for count, verdict, why in staying(plan.kept)]
         titles = ("  LEFT", "VERDICT", "WHY") if any(row[2] for row in rows) else ("  LEFT", "VERDICT")
         table(titles, [row[: len(titles)] for row in rows], flexible=titles[1:], wrap=titles[2:])
 

@@ -45,7 +45,7 @@ export function span(ms) {
 export function amount(thousandths, sign = false) {
   if (thousandths === null || thousandths === undefined) return "–";
   const value = Math.abs(thousandths) / 1000;
-  const text = value >= 100 ? number(value) : value >= 1 || !thousandths ? value.toFixed(1) : value.toFixed(2);
+  const text = value >= 100 ? number(value) : value >= 1 || !thousandths ? value.toFixed(1) : value.toFixed(value >= 0.01 ? 2 : 3);
   return (thousandths < 0 ? "−" : sign ? "+" : "") + text;
 }
 

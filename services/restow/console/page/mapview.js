@@ -107,9 +107,14 @@ export class MapView {
   draw() {
     this.asked = false;
     const { world, state } = this.store;
-    if (world.at === null || !this.width) return;
+    if (!this.width) return;
     const began = performance.now();
     this.colors ??= theme(matchMedia("(prefers-color-scheme: dark)").matches);
+    if (world.at === null) {
+      // Nothing is known yet, or the log is empty. The canvas is opaque, so black until it is drawn.
+      this.raster.clear(this.colors.ground);
+      return this.raster.show();
+    }
     if (this.structure !== world.structure || this.groupedBy !== state.group) {
       this.relayout();
       this.dirty = "all";
