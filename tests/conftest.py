@@ -31,3 +31,12 @@ def loggers():
     yield
     for logger, level in zip(known, levels, strict=True):
         logger.setLevel(level)
+
+
+LONG = ("integration/test_demo.py", "integration/test_upgrade.py", "simulation/test_soak.py", "bench/test_smoke.py", "domain/test_defragmentation_bound.py")
+"""Files of which a test takes up to a minute, and that share nothing with others: first, so that in the end nobody waits for one of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: ranks.get("/".join(item.path.parts[-2:]), len(LONG)))

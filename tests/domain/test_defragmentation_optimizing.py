@@ -357,7 +357,7 @@ def test_capacity_that_an_earlier_plan_has_promised_is_taken():
 ARGS = {"devices": DEVICES, "nodes": NODES, "capacity": FOUR}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16, deadline=None)
 @any_of(st.integers(0, 10_000), st.sampled_from(sorted(ARGS)), st.sampled_from([2, 5, 2_000]))
 def test_a_plan_can_be_carried_out_in_any_order_that_it_permits_and_gains_what_it_says(seed, objective, most):
     """Also: deterministic, the state stays as it is, every move is of a pod that may move, and a second plan is only made for gain."""
@@ -396,14 +396,14 @@ def _worth(state, args) -> int:
 def test_a_second_plan_right_after_one_that_was_carried_out_is_empty(objective):
     """Whenever the steps of search were enough. (Seed 49 is a cluster on which a search found more from where another one had ended.)"""
     settled = 0
-    for seed, steps in (*((seed, 9_000) for seed in range(200, 203)), (49, 60_000)):
+    for seed, steps in (*((seed, 9_000) for seed in range(200, 202)), (49, 60_000)):
         args = msgspec.structs.replace(ARGS[objective], searchSteps=steps)
         state = cluster(seed, objective)
         got = plan(state, args)
         again = plan(afterwards(state, carry_out(state, got, seed)), args)
         settled += not again.moves
         assert again.moves == () or got.steps >= FOLLOWING * args.searchSteps, seed
-    assert settled >= 3, "it is hardly ever the steps that end it"
+    assert settled >= 2, "it is hardly ever the steps that end it"
 
 
 @settings(max_examples=8, deadline=None)
@@ -507,7 +507,7 @@ def test_which_row_a_node_has_decides_nothing():
 def test_in_which_order_nodes_came_decides_nothing(objective):
     """Of clusters that are large enough for parts of a plan to be taken back."""
     moved = 0
-    for seed in range(4):
+    for seed in range(2):
         chance, facts, milli = random.Random(seed), [], [200, 300, 400, 600, 700]
         shapes = [shape(f"s{m}", cpu=10 * m, gpu=(1, m)) for m in milli]
         for i in range(14):
@@ -520,4 +520,4 @@ def test_in_which_order_nodes_came_decides_nothing(objective):
         got = plan(one, args := msgspec.structs.replace(ARGS[objective], searchSteps=2_000))
         moved += len(got.moves)
         assert plan(other, args) == got, seed
-    assert moved > 8, "some are worth it"
+    assert moved > 3, "some are worth it"

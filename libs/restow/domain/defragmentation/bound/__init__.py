@@ -71,9 +71,14 @@ def _bound(world: World, task: Task, kind: Kind) -> int:
     if not limit:
         return 0
     lowest: int | None = None
+    root: int | None = None
     for of in problems(world, max(least(task.args), 1), limit):
         steps = min(STEPS[kind], max(WORK // _work(of), 10))
-        value = lp.solved(of, limit, steps, lowest) if kind == "LP" else volume.descended(of, limit, steps)
+        if kind == "LP":
+            value, low = lp.solved(of, limit, steps, root)
+            root = low if root is None else min(low, root)
+        else:
+            value = volume.descended(of, limit, steps)
         lowest = value if lowest is None else min(value, lowest)
     return max(lowest or 0, 0)
 

@@ -17,7 +17,7 @@ from restow.domain.defragmentation.bound.problem import REST
 from restow.domain.defragmentation.bound.relaxed import NEVER, Totals
 from restow.domain.defragmentation.bound.tables import Tables, joined
 
-CHUNK = 64
+CHUNK = 32
 """Nodes that are worked out together: their tables stay in a processor's cache."""
 
 
@@ -66,7 +66,7 @@ def best(of: Contents, at: Tables) -> Best:
 
 def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of these nodes, from the first on, everything that `found` says, and `Best.filled`. What they are worth is known by how many of their devices are free and how many units are used; whoever is
-    at home is added one by one, and taken back again in the opposite order."""
+    at home is added one by one, and taken back again in the opposite order. `before`: of the nodes of each round, without who is added there."""
     some, most = np.arange(first, last), of.most
     group, width = of.of.nodes.group[some], int(of.offers[some].max()) + 1
     worth = at.bare[group, of.bare[some], :, :width]
@@ -77,15 +77,19 @@ def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list
         for which in _rounds(node, number, first, last)
     ]
     for kind, which in rounds:
-        before.append(worth)
-        worth = worth.copy()
         if kind == 0:
             n, b = of.bin_node[which] - first, of.bin_used[which]
-            worth[n] = joined(worth[n], at.filled[b, :width], at.free[b])
+            had = worth[n]
+            worth[n] = joined(had, at.filled[b, :width], at.free[b])
         else:
-            _stay(worth, before[-1], *((of.loose, at.loose) if kind == 1 else (of.whole, at.whole)), which, first)
-    left = of.offers[some, None] - np.arange(width)
-    worth += np.where((left >= 0)[:, None], at.after[group[:, None, None], np.arange(most + 1)[None, :, None], np.maximum(left, 0)[:, None]], NEVER)
+            stays, pays = (of.loose, at.loose) if kind == 1 else (of.whole, at.whole)
+            n = stays.node[which] - first
+            had = worth[n]
+            worth[n] = _stay(had, stays, pays, which)
+        before.append(had)
+    for one, (of_group, offers) in enumerate(zip(group.tolist(), of.offers[some].tolist(), strict=True)):
+        worth[one, :, : offers + 1] += at.after[of_group, :, offers::-1]
+        worth[one, :, offers + 1 :] += NEVER
     worth = worth.reshape(len(some), -1)
     chosen = worth.argmax(axis=1)
     found.held[some] = worth[np.arange(len(some)), chosen]
@@ -94,15 +98,15 @@ def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list
     for (kind, which), had in zip(reversed(rounds), reversed(before), strict=True):
         if kind == 0:
             n, b = of.bin_node[which] - first, of.bin_used[which]
-            found.is_free[which], found.used[which] = _parted(had[n], at.filled[b, :width], at.free[b], free[n], used[n])
+            found.is_free[which], found.used[which] = _parted(had, at.filled[b, :width], at.free[b], free[n], used[n])
             free[n] -= found.is_free[which]
             used[n] -= found.used[which]
             continue
         stays, pays, chose = (of.loose, at.loose, found.loose) if kind == 1 else (of.whole, at.whole, found.whole)
-        n = stays.node[which] - first
+        n, each = stays.node[which] - first, np.arange(len(which))
         more, less = free[n] + stays.devices[which], used[n] - stays.units[which]
-        with_one = np.where((more <= most) & (less >= 0), had[n, np.minimum(more, most), np.maximum(less, 0)] + pays[which], 2 * NEVER)
-        chose[which] = with_one > had[n, free[n], used[n]]
+        with_one = np.where((more <= most) & (less >= 0), had[each, np.minimum(more, most), np.maximum(less, 0)] + pays[which], 2 * NEVER)
+        chose[which] = with_one > had[each, free[n], used[n]]
         free[n], used[n] = np.where(chose[which], more, free[n]), np.where(chose[which], less, used[n])
     filled, bins = [], of.bare[some].copy()
     while len(n := np.flatnonzero(bins > 0)):
@@ -115,15 +119,15 @@ def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list
     return filled
 
 
-def _stay(worth: np.ndarray, before: np.ndarray, stays: Stays, pays: np.ndarray, which: np.ndarray, first: int) -> None:
+def _stay(had: np.ndarray, stays: Stays, pays: np.ndarray, which: np.ndarray) -> np.ndarray:
     """With these, one of each node, where they stay: each of so many whole devices fewer are free."""
-    devices_most, width = worth.shape[1:]
+    found, (devices_most, width) = had.copy(), had.shape[1:]
     for devices, units in set(zip(stays.devices[which].tolist(), stays.units[which].tolist(), strict=True)):
-        one = which[(stays.devices[which] == devices) & (stays.units[which] == units)]
-        n = stays.node[one] - first
+        n = np.flatnonzero((stays.devices[which] == devices) & (stays.units[which] == units))
         if units < width:
-            with_one = before[n, devices:, : width - units] + pays[one][:, None, None]
-            worth[n, : devices_most - devices, units:] = np.maximum(worth[n, : devices_most - devices, units:], with_one)
+            with_one = had[n, devices:, : width - units] + pays[which[n], None, None]
+            found[n, : devices_most - devices, units:] = np.maximum(found[n, : devices_most - devices, units:], with_one)
+    return found
 
 
 def _rounds(node: np.ndarray, at: np.ndarray, first: int, last: int) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ UNITS, FINER = ((2, 24), (3, 1_000), (8, 6_000), (32, 1 << 40)), 8
 """Of the other resource (`problem.REST`), for so many nodes at most: prices are found by coarse units, and say more in the end at finer ones. What the coarse ones round off is room that there is not: with 3 in place of 16
 the bound of openb was 1 to 4 % lower at 500 nodes, with 8 in place of 32 it was 6 % lower at 5,000, in about two to three times the CPU time."""
 FEW = 128
-"""Of so few nodes whole totals may make much of a difference: so a problem is parted by them, and not left alone because it has begun above another. Beyond, parting took a third of the time and lowered the bound by 0.05 % (500 nodes)."""
+"""Of so few nodes whole totals may make much of a difference: so a problem is parted by them. Beyond, parting took a third of the time and lowered the bound by 0.05 % (500 nodes)."""
 
 
 class Whole(ByNode):
@@ -29,7 +29,7 @@ class Whole(ByNode):
         many = len(of.nodes.many)
         self._unit = next(unit for unit, most in UNITS if many <= most)
         self._contents = Contents(of, self._unit)
-        super().__init__(of, limit, len(of.admits), CLOSE if many <= FEW else CLOSE_OF_MANY, ceiling if many > FEW else None)
+        super().__init__(of, limit, len(of.admits), CLOSE if many <= FEW else CLOSE_OF_MANY, ceiling)
         self._fine: tuple[Prices, Contents, int] | None = None
         """The last prices at fine units, and the bound by them where nothing is known."""
 
