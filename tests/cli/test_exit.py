@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 
@@ -28,6 +29,24 @@ def test_verify_of_an_honest_log(restow, tmp_path):
     assert result.exit_code == 0
     assert result.output.endswith("4 of 4 decisions re-decided identically\n")
     assert "session  session@1        3       7          4          4          0        0" in result.output
+
+
+def test_an_import_of_what_is_damaged_stores_nothing_and_says_what_helps(restow, tmp_path):
+    """Before any broker is asked."""
+    whole, folder = Path(export(tmp_path / "a.jsonl.zst", placements())), tmp_path / "archive"
+    folder.mkdir()
+    (folder / "00000000000000000001-00000000000000000007.jsonl.zst").write_bytes(whole.read_bytes()[:-9])
+    whole.write_bytes(whole.read_bytes()[:-9])
+    for place, helps in (
+        (folder, "nothing is stored; put back what is missing, damaged or renamed, from another copy of the archive. Without one, move this segment and all after it elsewhere"),
+        (whole, "nothing is stored; take it from another copy, or export it again"),
+        (tmp_path / "none", "allowed: an export (*.jsonl.zst, *.jsonl), or the folder or bucket of an archive"),
+        (tmp_path, "allowed: an export"),
+    ):
+        if place == tmp_path:
+            whole.unlink()
+        result = restow("log", "import", str(place), "--server", "nats://127.0.0.1:9")
+        assert (result.exit_code, helps in result.said) == (2, True), result.said
 
 
 def test_verify_of_a_tampered_log(restow, tmp_path):

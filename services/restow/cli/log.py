@@ -296,6 +296,26 @@ log.add_command(log_breaks.verify)
 log.add_command(log_breaks.repair)
 
 
+@contextmanager
+def _says_what_helps(file: str) -> Iterator[None]:
+    """What can be done where an export or an archive is refused. All of it is checked before anything is stored."""
+    from restow.eventlog.segment import ArchiveError
+
+    try:
+        yield
+    except ArchiveError as error:
+        if not error.where:
+            help_ = "allowed: an export (*.jsonl.zst, *.jsonl), or the folder or bucket of an archive"
+        elif Path(file).is_file():
+            help_ = "nothing is stored; take it from another copy, or export it again"
+        else:
+            help_ = (
+                "nothing is stored; put back what is missing, damaged or renamed, from another copy of the archive. "
+                "Without one, move this segment and all after it elsewhere: the log ends before it then"
+            )
+        raise Failure(f"{error}; {help_}", UNUSABLE) from error
+
+
 @log.command(name="import")
 @click.argument("file")
 @click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here.")
@@ -319,7 +339,8 @@ def import_(file: str, server: str | None, cluster: str | None, output: str) -> 
     # What goes wrong is the answer.
     logging.getLogger("restow").setLevel(logging.CRITICAL)
     logging.getLogger("nats").setLevel(logging.CRITICAL)
-    source = open_path(file)
+    with _says_what_helps(file):
+        source = open_path(file)
     where = Where(None, server, cluster, None)
     with Progress("importing") as progress:
         count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, replicas=wanted(), **where.login)
