@@ -98,6 +98,8 @@ def test_one_that_loses_its_slot_rolls_its_gang_back_and_nobody_else():
     ({}, (), "nobody knows what"),
     (AGAIN, (of("g", "g3", "n2", annotations={"karpenter.sh/do-not-disrupt": "true"}),), "its gang cannot be moved as one: pod g3: its annotation karpenter.sh/do-not-disrupt"),
     (AGAIN, (of("g", "g4", None),), "its gang cannot be moved as one: 1 of its 4 pods do not run"),
+    (AGAIN, (pod_group("g", need=4),), "its gang cannot be moved as one: 3 of its pods run, and its minMember is 4"),
+    (AGAIN, (pod_group("g", min_task_member={"": 2, "ps": 1}),), "its gang cannot be moved as one: 0 of its pods of task ps run, and its minTaskMember is 1"),
     (AGAIN, (e.BudgetObserved("default", "w", "uid-w", LabelSelector({"app": "g"}), 2),), "the disruption budget default/w allows 2 evictions now, and 3 pods of the gang would need one"),
     (AGAIN, (node("n3", cpu=500), node("n4", cpu=1_000)), "NoTarget: its gang is moved as one or not at all, and pod g2: none of the"),
 ])  # fmt: skip

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from restow.contracts.ids import PlanId, PodUid
-from restow.domain.groups import UPSTREAM, Group
+from restow.domain.groups import UPSTREAM, Group, is_upstream, task_of
 from restow.domain.protection import Budgets
 from restow.domain.records import Migration
 from restow.domain.state import OVER, ClusterState
@@ -28,7 +28,18 @@ def members(state: ClusterState, group: Group) -> tuple[list[PodUid], str]:
     found = [uid for uid in state.groups.get(group, ()) if not state.pods[uid].live.deleting and state.pods[uid].live.phase not in OVER]
     if waiting := [uid for uid in found if state.pods[uid].live.phase != "Running"]:
         return found, f"{len(waiting)} of its {len(found)} pods do not run"
-    return sorted(found, key=state.order_of), ""
+    return sorted(found, key=state.order_of), _too_few(state, group, found) if found else ""
+
+
+def _too_few(state: ClusterState, group: Group, pods: Sequence[PodUid]) -> str:
+    """Whether it would not start again with the slots of those that run: the scheduler waits for all that it needs, and nothing is held for the others."""
+    known = state.pod_groups.get(group)
+    if known is None:
+        return ""
+    if len(pods) < known.min_member:
+        return f"{len(pods)} of its pods run, and its {'minCount' if is_upstream(group) else 'minMember'} is {known.min_member}"
+    tasks = Counter(task_of(state.pods[uid].fact) for uid in pods)
+    return next((f"{tasks[task]} of its pods of task {task} run, and its minTaskMember is {need}" for task, need in known.min_task_member.items() if tasks[task] < need), "")
 
 
 def over_budget(state: ClusterState, pods: Sequence[PodUid]) -> str:

@@ -53,6 +53,7 @@ class UsableWorth:
         """By which demands a row takes: those by what they ask of devices, each with its weight."""
         self._known: dict[tuple, int] = {}
         self._per_hour, self._size = np.array(prices.per_hour, np.int64), np.maximum(np.array(prices.size, np.int64), 1)
+        self._each, self._rest = np.divmod(self._per_hour, self._size)
         self.most = max(max(prices.per_hour, default=0) * hours // MILLI, 1)
         """Of one node."""
 
@@ -142,7 +143,9 @@ class UsableWorth:
         fit = often[self._scarcest].min(axis=0)
         np.maximum(fit, 0, out=fit)
         size = np.einsum("dn,d->n", fit, self._weight) if self._weight is not None else (fit * self._weights[:, rows]).sum(axis=0)
-        found = self._per_hour[rows] * (size // WHOLE_PART) // self._size[rows] * self._hours // MILLI
+        size //= WHOLE_PART
+        # In two parts: a price of 10,000 times the size of 20,000 cores is more than 64 bits hold.
+        found = (self._each[rows] * size + self._rest[rows] * size // self._size[rows]) * self._hours // MILLI
         return np.where(loads == 0, self._per_hour[rows] * self._hours // MILLI, found) if self._removable else found
 
 
