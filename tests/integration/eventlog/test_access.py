@@ -15,7 +15,7 @@ import trustme
 
 from restow.eventlog.access import AccessFiles, Certificates
 from restow.eventlog.jetstream.connect import Broker
-from restow.eventlog.port import BrokerRefused, NotAllowed
+from restow.eventlog.port import BrokerRefused, NotAllowed, NotLetIn
 from restow.eventlog.server import NatsServer, temporary_server
 from restow.eventlog.testing import envelope, free_ports
 from restow.garbage_collector.service import service as collector
@@ -110,6 +110,22 @@ async def test_a_certificate_of_another_ca_is_refused_by_either_side(encrypted, 
         await Broker.connect(
             encrypted.url, user="cli", password="pcli", files=AccessFiles(ca=files.client.ca, certificate=other.certificate, key=other.key), wait=10
         )
+
+
+@pytest.mark.parametrize(
+    ("whose", "said"),
+    [("ours", r"does not take our certificate, which has ended or has not begun: renew the one in"), ("the broker's", r"not to be trusted \(certificate has expired\): renew it and tell the broker")],
+)
+async def test_a_certificate_that_has_ended_is_said_to_be_that(files, whose, said):
+    """Ours: that no broker answers, and to start one; the broker's: to name its CA or correct the host's name."""
+    client = files.client
+    if whose == "ours":
+        (old := Files(files.folder.with_name("old"))).issue(ca=files.ca, not_after=datetime(2021, 1, 1))
+        client = AccessFiles(ca=client.ca, certificate=old.client.certificate, key=old.client.key)
+    else:
+        files.issue(not_after=datetime(2021, 1, 1))
+    with guarded_server(deployed("nats-tls.conf", files.folder)) as server, pytest.raises(NotLetIn, match=said):
+        await Broker.connect(server.url, user="cli", password="pcli", files=client, wait=10)
 
 
 async def test_a_certificate_for_another_host_is_refused(encrypted, files):

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from restow.eventlog.jetstream import connect
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.stream import LOG_ID, wanted_config
-from restow.eventlog.port import BrokerRefused, LogMismatch
+from restow.eventlog.port import BrokerRefused, LogMismatch, NoBroker
 from restow.eventlog.testing import envelope, running_server
 
 from .helpers import BODY, follow, until
 
 
-async def fake_broker(info):
+async def fake_broker(info, host="127.0.0.1", port=0):
     """A server that greets with `info` and says PONG."""
 
     async def serve(reader, writer):
@@ -28,7 +28,7 @@ async def fake_broker(info):
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, host, port)
     return server, f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
@@ -50,6 +50,20 @@ async def test_a_server_without_jetstream_is_refused(cluster):
 async def test_a_missing_broker_is_named():
     with pytest.raises(BrokerRefused, match=r"no broker answers at nats://127\.0\.0\.1:1 within 0\.3 s"):
         await connect("nats://127.0.0.1:1", "c", wait=0.3)
+
+
+async def test_who_gives_up_on_a_broker_ends_although_the_attempt_goes_on_once_more():
+    """`asyncio.wait_for` of Python 3.11 forgets that it was cancelled where the attempt fails in that moment: commands hung for ever (seen with certificates that had ended)."""
+    broker, ends = Broker(["nats://broker.example:4222"]), asyncio.Event()
+    broker._refused = asyncio.get_running_loop().create_future()
+
+    async def opening():
+        with suppress(asyncio.CancelledError):
+            await ends.wait()
+        await ends.wait()
+
+    with pytest.raises(NoBroker, match=r"no broker answers .* within 0\.01 s"):
+        await asyncio.wait_for(broker._opened(asyncio.ensure_future(opening()), 0.01), 5)
 
 
 async def test_of_a_broker_that_says_nothing_it_is_said_what_that_may_be():
@@ -77,6 +91,25 @@ async def test_of_a_name_with_several_addresses_one_that_is_no_broker_is_passed_
     with closing(socket.create_server(("127.0.0.2", port), backlog=0 if hangs else 9)) as server, closing(socket.create_connection(server.getsockname())):
         log = await opened(f"nats://broker.example:{port}", cluster)
         assert await log.append("session", BODY, envelope(), expected_last=0) == 1
+
+
+async def test_a_broker_that_has_lost_the_others_is_left_for_another_address_of_its_name(monkeypatch):
+    """Of a single name (a headless Service, a load balancer) nobody left it, for it is one address of the list; and all prefer the same one."""
+    info = {"version": "2.12.1", "headers": True, "jetstream": True, "max_payload": 1048576}
+    one, url = await fake_broker(info | {"server_id": "one"})
+    port = int(url.rpartition(":")[2])
+    other, _ = await fake_broker(info | {"server_id": "other"}, "127.0.0.2", port)
+
+    async def named(host, port, **kwargs):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("127.0.0.1", "127.0.0.2")]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", named)
+    async with one, other:
+        broker = await Broker.connect(f"nats://brokers.example:{port}")
+        assert broker.client._server_info["server_id"] == "one"
+        await broker.leave()
+        await until(lambda: broker.connected and broker.client._server_info["server_id"] == "other", 10)
+        await broker.close()
 
 
 @pytest.mark.parametrize(

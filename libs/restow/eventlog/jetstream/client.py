@@ -43,7 +43,7 @@ class Connection(TcpTransport):
     the end of a connection whose certificates did not suit is never told."""
 
     def __init__(self, tried: int) -> None:
-        """tried: how often one has failed since the last that did not. Each begins with another address: one may be connected, and nobody is behind it."""
+        """tried: how often one has failed since the last that did not, or was left. Each begins with another address: one may be connected, and nobody is behind it."""
         super().__init__()
         self._tried = tried
 
@@ -104,6 +104,7 @@ class BrokerClient(Client):
         self._hearers: dict[int, Callable[[Msg], None]] = {}
         """By the number of a subscription."""
         self._left: Srv | None = None
+        self._times_left = 0
 
     async def hear(self, subject: str, told: Callable[[Msg], None]) -> Hearing:
         """Subscribe: `told` is called with each message as it is read, in order. It must neither take long nor wait: nothing else is read meanwhile."""
@@ -129,8 +130,9 @@ class BrokerClient(Client):
             await self._error_cb(error)
 
     async def leave(self) -> None:
-        """To another broker, where there is one; this one is the last that is tried."""
+        """To another broker, where there is one; this one is the last that is tried, and of a name with several addresses another one begins."""
         self._left = self._current_server
+        self._times_left += 1
         await self.force_reconnect()
 
     async def _select_next_server(self) -> None:
@@ -149,7 +151,7 @@ class BrokerClient(Client):
         if isinstance(self._transport, Connection):
             self._transport.abort()
         s.last_attempt = time.monotonic()
-        self._transport = Connection(s.reconnects)
+        self._transport = Connection(s.reconnects + self._times_left)
         await self._transport.connect(s.uri, buffer_size=DEFAULT_BUFFER_SIZE, connect_timeout=self.options["connect_timeout"])
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:

@@ -64,6 +64,8 @@ PING = 1
 does not say so."""
 
 _log = logging.getLogger(__name__)
+_WRONG_TIME = (9, 10)
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and _CERT_HAS_EXPIRED."""
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
 
@@ -197,8 +199,7 @@ class Broker:
         if opening in done:
             opening.result()
             return
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
+        await _end(opening)
         if self._refused in done:
             raise self._refused.result()
         raise NoBroker(
@@ -251,9 +252,9 @@ class Broker:
             await self.changed.wait()
 
     async def leave(self) -> None:
-        """To another broker, where this one has lost the others and more are known; not again before a while."""
+        """To another broker, where this one has lost the others; not again before a while. Behind a single address there may be several, too."""
         now = monotonic()
-        if len(self.client._server_pool) > 1 and now - self._left >= LEAVE_AGAIN and self.connected:
+        if now - self._left >= LEAVE_AGAIN and self.connected:
             self._left = now
             _log.warning("leaves the broker at %s: it has lost the others", redacted(self.client.connected_url.geturl()) if self.client.connected_url else "")
             await self.client.leave()
@@ -407,10 +408,14 @@ class Broker:
                 "RESTOW_NATS_CERTIFICATE and tls:// in the address"
             )
         if isinstance(error, ssl.SSLCertVerificationError):
+            if error.verify_code in _WRONG_TIME:
+                return f"shows a certificate that is not to be trusted ({error.verify_message}): renew it and tell the broker (nats-server --signal reload), or set this machine's clock"
             return (
                 f"shows a certificate that is not to be trusted ({error.verify_message}): name its CA in RESTOW_NATS_CA, or correct the host's name in the "
                 "address or in the certificate"
             )
+        if "certificate expired" in text:
+            return "does not take our certificate, which has ended or has not begun: renew the one in RESTOW_NATS_CERTIFICATE and RESTOW_NATS_KEY, or set the broker's clock"
         if "certificate required" in text or "bad certificate" in text or "unknown ca" in text:
             return "does not take our certificate: name one of the CA that it verifies clients by in RESTOW_NATS_CERTIFICATE and RESTOW_NATS_KEY"
         return ""
