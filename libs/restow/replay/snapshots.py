@@ -35,15 +35,23 @@ def newest(source: LiveSource) -> ClusterState | None:
 
 
 def state_by_snapshot(source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress) -> ClusterState:
-    """`state_at`; of a running log whose beginning is in no archive here, from the newest snapshot before that point. Raises what that and the broker raise."""
-    if not isinstance(source, LiveSource) or source.first <= 1:
+    """`state_at`; of a running log that was truncated, from the newest snapshot before that point which the log follows from, and without one from its archive.
+    Raises what that and the broker raise."""
+    if not isinstance(source, LiveSource) or source.run(source.log.first()) <= 1:
         return state_at(source, seq=seq, time=time, progress=progress)
 
     def before(state: ClusterState) -> bool:
-        return state.seq <= (source.last if seq is None else seq) and (time is None or state.time <= time)
+        return state.seq <= min(at_most, source.last if seq is None else seq) and (time is None or state.time <= time)
 
-    begin = source.run(_first(source, newest_first=True, fits=before), timeout=None)
-    return state_at(source, seq=seq, time=time, progress=progress, begin=begin)
+    at_most, broken = source.last, None
+    while (begin := source.run(_first(source, newest_first=True, fits=before), timeout=None)) is not None:
+        at_most = begin.seq - 1
+        state = state_at(source, seq=seq, time=time, progress=progress, begin=begin)
+        if not state.broken:
+            return state
+        # One of records that the log has lost.
+        broken = broken or state
+    return broken or state_at(source, seq=seq, time=time, progress=progress)
 
 
 async def _first(source: LiveSource, newest_first: bool, fits: Callable[[ClusterState], bool] = lambda state: True) -> ClusterState | None:

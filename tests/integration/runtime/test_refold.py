@@ -20,6 +20,7 @@ from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.replay.source import open_path
 
+from .chained import Writer
 from .rig import facts
 
 RECORDS = 12
@@ -97,6 +98,29 @@ def test_the_present_of_a_truncated_log_needs_no_archive_where_a_snapshot_contin
     for asked in (("state", "--at", str(RECORDS - 1)), ("why", "node/late")):
         done = restow(*asked, *there, cluster)
         assert (done.exit_code, "the garbage collector's container knows its own" in " ".join(done.output.split())) == (2, True), (asked, done.output)
+
+
+def test_the_present_comes_from_a_snapshot_that_the_log_follows_from_also_where_the_archive_is_at_hand(server, tmp_path, monkeypatch):
+    """The archive was folded from its first record on. And the newest snapshot may be of records that the log has lost."""
+    cluster, folder = unique_cluster(), tmp_path / "archive"
+    asyncio.run(logged(server, cluster, folder))
+    assert restow("log", "refold", "--server", server.url, "--cluster", cluster).exit_code == 0
+
+    async def goes_on():
+        log = await connect(server.url, cluster, create=False)
+        writer = await Writer(log).fold()
+        other = snapshot.load(snapshot.dump(writer.state))
+        fold_record(other, RECORDS + 1, "cluster", Envelope("lost", "/test", rfc3339(NOW), RECORDS, "cluster@1", log=log.log_id), encode([]), log.log_id)
+        await (await open_snapshots(log)).put(Snapshot(log.log_id, other.seq, FOLD_VERSION, snapshot.dump(other)))
+        for name in ("late", "later"):
+            await writer.write(node(name))
+        await log.truncate(RECORDS)
+        await log.close()
+
+    asyncio.run(goes_on())
+    monkeypatch.setattr("restow.eventlog.archive.read_segment", lambda *of: pytest.fail("reads the archive"))
+    done = restow("get", "nodes", "-o", "name", "--server", server.url, "--cluster", cluster, "--archive", str(folder))
+    assert (done.exit_code, len(done.stdout.split())) == (0, RECORDS + 2), done.output
 
 
 def test_without_its_archive_a_truncated_log_is_refused_with_what_helps(server, monkeypatch):
