@@ -19,7 +19,7 @@ from restow.contracts.ids import Millis
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 from restow.eventlog import jetstream
-from restow.eventlog.port import EventLog, LogError, Record, Unavailable, reached
+from restow.eventlog.port import EventLog, LogError, Record, Truncated, Unavailable, reached
 from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import Client, ClientConfig, ClientConfigError, connect
 from restow.kube.event_recorder import MOST_NOTICES, Recorder
@@ -85,6 +85,10 @@ def _lived(runner: asyncio.Runner, process: "Process", logger: logs.Logger) -> i
         return 2
     except Deposed as error:
         logger.warning("deposed", reason=str(error))
+        return 3
+    except Truncated as error:
+        # It stood still while the collector did not, and its snapshots go on from there: nothing is wrong.
+        logger.warning("starts again from a snapshot", reason=str(error))
         return 3
     except (LogError, ClientConfigError, OSError) as error:
         logger.error("cannot go on", reason=str(error), kind=type(error).__name__)

@@ -1,9 +1,11 @@
 """How a service comes to its state: snapshots, the archive, and a broker that goes away at the wrong moment."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from domain.build import NOW, node, pod, shape
+from structlog.testing import capture_logs
 
 from restow.contracts.codec import Decision, encode
 from restow.contracts.commands import Observe
@@ -14,9 +16,9 @@ from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
-from restow.eventlog.port import LogMismatch, Unavailable
+from restow.eventlog.port import LogMismatch, Truncated, Unavailable
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
-from restow.runtime import loading, logs, release
+from restow.runtime import loading, logs, process, release
 
 from .rig import facts, memory
 
@@ -275,3 +277,14 @@ async def test_a_new_snapshot_stays_although_older_history_has_left_newer_ones()
     assert await snapshots.sequences() == [9, 15, 18]
     await snapshots.put(Snapshot(log.log_id, 11, FOLD_VERSION, snapshot.dump(await folded(log, 11))))
     assert await snapshots.sequences() == [11, 15, 18]
+
+
+def test_who_stood_still_while_the_log_was_truncated_starts_again_and_calls_that_no_error():
+    """It was logged as an error that it cannot go on, which the next moment was not so."""
+
+    async def life():
+        raise Truncated(7, 9)
+
+    with asyncio.Runner() as runner, capture_logs() as said:
+        assert process._lived(runner, SimpleNamespace(life=life), logs.get()) == 3
+    assert [(one["log_level"], one["event"]) for one in said] == [("warning", "starts again from a snapshot")]
