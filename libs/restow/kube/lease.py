@@ -180,6 +180,8 @@ class Elector:
         said = lease.metadata.get("annotations") or {}
         if note := self._note(said.get(NOTE, "")):
             lease.metadata["annotations"] = said | {NOTE: note}
+        # A process that is kept waiting hears of what it wrote when others may have waited for its Lease to end already.
+        asked = self._clock()
         try:
             if new:
                 answer = await self._client.create(self._path, lease)
@@ -190,7 +192,7 @@ class Elector:
                 return False
             raise
         self._written = answered(_lease, answer)
-        self._seen, self._seen_at = lease.spec, self._clock()
+        self._seen, self._seen_at = lease.spec, asked
         self._had = self._had or lease.spec.holderIdentity == self.identity
         return True
 

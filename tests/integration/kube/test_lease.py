@@ -335,6 +335,21 @@ async def test_a_leader_that_does_not_reach_the_log_gives_the_lease_to_somebody_
             assert (await lease(api)).spec.holderIdentity == "b"
 
 
+async def test_who_hears_late_that_it_has_a_lease_does_not_have_it_for_sure(api, elector, time, monkeypatch):
+    """On a busy machine another one led by then, and was said to be of another cluster, or namespace, on the same log."""
+    create = api.client.create
+
+    async def late(*of):
+        answer = await create(*of)
+        time.now += CONFIG.duration
+        return answer
+
+    monkeypatch.setattr(api.client, "create", late)
+    a = elector("a")
+    assert await a.acquire_or_renew()
+    assert not a.surely_holds()
+
+
 async def test_where_nobody_reached_the_log_the_leader_of_before_goes_on(api, time):
     reached = [True]
 
