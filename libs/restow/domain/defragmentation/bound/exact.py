@@ -66,8 +66,8 @@ def best(of: Contents, at: Tables) -> Best:
 
 def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of these nodes, from the first on, everything that `found` says, and `Best.filled`. What they are worth is known by how many of their devices are free and how many units are used; whoever is
-    at home is added one by one, and taken back again in the opposite order. `before`: of the nodes of each round, without who is added there."""
-    some, most = np.arange(first, last), of.most
+    at home is added one by one, and taken back again in the opposite order. `before`: of the nodes of each round, without who is added there. `most`: no node has more free devices so far."""
+    some, most = np.arange(first, last), int(of.bare[first:last].max())
     group, width = of.of.nodes.group[some], int(of.offers[some].max()) + 1
     worth = at.bare[group, of.bare[some], :, :width]
     before: list[np.ndarray] = []
@@ -79,16 +79,18 @@ def _chunk(of: Contents, at: Tables, found: Best, first: int, last: int) -> list
     for kind, which in rounds:
         if kind == 0:
             n, b = of.bin_node[which] - first, of.bin_used[which]
-            had = worth[n]
-            worth[n] = joined(had, at.filled[b, :width], at.free[b])
+            most = min(most + 1, of.most)
+            had = worth[n, : most + 1]
+            worth[n, : most + 1] = joined(had, at.filled[b, :width], at.free[b])
         else:
             stays, pays = (of.loose, at.loose) if kind == 1 else (of.whole, at.whole)
             n = stays.node[which] - first
-            had = worth[n]
-            worth[n] = _stay(had, stays, pays, which)
+            had = worth[n, : most + 1]
+            worth[n, : most + 1] = _stay(had, stays, pays, which)
         before.append(had)
+    worth = worth[:, : most + 1]
     for one, (of_group, offers) in enumerate(zip(group.tolist(), of.offers[some].tolist(), strict=True)):
-        worth[one, :, : offers + 1] += at.after[of_group, :, offers::-1]
+        worth[one, :, : offers + 1] += at.after[of_group, : most + 1, offers::-1]
         worth[one, :, offers + 1 :] += NEVER
     worth = worth.reshape(len(some), -1)
     chosen = worth.argmax(axis=1)
