@@ -106,7 +106,7 @@ def test_capacity_for_a_job_that_waits_is_not_freed_beyond_it():
 
 @settings(max_examples=30, deadline=None)
 @any_of(
-    st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "capacity", "greedy"]), st.booleans(), st.integers(0, 5), st.integers(0, 2),
+    st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "capacity", "value", "greedy"]), st.booleans(), st.integers(0, 5), st.integers(0, 2),
     st.sampled_from(["", "node", "namespace"]),
 )  # fmt: skip
 def test_counted_by_hand_no_plan_is_beyond_a_budget_and_the_saga_refuses_none_of_it(seed, objective, whole, evictions, spent, per):
