@@ -189,7 +189,9 @@ class Watches:
         return True
 
     def _restarted(self, collection: d.Collection[Any], restart: Restart) -> None:
-        self._context.metrics.restarts.labels("cluster", collection.name, restart.reason).inc()
+        if not (collection.optional and restart.reason == NOT_SERVED):
+            # What nobody serves has not begun, and is looked for every few seconds for ever.
+            self._context.metrics.restarts.labels("cluster", collection.name, restart.reason).inc()
         self._why[collection.name] = f"{restart.reason} {restart.message}".strip()
         say = self._log.debug if restart.reason in QUIET_REASONS else self._log.info
         if restart.reason == HISTORY_RESET:

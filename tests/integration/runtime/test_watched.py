@@ -90,6 +90,8 @@ async def test_without_any_crd_pods_are_reported_and_nothing_is_missing(broker, 
         assert {registry.get_sample_value("restow_watch_synced", family | {"kind": c.name}) for c in d.COLLECTIONS} == {1.0}
         assert registry.get_sample_value("restow_watch_lag_seconds_count", family) > 0
         assert registry.get_sample_value("restow_watch_oldest_seconds", family) >= 0
+        began_again = [one.labels for metric in registry.collect() for one in metric.samples if one.name == "restow_watch_restarts_total"]
+        assert not [labels for labels in began_again if labels["reason"] == "Status404"], "what nobody serves has not begun"
 
 
 async def test_a_crd_that_appears_later_is_watched(broker, cluster):
