@@ -80,6 +80,19 @@ def test_every_example_is_in_the_index():
     assert {page for page in pages if f"]({page})" not in index} == set()
 
 
+def test_the_readme_counts_plugins_and_examples_as_they_are():
+    """Of the descheduler our own and Volcano's are not upstream's, and DefaultEvictor belongs to the framework."""
+    from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
+    from restow.domain.session.plugins import PLUGINS
+
+    words = dict(zip(range(5, 21), "five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split(), strict=True))
+    examples = {path.stem for path in (ROOT / "docs" / "examples").glob("*.md")} - {"README"}
+    upstreams = len(DESCHEDULING.keys() - {"DefaultEvictor", "Defragmentation", "LoadAware"})
+    assert f", {words[len(PLUGINS)]} plugins." in README
+    assert f"framework with {words[upstreams]} of its plugins" in README
+    assert f"| {words[len(examples)]} walkthroughs" in README
+
+
 def test_the_glossary_is_short_and_in_order():
     terms = re.findall(r"^\| (\w[\w -]*) \| ", (ROOT / "docs" / "glossary.md").read_text(), re.M)[1:]
     assert 30 < len(terms) <= 45
