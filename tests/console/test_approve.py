@@ -14,6 +14,7 @@ from integration.runtime.test_descheduler_api import PROPOSE, world
 from replay.handmade import migration, proposed
 
 from restow.console.access import Access
+from restow.console.follow import Follower
 from restow.console.service import Console, Orders
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.replay.restore import restore
@@ -307,3 +308,13 @@ async def test_of_a_plan_that_was_approved_in_part_the_list_has_the_figures_of_t
         assert "once the 1 move that was approved has landed" in await it.text(".twomaps")
         assert await it.page.locator("figure[data-side=after] .chips:not(.space) .chip").count() == 1, "who was left out stays"
         it.is_quiet()
+
+
+@pytest.mark.parametrize("width", [1280, 1120])
+async def test_what_is_wrong_with_the_log_leaves_whoever_has_logged_in_the_way_out(pretended, monkeypatch, width):
+    monkeypatch.setattr(Follower, "away", property(lambda self: "the broker does not answer: this is as of the last event that was read; it is read on as soon as it is there again"))
+    async with pretended("operator") as (people, _):
+        it = await people.logs_in("operator", viewport={"width": width, "height": 800})
+        await it.page.wait_for_selector(".health.bad:has-text('does not answer')")
+        edge = await it.page.evaluate("document.querySelector('.who button').getBoundingClientRect().right")
+        assert 0 < edge <= width
