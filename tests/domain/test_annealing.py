@@ -108,7 +108,7 @@ def test_where_prices_came_before_few_tries_are_made_at_first_and_all_only_where
             take_up(world, away)
             cooled.clear()
             before, steps = search.net(), world.steps
-            anneal(search, 200, fresh=False, board=board, sparing=True)
+            anneal(search, 200, fresh=False, board=board)
             gained.append(search.net() > before)
             parts.append((len(cooled), sum(cooled) == all_tries, world.steps - steps < 200 // 4))
     assert gained == [True, False]

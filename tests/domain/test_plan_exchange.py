@@ -8,7 +8,8 @@ from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing import choices as choosing
-from restow.domain.defragmentation.optimizing.exchange import exchange
+from restow.domain.defragmentation.optimizing import exchange as exchanging
+from restow.domain.defragmentation.optimizing.exchange import Offers, exchange
 from restow.domain.defragmentation.optimizing.improve import take_up
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.search import Limits, Search
@@ -68,6 +69,21 @@ def test_a_gang_that_is_moved_as_one_stays_where_it_has_come_to():
         world.gangs = {"a0": "gang", "a1": "gang"}
         exchange(_search(world, task), _rows(world), STEPS)
         assert {uid: world.name(spot.row) for uid, spot in world.away.items()} == {"a0": "d", "a1": "e"}
+
+
+def test_of_many_nodes_those_are_looked_at_that_gain_most_where_all_leave(monkeypatch):
+    task = _task(_two_nodes_could_be_emptied(), 2)
+    with opened(task, "value", Rows(task)) as world:
+        search, rows = _search(world, task), _rows(world)
+        every = Offers(search, rows).sorted
+        assert len({offer.row for offer in every}) > 1
+        monkeypatch.setattr(exchanging, "ROWS", 1)
+        some = Offers(search, rows)
+        assert {world.name(offer.row) for offer in some.sorted} == {"b"}
+        assert some.sorted == [offer for offer in every if offer.row == some.sorted[0].row]
+        _a_is_empty(world)
+        some.update()
+        assert {world.name(offer.row) for offer in some.sorted} == {"b"}, "nor are others looked at later"
 
 
 def test_without_steps_nothing_is_exchanged():

@@ -39,6 +39,10 @@ class UsableWorth:
         self._wanted: tuple[Wanted, ...] = mix(state, prices.sizes) if wanted is None else wanted
         self._masks = [static_mask(state, one.rules) for one in self._wanted]
         self._open = [mask.tolist() for mask in self._masks]
+        alike: dict[tuple, int] = {}
+        opens = list(zip(*self._open, strict=True)) or [()] * len(state.table.names)
+        self._of_row = [(alike.setdefault((*of, taken), len(alike)), taken) for *of, taken in zip(prices.per_hour, prices.size, opens, strict=True)]
+        """By row: the same number for those where the same contents are worth the same, and which demands it takes."""
         self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
         self._weights = np.array([mask * (one.part * one.size) for one, mask in zip(self._wanted, self._masks, strict=True)], np.int64).reshape(len(self._wanted), len(state.table.names))
         self._weight = self._weights[:, 0] if self._weights.size and (self._weights == self._weights[:, :1]).all() else None
@@ -66,8 +70,8 @@ class UsableWorth:
         """Of one node, in plain integers. `loads`: pods that keep it from being free."""
         if self._removable and not loads:
             return self._prices.per_hour[row] * self._hours // MILLI
-        opens = tuple([mask[row] for mask in self._open])
-        key = (*free, *shares, self._prices.per_hour[row], self._prices.size[row], opens)
+        alike, opens = self._of_row[row]
+        key = (alike, *free, *shares)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= MAX_KNOWN:

@@ -49,12 +49,13 @@ _WIDE = 20
 _NUMBERS = 1 << 15
 
 
-def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None, sparing: bool = False) -> None:
+def anneal(search: Search, steps: int, fresh: bool, board: Board | None = None) -> None:
     """The plan becomes what is found in so many steps, if that is better. `fresh`: it begins with everybody at home. `board`: one of the same world on which everybody is at home, which is no more
-    what it was then; one is made where there is none. `sparing`: most tries are made only if the `FIRST` gained anything."""
+    what it was then; one is made where there is none, and where there is (prices came before) most tries are made only if the `FIRST` gained anything."""
     world, plan = search.world, dict(search.world.away)
     if fresh:
         take_up(world, {})
+    sparing = board is not None
     if board is None:
         board = Board(search)
     else:

@@ -27,8 +27,8 @@ NEVER = -(1 << 42)
 """In place of what a row gains, where there is no place. Times `THOUSANDTHS` it still is an int64."""
 _DEAREST = 1 << 58
 """No move is taken to cost more: sums of two are to be int64, too."""
-_TOGETHER = 32
-"""Rows of which it is worked out together what they gain, at the beginning."""
+_TOGETHER = 1 << 13
+"""Changes of which it is worked out together what rows gain by them, about, at the beginning."""
 _NONE_LEFT = 1 << 40
 """More than any share of a device."""
 
@@ -107,8 +107,9 @@ class Board:
         self.away, self._others = len(world.away), {uid: spot for uid, spot in world.away.items() if uid not in mine}
 
     def _ask(self, rows: list[int]) -> None:
-        for begin in range(0, len(rows), _TOGETHER):
-            self._work_out(rows[begin : begin + _TOGETHER])
+        each = max(_TOGETHER // len(self.count), 1)
+        for begin in range(0, len(rows), each):
+            self._work_out(rows[begin : begin + each])
 
     def _take_in(self, search: Search, uids: list[PodUid]) -> None:
         """Who takes part, and what they ask for; nobody and nothing come last, so that there is an index for them."""
@@ -255,11 +256,15 @@ class Board:
         """`(changes,) bool` whether there are so many devices with so much, `(changes, devices) int64` what is taken of them: the fullest that suffice, ties by index."""
         able = shares >= milli[:, None]
         left = np.where(able, shares, _NONE_LEFT)
-        if left.shape[1] and int(count.max()) == 1:
-            chosen = np.arange(shares.shape[1]) == left.argmin(axis=1)[:, None]
-        else:
-            chosen = np.zeros(able.shape, bool)
-            np.put_along_axis(chosen, np.argsort(left, axis=1, kind="stable"), np.arange(able.shape[1]) < count[:, None], axis=1)
+        chosen = np.zeros(able.shape, bool)
+        if left.shape[1]:
+            chosen[np.arange(len(left)), left.argmin(axis=1)] = True
+        # Most ask for one: only of the others it is to be known in which order devices are taken.
+        if len(several := np.flatnonzero(count > 1)):
+            chosen[several] = False
+            some = chosen[several]
+            np.put_along_axis(some, np.argsort(left[several], axis=1, kind="stable"), np.arange(able.shape[1]) < count[several, None], axis=1)
+            chosen[several] = some
         chosen &= able
         return chosen.sum(axis=1) >= count, chosen * milli[:, None]
 

@@ -22,6 +22,8 @@ PLACES = 16
 """The best places for pods of one class, of which it is known what they lose."""
 SETS = 3
 """Of one row."""
+ROWS = 1_000
+"""Of which sets are looked at, those that promise most."""
 DOUBT, PARTS = 3, 2
 """An offer may come to so many halves of what it promises: what goes back leaves better places than there were."""
 
@@ -108,8 +110,10 @@ class Offers:
     """What could leave the rows, `sorted`. What places lose is as it was when this was made."""
 
     def __init__(self, search: Search, rows: list[int]) -> None:
-        self._search, self._rows = search, frozenset(rows)
+        self._search = search
         self._lost: dict[int, list[int]] = {}
+        rows = self._promising(rows)
+        self._rows = frozenset(rows)
         self._seen = len(search.world.session.nodes.changes)
         self.sorted = sorted(offer for row in rows for offer in self._of(row))
 
@@ -123,12 +127,23 @@ class Offers:
             for offer in self._of(row):
                 insort(self.sorted, offer)
 
+    def _promising(self, rows: list[int]) -> list[int]:
+        """Of many rows those that promise most for each move where all leave that may: annealing has seen to what few pods gain."""
+        world, each = self._search.world, list[tuple[int, int, int]]()
+        if len(rows) <= ROWS:
+            return rows
+        for row in rows:
+            pods = tuple([uid for uid in world.pods(row) if world.movable(uid)])
+            if pods and (net := self._search.promised(row, pods) - (self._landing(pods) or 0) * THOUSANDTHS) > 0:
+                each.append((-net // len(pods), int(world.state.table.rank[row]), row))
+        return [row for *_, row in sorted(each)[:ROWS]]
+
     def _of(self, row: int) -> list[Offer]:
         """Those of one row that may be worth it."""
         search, found = self._search, []
         sets = choices(search.world, row, search.limits.whole, SETS, 1)
         for pods in sets:
-            if (lost := self._landing(pods)) is not None and (promised := search.weighed(row, pods)[0] - lost * THOUSANDTHS) > 0:
+            if (lost := self._landing(pods)) is not None and (promised := search.promised(row, pods) - lost * THOUSANDTHS) > 0:
                 moves = sum(uid not in search.world.away for uid in pods)
                 found.append(Offer(-promised // max(moves, 1), moves, int(search.world.state.table.rank[row]), row, pods))
         return found

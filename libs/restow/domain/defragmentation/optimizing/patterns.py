@@ -115,7 +115,7 @@ class Patterns:
 
     def __init__(self, board: Board, some: np.ndarray | None = None, sparing: bool = False) -> None:
         """Of `some` rows, else of all on which pods may land or are at home. `sparing`: fewer contents are weighed."""
-        self.board, self._sparing = board, sparing
+        self.board, self.sparing = board, sparing
         known: dict[tuple[int, int], int] = {}
         self.of = np.array([known.setdefault(one, len(known)) for one in zip(board.kind.tolist(), board.may.tolist(), strict=True)], np.int64)
         self.kind, self.may = np.array(list(known), np.int64).reshape(-1, 2).T
@@ -194,7 +194,7 @@ class Patterns:
         for j in np.flatnonzero((place < BEST) & ~nobody).tolist():
             self.keep(starts[j], int(worth[j] - began[j] - bills[j]))
         able = self.open[self.rows[node]]
-        if self._sparing:
+        if self.sparing:
             gains = self._by_one(prices)[node]
             left, entered = np.flatnonzero(able & ~nobody & (place == 0) & (base > -prices.move)), np.flatnonzero(able & nobody & (gains > 0))
             chosen = np.sort(np.concatenate((_largest(left, base, LEFT), _largest(entered, gains, ENTERED))))
@@ -235,7 +235,7 @@ class Patterns:
 
     def _worth_it(self, node: int, costs: list[int], move: int) -> int:
         """How many of those who cost so much may leave: on many nodes while the node may still gain by it nearly what it costs, if all left it."""
-        if not self._sparing:
+        if not self.sparing:
             return len(costs)
         left = int(self._most[node]) + move
         for n, cost in enumerate(costs):
@@ -322,7 +322,7 @@ class Patterns:
             key = gain if by_gain else np.where(gain > 0, gain * 1_000 // size[kinds], gain)
             order = np.lexsort((kinds, -key, which))
             first = order[np.searchsorted(which[order], np.unique(which))]
-            if not nth and self._sparing:
+            if not nth and self.sparing:
                 later = order[np.arange(len(order)) - np.searchsorted(which[order], which[order]) >= KINDS]
                 able[which[later], kinds[later]] = False
             left = which[first]

@@ -240,10 +240,11 @@ class _Maker:
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
             if self._anneals:
-                anneal(search, steps, self._fresh and not alone, board, sparing=self._few and board is not None)
+                anneal(search, steps, self._fresh and not alone, board)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
-            if self._exchanges:
+            if self._exchanges and self._few:
+                # On more nodes once the moves are in order, for all that order leaves out besides (`mended`).
                 exchange(search, rows.tolist(), steps // EXCHANGING)
         return search
 
@@ -362,7 +363,7 @@ class _Maker:
     def mended(self, wanted: Ends, made: Ordered) -> tuple[Ordered, int]:
         """By value: with others in place of those who found no order, whose nodes nobody else is to come to, and the steps that this took."""
         lost = [uid for uid in wanted if uid not in made.ends]
-        if not self._exchanges or not lost:
+        if not self._exchanges or not made.moves or (self._few and not lost):
             return made, 0
         rows = copy(self.rows)
         rows.open = self.rows.open.copy()

@@ -37,8 +37,8 @@ NOTHING = 1
 """Where all that patterns promise after twice as many rounds as those from nothing is less than one part in so many of what a device is worth, everybody stays: what plans leave is mostly less, and nobody can have it."""
 STEPS, AT_LAST = 100, 300
 """Steps of annealing in each round, and in the last one."""
-COPIES, MOST_COPIES, TOGETHER = 8, 24, 1_200
-"""Copies of each node that are annealed at once, more on few nodes: about so many in all."""
+COPIES, SPARED, MOST_COPIES, TOGETHER = 8, 4, 24, 1_200
+"""Copies of each node that are annealed at once, half as many of a sample, and more on few nodes: about so many in all."""
 HEAT, NEAR = 25, 20
 """Of what a device is worth one part in so many may be lost at first; and by so little less than the best one of its node a pattern is kept."""
 PARTS, FOUND = 10, 7
@@ -50,7 +50,7 @@ FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
 """On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
 MANY = 1_500
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
-SAMPLE, SAMPLED, THEN = 300, 12, 2
+SAMPLE, SAMPLED, THEN = 300, 8, 2
 """About so many nodes, in so many rounds; then so many rounds follow on all nodes."""
 FIRST = 5
 """There a move costs one in so many parts of what a device is worth at first: its price grows by half each time, and where few of many pods may move it decides."""
@@ -147,7 +147,7 @@ def _fill(patterns: Patterns, filling: Filling, prices: Prices, device: int, ste
     table = patterns.table()
     scores = table.scores(prices)
     best = table.best(scores)
-    copies = max(COPIES, min(TOGETHER // len(best), MOST_COPIES))
+    copies = max(SPARED if patterns.sparing else COPIES, min(TOGETHER // len(best), MOST_COPIES))
     begin = [table.patterns[j].start for j in np.repeat(table.first if anew else best, copies).tolist()]
     found = filling.starts(prices, begin, steps, device // HEAT)
     least = scores[best] - device // NEAR

@@ -205,14 +205,19 @@ class Search:
         return False
 
     def weighed(self, row: int, pods: Pods) -> tuple[int, list[int]]:
-        """What the leaving of these gains beyond what it costs, wherever they land, and what it uses."""
-        known, some = self.world.known(row), self._leaving(row, pods)
-        net = some.gained * THOUSANDTHS - self.limits.least * some.easy[0] - self.toll * some.moves
+        """As `promised`, and what it uses."""
+        net = self.promised(row, pods)
         if net <= 0:
             return net, []
+        known = self.world.known(row)
         if (uses := known.get((USES, pods))) is None:
             uses = known[USES, pods] = self.scarcity.uses(row, pods)
         return net, list(uses)
+
+    def promised(self, row: int, pods: Pods) -> int:
+        """What the leaving of these gains beyond what it costs, wherever they land."""
+        some = self._leaving(row, pods)
+        return some.gained * THOUSANDTHS - self.limits.least * some.easy[0] - self.toll * some.moves
 
     def _leaving(self, row: int, pods: Pods) -> Leaving:
         """Worked out once for what is on the row."""

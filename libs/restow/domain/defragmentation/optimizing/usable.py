@@ -25,6 +25,10 @@ class Usable(Value):
     def worth(self, row: int, free: list[int], shares: list[int], loads: int) -> int:
         return self.of.one(row, free, shares, loads)
 
+    def worths(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> list[int]:
+        every = np.arange(len(free))
+        return self.of.many(every, free, shares, loads).tolist()  # type: ignore[no-any-return]
+
     def lost_one(self, row: int, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
         left = free[:]
         for c, a in v.items:

@@ -57,6 +57,10 @@ class Value:
             most = min(most, copies(shares, self._devices))
         return max(most, 0)
 
+    def worths(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> list[int]:
+        """Of all nodes; `free` `(nodes, resources)`, `shares` `(nodes, devices)`."""
+        return [self.worth(row, *contents) for row, contents in enumerate(zip(free.tolist(), shares.tolist(), loads.tolist(), strict=True))]
+
     def lost_one(self, row: int, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
         """What one node would be worth less with this request, which fits there."""
         if self.objective == "nodes":

@@ -127,10 +127,9 @@ class World:
             chooser.leave(list(pods))
 
     def _worths(self) -> list[int]:
-        worth, counted = self.value.worth, self.counted.tolist()
-        table, loads = self.state.table, self.loads.tolist()
-        free, shares = table.free.tolist(), table.device_free.tolist()
-        return [worth(row, free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
+        table = self.state.table
+        worths = self.value.worths(table.free, table.device_free, self.loads)
+        return [worth if counted else 0 for worth, counted in zip(worths, self.counted.tolist(), strict=True)]
 
     @property
     def steps(self) -> int:
