@@ -6,6 +6,7 @@ from domain.build import (
     NOW,
     configured,
     given,
+    job_of,
     member,
     node,
     pod,
@@ -95,6 +96,22 @@ def test_devices_are_promised():
 )
 def test_what_must_stay_stays_whoever_asks(pod_of, said):
     assert said in refused(world(pod_of), "q")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ((pod("q", "odd", node="a", owner=OWNER, annotations={"karpenter.sh/do-not-disrupt": "true"}),), "karpenter.sh/do-not-disrupt"),
+        ((job_of("j", "fatal"), pod("q", "odd", node="a", owner=replica_of("j", "Job"))), "the podFailurePolicy of Job j fails it when a pod is evicted"),
+        ((pod("q", "odd", node="a", owner=OWNER), pod("sick", node="b", owner=OWNER, ready=False)), "1 other pods of its workload are not ready"),
+        ((pod_group("g", need=1), member("q", "g", "odd", node="a", owner=OWNER)), "its minMember is 1"),
+        ((pod("q", "odd", node="a", owner=OWNER, labels={"app": "q"}), e.BudgetObserved("default", "none", "u", LabelSelector({"app": "q"}), 0)), "allows no eviction now"),
+    ],
+    ids=["do not disrupt", "Job", "MaxUnavailable", "gang", "budget"],
+)
+def test_also_of_a_pod_of_which_only_the_session_knows_where_it_fits(facts, said):
+    """Rules about other pods, ports and volumes are no obstacle, and no word about any other rule."""
+    assert said in refused(world(shape("odd", host_ports=(HostPort(80),)), *facts), "q")
 
 
 def test_other_rules_of_the_policy_but_its_thresholds_hold():

@@ -55,15 +55,12 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
     """Why the pod stays, whoever asks: the rules of Defragmentation but for its thresholds. Constraints about other pods are
     no obstacle here: the session is asked itself."""
     args = state.migration_config.defragmentation or DefragmentationArgs()
-    verdict = Evictable(state, args, canonical_resource(args.resourceType)).verdict(uid)
+    verdict = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True).verdict(uid)
     if verdict.startswith(f"{REFUSED}:"):
         # Whoever asks for this pod by name may try again.
         verdict = ""
     if verdict == UNSUPPORTED:
-        shape = state.shapes[state.pods[uid].fact.shape]
-        if shape.unreadable:
-            return f"what it asks for cannot be read ({shape.unreadable}), so nothing can be held for it"
-        verdict = ""
+        return f"what it asks for cannot be read ({state.shapes[state.pods[uid].fact.shape].unreadable}), so nothing can be held for it"
     if not verdict and state.charges.get(uid) is None:
         return "its node is not known"
     return stay(verdict).sentence or verdict
