@@ -35,7 +35,7 @@ up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 	@$(BIN)/restow up $(ARGS)
 
 test: $(VENV)/.dev  ## Run every test
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, and those that need a real scheduler, built at the first run (needs Go 1.26)
 	@HELM=1 KUEUE=1 S3=1 OTEL=1 tests/kubernetes/build.sh .kubernetes
