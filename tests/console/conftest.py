@@ -109,6 +109,11 @@ class Opened:
             let sum = 0; const seen = new Set(); for (let i = 0; i < p.length; i++) { seen.add(p[i]); sum = (sum * 31 + p[i]) | 0; } return [seen.size, sum]; }"""
         )
 
+    async def drawn(self):
+        """The same, of a map that is drawn: before that it is of one colour, through which one sees."""
+        await self.looks([1, 0], different=True)
+        return await self.pixels()
+
     async def looks(self, like, different=False):
         """The map is drawn as it was when `pixels` said that, or otherwise. (What follows from a new state is drawn some frames later.)"""
         async with asyncio.timeout(30):

@@ -33,7 +33,7 @@ PHONE = {"width": 390, "height": 800}
 async def test_the_map_shows_the_cluster_and_asks_no_other_host(opened):
     async with opened(migration()) as it:
         await it.go()
-        assert (await it.pixels())[0] > 3
+        assert (await it.drawn())[0] > 3
         assert "pods running" in await it.text(".overview")
         events = (await it.client.json("/api/v1/log"))["events"]
         assert (await it.text(".health")).startswith(f"recorded {events} events")
@@ -42,7 +42,7 @@ async def test_the_map_shows_the_cluster_and_asks_no_other_host(opened):
 async def test_the_slider_goes_to_any_instant_and_playing_goes_on_from_there(opened):
     async with opened(migration()) as it:
         await it.go("#at=2")
-        early = await it.pixels()
+        early = await it.drawn()
         assert "sequence 2" in await it.text(".now")
         slider = it.page.get_by_label("Instant of the log")
         await slider.focus()
@@ -221,7 +221,7 @@ async def test_a_pod_that_was_moved_twice_between_two_instants_is_told_as_one(op
 async def test_two_instants_are_side_by_side_and_what_differs_is_marked_and_listed(opened):
     async with opened(migration()) as it:
         await it.go("#at=5")
-        alone = await it.pixels()
+        alone = await it.drawn()
         await it.page.keyboard.press("c")
         await it.page.wait_for_selector("text=Nothing differs.")
         assert await it.page.locator("canvas.boxes").count() == 2

@@ -186,7 +186,7 @@ class Plans(RuleBasedStateMachine):
         state = self.state
         with OtherPods(state, self.now) as others:
             for m in map(state.migrations.__getitem__, state.backlog):
-                assert saga.may_end(state, m) or not saga.never(Case(state, m, self.now, Limits(state), others)), m
+                assert saga.may_end(state, m) or not saga.never(Case(state, m, self.now, Limits(state, self.now), others)), m
 
     def check_rest(self) -> None:
         """Nothing is late, and of a plan that was cancelled nothing goes on that has not left."""

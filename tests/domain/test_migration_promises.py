@@ -3,6 +3,7 @@
 import pytest
 from domain.build import (
     NOW,
+    changed,
     configured,
     given,
     member,
@@ -35,7 +36,7 @@ from domain.saga import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
-from restow.domain import config, defragmentation
+from restow.domain import config, defragmentation, migration
 from restow.domain.decider import Rejected
 from restow.domain.promised_slots import promised
 from restow.domain.records import Step
@@ -115,6 +116,32 @@ def test_of_the_pods_that_one_budget_is_about_no_more_go_at_once_than_it_allows(
     land(state, "x-1", "w0b")
     assert begun(advance(state)) == [] or state.migrations["x-2"].step == "holding"
     assert evicts(hold(state, "x-2")) == ["x-2"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_budget_that_one_of_ours_has_used_up_is_waited_for_until_the_api_has_counted_it_anew(gone):
+    """Its controller does that a moment after the successor is ready; a budget that says nothing in 15 s is taken at its word."""
+    labels = {"labels": {"app": "x"}}
+
+    def landed():
+        state = world(budget(1), *[pod(f"w{i}", node="a", owner=replica_of(f"w{i}"), **labels) for i in range(2)],
+                      plan("x", move("x-1", "w0"), move("x-2", "w1")))  # fmt: skip
+        advance(state)
+        hold(state, "x-1")
+        then(state, changed("w0", node="a", phase="Running", deleting=NOW), budget(0))
+        assert failed(advance(state, 20_000)) == {}
+        then(state, pod("w0b", shape="s", owner=replica_of("w0"), **labels), time=NOW + 20_000)
+        assert failed(land(state, "x-1", "w0b", 20_000, gone=gone)) == {}
+        assert step(state, "x-1") == "landed"
+        assert failed(advance(state, 34_999)) == {}
+        return state
+
+    state = landed()
+    then(state, budget(1), time=NOW + 34_999)
+    assert begun(advance(state, 34_999)) == ["x-2"]
+    state = landed()
+    assert migration.overdue(state) == NOW + 35_000
+    assert failed(advance(state, 35_000)) == {"x-2": "Budget"}
 
 
 def test_a_budget_that_is_at_zero_when_it_is_its_turn_ends_the_move_before_anything_is_held():

@@ -41,7 +41,7 @@ REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFai
 """Why the API, or the workload, did not let a move happen: nothing in the state says that it would the next time."""
 MINUTE = 60_000
 SWEEP = 64
-"""Old evictions are looked for when so many more are known."""
+"""Old evictions, or landings, are looked for when so many more are known."""
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
 KEEP_MOVES = 20_000
@@ -287,6 +287,7 @@ def _step(to: Step, after: frozenset[Step]):
             if bounces.interfered(state, record):
                 bounces.disturbed(state, record.lineage, record.shape, record.reason)
         if to is Step.LANDED:
+            _note(state, state.landed, record.id, state.time)
             bounces.moved(state, record, event.pod)
             _follow(state, record, event.pod)
         if state.demand_slots:
@@ -381,12 +382,16 @@ def node_returned(state: ClusterState, event: e.NodeReturned) -> None:
 
 
 def _count(state: ClusterState, record: Migration) -> None:
-    """Of evictions only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
+    _note(state, state.evictions, record.id, record.evicting)
+
+
+def _note(state: ClusterState, times: dict[MigrationId, Millis], id: MigrationId, at: Millis) -> None:
+    """Of these only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
     looking at all of them at each one costs the square of their number."""
-    if len(state.evictions) % SWEEP == 0:
-        for id in [id for id, at in state.evictions.items() if at <= record.evicting - MINUTE]:
-            state.drop(state.evictions, id)
-    state.put(state.evictions, record.id, record.evicting)
+    if len(times) % SWEEP == 0:
+        for old in [old for old, then in times.items() if then <= at - MINUTE]:
+            state.drop(times, old)
+    state.put(times, id, at)
 
 
 _BEFORE_EVICTION = frozenset({Step.PLANNED, Step.HOLDING, Step.HELD})

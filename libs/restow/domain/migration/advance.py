@@ -24,7 +24,7 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
     if len(events) > len(state.found):
         # Each of their migrations answers to that: decided on the state that includes it.
         return events
-    limits = Limits(state)
+    limits = Limits(state, now)
     with OtherPods(state, now) as others:
         for migration in sorted(map(state.migrations.__getitem__, state.active), key=order):
             then = saga.step(Case(state, migration, now, limits, others))
@@ -67,7 +67,7 @@ def is_due(state: ClusterState, now: Millis) -> bool:
     if not state.active and not state.backlog:
         return False
     with OtherPods(state, now) as others:
-        return _is_due(state, now, Limits(state), others)
+        return _is_due(state, now, Limits(state, now), others)
 
 
 def _is_due(state: ClusterState, now: Millis, limits: Limits, others: OtherPods) -> bool:
@@ -90,12 +90,14 @@ def _is_due(state: ClusterState, now: Millis, limits: Limits, others: OtherPods)
 
 def overdue(state: ClusterState) -> Millis | None:
     """When something is due although nothing happens, None for never."""
-    limits = Limits(state)
+    limits = Limits(state, state.time)
     times = [at for id in state.active if (at := _deadline(state, state.migrations[id], limits)) is not None]
     if state.backlog:
         times += [at for id in state.backlog if (at := plan_order.turns_at(state, state.migrations[id])) is not None]
     busy = state.backlog or state.active
     if busy and state.migration_config.evictions_per_minute and (at := limits.next_eviction()) is not None:
+        times.append(at)
+    if busy and (at := limits.no_longer_late()) is not None:
         times.append(at)
     times += [at for at in (demand_slots.deadline(state), emptied.deadline(state)) if at is not None]
     return min(times, default=None)

@@ -84,7 +84,7 @@ def waits_for_budget(state: ClusterState, migration: Migration, now: Millis) -> 
 
 
 def _may_be_tried(state: ClusterState, migration: Migration) -> bool:
-    if cancelled(state, migration) is not None or (not is_of_gang(state, migration) and Limits(state).breaks_gang(migration) is not None):
+    if cancelled(state, migration) is not None or (not is_of_gang(state, migration) and Limits(state, state.time).breaks_gang(migration) is not None):
         return False
     if victim.is_only_evicted(migration):
         return victim.unfit_to_evict(state, migration) is None

@@ -1,7 +1,8 @@
 """How many migrations at once, and how fast: per node, namespace and workload, in total, and evictions a minute.
 
 What only waits for our own migrations waits: each of them ends. What waits for others (pods of the workload that are not ready,
-too few ready members of a gang) fails at once, with the reason: the next plan finds it again.
+too few ready members of a gang) fails at once, with the reason: the next plan finds it again. Where one of ours has left, the
+disruption budgets about it are ours until it has landed, and for a while after that: the API's controller counts the successor a moment later.
 
 Moves and pods that are only evicted (`removal`) count alike, and for each other. One that has ended already is one of its workload
 while it is evicted, but takes nothing from its gang: it was not among the ready.
@@ -31,6 +32,9 @@ from restow.domain.verdicts import (
 )
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
+AFTER_EVICTION = (Step.EVICTING, Step.EVICTED)
+LATE = Millis(15_000)
+"""For so long after a landing a disruption budget may not have counted it: that is what the API's controllers of busy clusters take."""
 ANY = 1 << 30
 """What is allowed where there is no budget."""
 
@@ -41,8 +45,9 @@ class Limits:
     This is made after every fold, and mostly nobody asks for anything but how many are under way: the rest is counted when first asked
     for (`_counted`)."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, now: Millis) -> None:
         self._state = state
+        self._now = now
         self._config = state.migration_config
         self.whole = Whole(state)
         self._active: dict[MigrationId, Migration] = {id: state.migrations[id] for id in state.active}
@@ -70,6 +75,9 @@ class Limits:
         self._evicted = dict(state.evictions)
         self._budgeted: dict[str, int] = defaultdict(int)
         """By disruption budget: evictions that are still to be accepted."""
+        self._ended: dict[MigrationId, None] = {}
+        """Whose pods had left and that end in this decision."""
+        self._late: dict[str, Millis] | None = None
         self._allotted: dict[MigrationId, str] | None = None
         self._spare = Spare(state, self._moved, self._moved)
 
@@ -117,6 +125,8 @@ class Limits:
     def ends(self, migration: Migration) -> None:
         was_active, was_parked = self._active.pop(migration.id, None) is not None, migration.id in self._parked
         self._parked.pop(migration.id, None)
+        if migration.step in AFTER_EVICTION:
+            self._ended[migration.id], self._late = None, None
         if was_active and not was_parked and self._is_counted:
             self._add(migration, -1)
 
@@ -178,7 +188,29 @@ class Limits:
         self._counted()
         uid = migration.move.pod
         shared = uid in self._state.pods and any(self._budgeted[path] for path in self._spare.budgets.bind(uid))
-        return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared
+        return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared or self._may_be_late(uid)
+
+    def _may_be_late(self, uid: PodUid) -> bool:
+        """Whether a disruption budget about it may not have counted yet that another one has landed."""
+        return bool(late := self._late_budgets()) and uid in self._state.pods and any(path in late for path in self._spare.budgets.bind(uid))
+
+    def _late_budgets(self) -> dict[str, Millis]:
+        """Until when each may be late: of one whose pod has left and has not landed, from now on."""
+        if self._late is None:
+            state, self._late = self._state, {}
+            if state.budgets:
+                ends = {id: Millis(at + LATE) for id, at in state.landed.items() if 0 <= self._now - at < LATE and id in state.migrations}
+                under_way = [id for id, one in self._active.items() if one.step in AFTER_EVICTION]
+                ends |= dict.fromkeys([*under_way, *self._ended], Millis(self._now + LATE))
+                for id, end in ends.items():
+                    pod = state.fact_of(state.migrations[id].move.pod) or state.fact_of(state.migrations[id].successor)
+                    for path in self._spare.budgets.of(pod) if pod is not None else ():
+                        self._late[path] = max(self._late.get(path, end), end)
+        return self._late
+
+    def no_longer_late(self) -> Millis | None:
+        """When the next of these is taken at its word, whatever lands until then."""
+        return min(self._late_budgets().values(), default=None)
 
     # -- nodes that are emptied wholly ---------------------------------------------------------------------------------
 
@@ -198,6 +230,8 @@ class Limits:
     def refuses_for_good(self, migration: Migration) -> Reason | None:
         """Why it must not go, where that is not for what is under way of ours."""
         if self.whole.is_gang(migration):
+            if any(self._may_be_late(one.move.pod) for one in self.whole.first(migration)):
+                return self._gang_rests(migration)
             return self._gang_rests(migration) or self._gang_over_budget(migration)
         why = self._too_many(migration, 1)
         return None if why is None or self._waits_for_ours(migration) else why

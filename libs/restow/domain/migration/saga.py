@@ -264,7 +264,7 @@ def step(case: Case) -> Events:
 
 def answered(state: ClusterState, migration: Migration, answer: Answer) -> Events:
     with OtherPods(state, answer.time) as others:
-        case = Case(state, migration, answer.time, Limits(state), others)
+        case = Case(state, migration, answer.time, Limits(state, answer.time), others)
         case.answer = answer
         return first(case, ON_ANSWER.get(case.stage, ()))[1]
 

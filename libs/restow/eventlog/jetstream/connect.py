@@ -44,8 +44,8 @@ IMPORTED_API = "JS.LOG.API"
 """Where the broker's API is: in an account of its own without users there is nothing else, in an account that only imports the
 log's (deploy/nats/permissions.conf) it is under this prefix, for the server answers `$JS.API` of every account itself."""
 
-REQUEST_TIMEOUT = 3.0
-"""Seconds until a request without an answer fails."""
+REQUEST_TIMEOUT, CREATE_TIMEOUT = 3.0, 10.0
+"""Seconds until a request without an answer fails; and one for a stream, on which all brokers agree, and which they sync, first."""
 
 ASK_AGAIN = 0.3
 """Seconds after which a question without an answer is asked once more. Brokers that elect a leader drop what is asked of it, and have one long before the timeout."""

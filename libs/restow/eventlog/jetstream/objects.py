@@ -24,7 +24,7 @@ import msgspec
 from restow.contracts import times
 from restow.contracts.ids import Millis
 from restow.eventlog.jetstream.append import FULL, Ack
-from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
+from restow.eventlog.jetstream.connect import CREATE_TIMEOUT, ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Delivery, Feed
 from restow.eventlog.jetstream.stream import (
@@ -191,7 +191,7 @@ class JetStreamSnapshots:
             "allow_direct": True,
         } | consumer_limits()
         try:
-            await self._broker.api(f"STREAM.CREATE.{self._stream}", config)
+            await self._broker.api(f"STREAM.CREATE.{self._stream}", config, timeout=CREATE_TIMEOUT)
         except ApiError as error:
             if error.err_code != NAME_IN_USE:
                 raise BrokerRefused(f"the broker refused to create the snapshots' bucket: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from restow.eventlog.jetstream.connect import ApiError, Broker, NotNow
+from restow.eventlog.jetstream.connect import CREATE_TIMEOUT, ApiError, Broker, NotNow
 from restow.eventlog.jetstream.copies import Copies
 from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, NoLog, Unavailable
 
@@ -188,7 +188,7 @@ class Stream:
         if first_seq > 1:
             config["first_seq"] = first_seq
         try:
-            await self.broker.api(f"STREAM.CREATE.{self.name}", config)
+            await self.broker.api(f"STREAM.CREATE.{self.name}", config, timeout=CREATE_TIMEOUT)
         except (ApiError, NotNow) as error:
             if error.err_code in NO_PEERS:
                 raise Unavailable(too_few(self.name, replicas, str(error))) from error
