@@ -86,6 +86,19 @@ def test_of_many_nodes_those_are_looked_at_that_gain_most_where_all_leave(monkey
         assert {world.name(offer.row) for offer in some.sorted} == {"b"}, "nor are others looked at later"
 
 
+@pytest.mark.parametrize(("many", "times"), [(1_000, 2), (1, 1)])
+def test_of_many_nodes_all_sets_have_their_turn_once(monkeypatch, many, times):
+    made = list[Offers]()
+    monkeypatch.setattr(exchanging, "ROWS", many)
+    monkeypatch.setattr(exchanging, "Offers", lambda search, rows: made.append(Offers(search, rows)) or made[-1])
+    task = _task(_two_nodes_could_be_emptied(), 2)
+    with opened(task, "value", Rows(task)) as world:
+        _a_is_empty(world)
+        exchange(_search(world, task), _rows(world), STEPS)
+        assert sorted(world.away) == ["b0", "b1"]
+    assert len(made) == times
+
+
 def test_without_steps_nothing_is_exchanged():
     task = _task(_two_nodes_could_be_emptied(), 2)
     with opened(task, "value", Rows(task)) as world:

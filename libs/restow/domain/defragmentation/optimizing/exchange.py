@@ -39,18 +39,18 @@ class Offer(NamedTuple):
 
 
 def exchange(search: Search, rows: list[int], steps: int) -> None:
-    """Until nothing is found, or in so many steps. `rows` are those that pods may leave."""
+    """Until nothing is found, on many rows once, or in so many steps. `rows` are those that pods may leave."""
     world = search.world
     # Who finds no place here is no reason why a pod stays: there it stays for the sake of others.
     search = Search(world, search.limits)
     last, found = world.steps + steps, True
     while found and world.steps < last:
-        found, offers = False, Offers(search, rows)
+        found, again, offers = False, len(rows) <= ROWS, Offers(search, rows)
         for pods in _weakest_first(search):
             if world.steps >= last:
                 break
             if all(uid in world.away for uid in pods) and _instead(search, offers, pods):
-                found = True
+                found = again
                 offers.update()
     world.settle()
 
