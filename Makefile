@@ -9,7 +9,7 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench bench-kubernetes vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
+.PHONY: help install demo mutate up test test-all test-kubernetes check simulate planted bench bench-kubernetes vendor shots rights alerts dashboards manifests cli saga planning proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 
 test: $(VENV)/.dev  ## Run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+
+test-all: $(VENV)/.dev  ## And those that try more of the same
+	@RESTOW_TESTS=all $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 test-kubernetes: $(VENV)/.dev  ## Run the suites that need a real API server, and those that need a real scheduler, built at the first run (needs Go 1.26)
 	@HELM=1 KUEUE=1 S3=1 OTEL=1 tests/kubernetes/build.sh .kubernetes

@@ -37,6 +37,10 @@ LONG = ("integration/test_demo.py", "integration/test_upgrade.py", "simulation/t
 """Files of which a test takes up to a minute, and that share nothing with others: first, so that in the end nobody waits for one of them."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("RESTOW_TESTS") != "all":
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
     ranks = {name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get("/".join(item.path.parts[-2:]), len(LONG)))

@@ -18,7 +18,11 @@ from .table import WIDTH, Machine, Result, Row, Size, machine, render
 from .world import START
 
 
-@pytest.mark.parametrize("name", [*NAMES, *ON_REQUEST])
+DEEP = ("cold_start", "plan", "plan_quality", "migrations")
+"""These take longest, even so."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.deep] if name in DEEP else []) for name in (*NAMES, *ON_REQUEST)])
 async def test_runs(name):
     if name in ("kubernetes", "first_list") and (why := assets()[1]):
         pytest.skip(why)

@@ -61,6 +61,7 @@ async def test_the_slider_goes_to_any_instant_and_playing_goes_on_from_there(ope
         await it.at(3)
 
 
+@pytest.mark.deep
 async def test_times_are_utc_wherever_the_browser_is(opened):
     seen = set()
     for zone, locale in (("UTC", "en-US"), ("America/Los_Angeles", "de-DE"), ("Asia/Kathmandu", "ar-EG"), ("Pacific/Kiritimati", "hi-IN")):
@@ -437,7 +438,7 @@ SEEKS = """async () => {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beside", ["", "&beside=150"])
+@pytest.mark.parametrize("beside", [pytest.param("", marks=pytest.mark.deep), "&beside=150"])
 async def test_any_instant_of_five_thousand_nodes_is_there_within_150_milliseconds(opened, beside):
     """Beside another one, too. From asking the API to what can be drawn, by the instant that this machine has disturbed least. What the API's part costs is in test_index.py."""
     async with opened(large(5000, churn=300)) as it:

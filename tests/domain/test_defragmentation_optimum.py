@@ -48,6 +48,7 @@ def _worth(state, plan, objective: str) -> int:
     return sum(f["cpu"] // 4_000 for f in free.values())
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_plans_come_within_five_percent_of_the_optimum_on_average():
     ours, best, net, best_net, seeds = 0, 0, 0, 0, 0

@@ -1,6 +1,6 @@
 """Fixtures of the end-to-end suite. `stack` is one a worker and a kind of API; `world` is a test's own part of it.
 
-Without configuration every test runs on kubesim, and those of `BARE` a second time: on kubesim without controllers behind TLS, where
+Without configuration every test runs on kubesim, and those of `BARE` (two of them, unless RESTOW_TESTS=all) a second time: on kubesim without controllers behind TLS, where
 `puppet` plays the controllers and kubelets (RESTOW_E2E=both: all of them do, which takes six minutes more). With KUBEBUILDER_ASSETS (a
 folder with etcd and kube-apiserver) or KUBECONFIG each runs once, on that API server, with the same puppet.
 """
@@ -23,7 +23,8 @@ BARE = {"test_batch", "test_migration", "test_puppet", "test_seed_003", "test_vo
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("RESTOW_E2E") == "both":
         return
-    once = [i for i in items if i.path.parent.name == "e2e" and "[bare" in i.name and i.path.stem not in BARE]
+    twice = BARE if os.environ.get("RESTOW_TESTS") == "all" else BARE & {"test_puppet", "test_volumes"}
+    once = [i for i in items if i.path.parent.name == "e2e" and "[bare" in i.name and i.path.stem not in twice]
     config.hook.pytest_deselected(items=once)
     left_out = set(once)
     items[:] = [i for i in items if i not in left_out]

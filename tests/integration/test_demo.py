@@ -153,6 +153,7 @@ def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_
     assert not run.processes()
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_services_that_are_killed_while_pods_of_the_stock_scheduler_move_break_no_promise(demo):
     report = kept(demo("--beside", "default-scheduler", "--chaos", "5", "--chaos-kills", "4"))
@@ -187,6 +188,7 @@ def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
     assert report["worth_after"] * 2 >= report["worth_before"] * 3
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
 def test_by_devices_a_quarter_more_gpus_of_the_trace_become_free(demo, tmp_path):
@@ -195,6 +197,7 @@ def test_by_devices_a_quarter_more_gpus_of_the_trace_become_free(demo, tmp_path)
     assert report["after"]["free_devices"] * 100 >= report["before"]["free_devices"] * 125
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["scheduler_session", "descheduler"])
 def test_a_service_that_is_killed_again_and_again_breaks_no_promise(demo, service):
