@@ -34,7 +34,7 @@ demo: $(VENV)/.runtime  ## Fragment a cluster, defragment it, prove that nothing
 up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 	@$(BIN)/restow up $(ARGS)
 
-test: $(VENV)/.dev  ## Run every test
+test: $(VENV)/.dev  ## Run the tests
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 test-all: $(VENV)/.dev  ## And those that try more of the same

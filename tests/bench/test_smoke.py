@@ -17,7 +17,6 @@ from .session_scan import Scan, in_turn
 from .table import WIDTH, Machine, Result, Row, Size, machine, render
 from .world import START
 
-
 DEEP = ("cold_start", "plan", "plan_quality", "migrations")
 """These take longest, even so."""
 
