@@ -396,14 +396,14 @@ def _worth(state, args) -> int:
 def test_a_second_plan_right_after_one_that_was_carried_out_is_empty(objective):
     """Whenever the steps of search were enough. (Seed 49 is a cluster on which a search found more from where another one had ended.)"""
     settled = 0
-    for seed, steps in (*((seed, 9_000) for seed in range(200, 202)), (49, 60_000)):
+    for seed, steps in (*((seed, 9_000) for seed in range(200, 203)), (49, 60_000)):
         args = msgspec.structs.replace(ARGS[objective], searchSteps=steps)
         state = cluster(seed, objective)
         got = plan(state, args)
         again = plan(afterwards(state, carry_out(state, got, seed)), args)
         settled += not again.moves
         assert again.moves == () or got.steps >= FOLLOWING * args.searchSteps, seed
-    assert settled >= 2, "it is hardly ever the steps that end it"
+    assert settled >= 3, "it is hardly ever the steps that end it"
 
 
 @settings(max_examples=8, deadline=None)
@@ -507,7 +507,7 @@ def test_which_row_a_node_has_decides_nothing():
 def test_in_which_order_nodes_came_decides_nothing(objective):
     """Of clusters that are large enough for parts of a plan to be taken back."""
     moved = 0
-    for seed in range(2):
+    for seed in range(4):
         chance, facts, milli = random.Random(seed), [], [200, 300, 400, 600, 700]
         shapes = [shape(f"s{m}", cpu=10 * m, gpu=(1, m)) for m in milli]
         for i in range(14):
@@ -520,4 +520,4 @@ def test_in_which_order_nodes_came_decides_nothing(objective):
         got = plan(one, args := msgspec.structs.replace(ARGS[objective], searchSteps=2_000))
         moved += len(got.moves)
         assert plan(other, args) == got, seed
-    assert moved > 3, "some are worth it"
+    assert moved > 8, "some are worth it"

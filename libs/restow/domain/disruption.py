@@ -10,7 +10,7 @@ from functools import cached_property
 
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.proposals import REJECTED
-from restow.domain.groups import Group, group_of, is_upstream, task_of
+from restow.domain.groups import Group, group_of, min_field, task_of
 from restow.domain.pod_controllers import known_owner
 from restow.domain.protection import Budgets
 from restow.domain.resource_quotas import over_quota
@@ -115,8 +115,7 @@ class Spare:
         ready, pods = self._ready_members(group), self._state.pods
         left = len(ready) - (victim in ready)
         if left < known.min_member:
-            field = "minCount" if is_upstream(group) else "minMember"
-            return f"{left} other members of PodGroup {'/'.join(group)} are ready; its {field} is {known.min_member}"
+            return f"{left} other members of PodGroup {'/'.join(group)} are ready; its {min_field(group)} is {known.min_member}"
         task = task_of(pods[victim].fact) if victim in pods else ""
         need = known.min_task_member.get(task, 0)
         if not need or (of_task := self._of_task(group)[task] - (victim in ready)) >= need:

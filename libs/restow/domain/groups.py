@@ -20,6 +20,11 @@ def is_upstream(group: Group) -> bool:
     return group[1].startswith(UPSTREAM)
 
 
+def min_field(group: Group) -> str:
+    """How its kind calls the number of pods that it needs at least."""
+    return "minCount" if is_upstream(group) else "minMember"
+
+
 def named(text: str) -> Group:
     """The group that is written `namespace/name`."""
     namespace, _, name = text.partition("/")

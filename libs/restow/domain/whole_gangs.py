@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from restow.contracts.ids import PlanId, PodUid
-from restow.domain.groups import UPSTREAM, Group, is_upstream, task_of
+from restow.domain.groups import UPSTREAM, Group, min_field, task_of
 from restow.domain.protection import Budgets
 from restow.domain.records import Migration
 from restow.domain.state import OVER, ClusterState
@@ -37,7 +37,7 @@ def _too_few(state: ClusterState, group: Group, pods: Sequence[PodUid]) -> str:
     if known is None:
         return ""
     if len(pods) < known.min_member:
-        return f"{len(pods)} of its pods run, and its {'minCount' if is_upstream(group) else 'minMember'} is {known.min_member}"
+        return f"{len(pods)} of its pods run, and its {min_field(group)} is {known.min_member}"
     tasks = Counter(task_of(state.pods[uid].fact) for uid in pods)
     return next((f"{tasks[task]} of its pods of task {task} run, and its minTaskMember is {need}" for task, need in known.min_task_member.items() if tasks[task] < need), "")
 

@@ -77,7 +77,8 @@ class Limits:
         """By disruption budget: evictions that are still to be accepted."""
         self._ended: dict[MigrationId, None] = {}
         """Whose pods had left and that end in this decision."""
-        self._late: dict[str, Millis] | None = None
+        self._late: set[str] | None = None
+        """Disruption budgets whose pods of ours have left and have not landed, or have just landed."""
         self._allotted: dict[MigrationId, str] | None = None
         self._spare = Spare(state, self._moved, self._moved)
 
@@ -191,26 +192,31 @@ class Limits:
         return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared or self._may_be_late(uid)
 
     def _may_be_late(self, uid: PodUid) -> bool:
-        """Whether a disruption budget about it may not have counted yet that another one has landed."""
-        return bool(late := self._late_budgets()) and uid in self._state.pods and any(path in late for path in self._spare.budgets.bind(uid))
+        """Whether a disruption budget about it may not have counted yet that another one has landed, or is to be counted once that has."""
+        late = self._late_budgets()
+        return bool(late) and uid in self._state.pods and any(path in late for path in self._spare.budgets.bind(uid))
 
-    def _late_budgets(self) -> dict[str, Millis]:
-        """Until when each may be late: of one whose pod has left and has not landed, from now on."""
+    def _late_budgets(self) -> set[str]:
         if self._late is None:
-            state, self._late = self._state, {}
-            if state.budgets:
-                ends = {id: Millis(at + LATE) for id, at in state.landed.items() if 0 <= self._now - at < LATE and id in state.migrations}
-                under_way = [id for id, one in self._active.items() if one.step in AFTER_EVICTION]
-                ends |= dict.fromkeys([*under_way, *self._ended], Millis(self._now + LATE))
-                for id, end in ends.items():
-                    pod = state.fact_of(state.migrations[id].move.pod) or state.fact_of(state.migrations[id].successor)
-                    for path in self._spare.budgets.of(pod) if pod is not None else ():
-                        self._late[path] = max(self._late.get(path, end), end)
+            state, self._late = self._state, set()
+            left = [id for id, one in self._active.items() if one.step in AFTER_EVICTION]
+            for id in (*left, *self._ended, *self._just_landed()) if state.budgets else ():
+                self._late.update(self._about(id))
         return self._late
 
+    def _about(self, id: MigrationId) -> tuple[str, ...]:
+        """The disruption budgets about its pod, or that one's successor."""
+        one = self._state.migrations[id]
+        pod = self._state.fact_of(one.move.pod) or self._state.fact_of(one.successor)
+        return () if pod is None else self._spare.budgets.of(pod)
+
+    def _just_landed(self) -> list[MigrationId]:
+        return [id for id, at in self._state.landed.items() if 0 <= self._now - at < LATE and id in self._state.migrations]
+
     def no_longer_late(self) -> Millis | None:
-        """When the next of these is taken at its word, whatever lands until then."""
-        return min(self._late_budgets().values(), default=None)
+        """When the next disruption budget may have to be taken at its word."""
+        landed = self._just_landed() if self._state.budgets else ()
+        return min((Millis(self._state.landed[id] + LATE) for id in landed if self._about(id)), default=None)
 
     # -- nodes that are emptied wholly ---------------------------------------------------------------------------------
 
