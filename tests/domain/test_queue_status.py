@@ -34,6 +34,11 @@ def test_what_is_used_is_written_as_kubernetes_writes_it():
     assert said(state, "other") == QueueStatus()
 
 
+def test_whole_gpus_are_called_as_volcano_s_dashboards_ask_for_them():
+    state = given(*BARE, shape("g", cpu=1_000, gpu=(2, 1000)), in_queue("b", "q", "g", node="gpus"))
+    assert said(state).allocated["nvidia.com/gpu"] == "2"
+
+
 def test_a_queue_uses_what_the_queues_below_it_use():
     state = given(node("n"), shape("s"), queue("top"), queue("mid", parent="top"), queue("leaf", parent="mid"))
     then(state, in_queue("a", "leaf", node="n"), in_queue("b", "mid", node="n"))

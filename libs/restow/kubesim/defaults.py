@@ -13,6 +13,7 @@ from restow.kubesim.resources import (
     CRONJOBS,
     DAEMONSETS,
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
     NAMESPACES,
     NODES,
@@ -250,6 +251,14 @@ def _role_binding(obj: Obj) -> None:
             _fill(subject, apiGroup=ROLEBINDINGS.group)
 
 
+def _event(event: Obj) -> None:
+    """What Go writes of times that are not set and of a struct that is empty. `kubectl get events --sort-by=.lastTimestamp` lists nothing where no Event has
+    the field."""
+    for time in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        event.setdefault(time, None)
+    event.setdefault("source", {})
+
+
 _PLAIN: dict[tuple[str, str], Callable[[Obj], None]] = {
     DEPLOYMENTS.key: _deployment,
     REPLICASETS.key: _replicaset,
@@ -263,6 +272,7 @@ _PLAIN: dict[tuple[str, str], Callable[[Obj], None]] = {
     PERSISTENTVOLUMES.key: _volume,
     SECRETS.key: _secret,
     NODES.key: _node,
+    EVENTS.key: _event,
     PRIORITYCLASSES.key: _priorityclass,
     STORAGECLASSES.key: _storageclass,
     RESOURCECLAIMS.key: _resourceclaim,

@@ -77,7 +77,8 @@ def status(state: ClusterState, queue: str, counted: Tally) -> QueueStatus:
         running=counts["Running"],
         unknown=counts["Unknown"],
         completed=counts["Completed"],
-        allocated=r.quantities({state.table.resources[column]: amount for column, amount in used(state, queue).items()}),
+        # Volcano's dashboards and quotas ask for GPUs by this name; a queue has no name of its own for them.
+        allocated=r.quantities({state.table.resources[column]: amount for column, amount in used(state, queue).items()}, r.NVIDIA_GPU),
     )
 
 
