@@ -28,6 +28,7 @@ from restow.domain.session.verdict import (
     explain,
     explain_group,
     explain_slots,
+    takes,
 )
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import BESIDE, ENDED, NOBODY_FOLLOWED, PLACEHOLDER, explained
@@ -47,6 +48,8 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     else:
         answer.present = explain(state, uid)  # type: ignore[arg-type]
         answer.verdict += verdict_lines(state, answer.present)
+        if answer.present.status == "waiting" and not (answer.present.blocks or answer.present.fits):
+            answer.verdict += takes(state, PodUid(uid))
         if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
             say(tried)
         answer.verdict += stranger_lines(state, PodUid(uid))
@@ -223,6 +226,8 @@ def _group_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     answer.verdict += gang_lines(answer.gang, "it")
     if answer.gang.complete and not blocks:
         say("the next session will place it")
+    if answer.gang.first and not blocks:
+        answer.verdict += takes(state, min((uid for uid in state.groups[group] if state.awaits_placement(uid)), key=state.order_of))
     answer.verdict += [relief_line(relief, "would start with") for relief in answer.reliefs]
 
 

@@ -5,6 +5,7 @@ from restow.domain.session.verdict.choice import choice as choice
 from restow.domain.session.verdict.explain import explain as explain
 from restow.domain.session.verdict.explain import explain_group as explain_group
 from restow.domain.session.verdict.slots import explain_slots as explain_slots
+from restow.domain.session.verdict.taking import takes as takes
 from restow.domain.session.verdict.values import Block as Block
 from restow.domain.session.verdict.values import Choice as Choice
 from restow.domain.session.verdict.values import GangFit as GangFit
