@@ -42,6 +42,14 @@ def test_a_resource_may_have_its_own_factor():
     assert len(admitted(state)) == 2
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "koordinator.sh/gpu", "alibabacloud.com/gpu-milli"])
+def test_gpus_have_theirs_by_each_of_their_names_and_are_called_as_users_do(name):
+    gangs = [pod_group(f"g{i}", phase="Pending", min_resources={"restow.dev/gpu-milli": 4_000}) for i in range(4)]
+    state = cluster(node("g", gpus=4), *gangs, member("m", "g3"), **{f"overcommit-factor.{name}": "2"})
+    assert admitted(state) == ["g0", "g1"]
+    assert state.waiting[state.parked["m"][0]].message == "the cluster has no nvidia.com/gpu left for the group's minimum, of 2 times what there is"
+
+
 def test_what_runs_counts_and_what_a_group_was_promised_and_does_not_use():
     state = cluster(*[pod(f"p{i}", node="n") for i in range(4)], pod_group("in", need=4, min_resources={"cpu": 4_000}), member("in0", "in", node="n"))
     assert admitted(then(state, waiting("g"), waiting("h", 1_000))) == ["g"]

@@ -328,3 +328,12 @@ def test_a_gang_that_cannot_be_complete_keeps_no_rest_that_its_small_pods_would_
     then(state, *[in_queue(f"{q}{i}", q, node="n") for q in "ab" for i in range(2)], in_queue("b2", "b", "large"), in_queue("a2", "a"))
     then(state, *[member(f"g{i}", "g", "half") for i in range(members)])
     assert settle(state) == placed_of_a
+
+
+def test_a_group_that_is_not_let_in_reads_of_gpus_as_users_call_them():
+    plugins = tuple(map(PluginConfig, ("gang", "proportion", "predicates")))
+    conf = configured("session", SessionConfig(actions=(ActionConfig("enqueue"), ActionConfig("allocate")), tiers=(plugins,)))
+    gang = pod_group("g", "q", phase="Pending", min_resources={"restow.dev/gpu-milli": 2_000})
+    state = given(conf, node("n", gpus=4), shape("s"), queue("q", capability={"restow.dev/gpu-milli": 1_000}), gang, member("m", "g"))
+    schedule(state)
+    assert why(state, "m") == ("NotEnqueued", "queue q has no nvidia.com/gpu left of its capability for the group's minimum")

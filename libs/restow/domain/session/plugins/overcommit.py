@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import msgspec
 
+from restow.domain.resources import canonical_resource, title
 from restow.domain.session.admission import admission
 from restow.domain.session.args import Arguments, decimal, mapped, thousandths, with_prefix, without_prefix
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
@@ -25,9 +26,13 @@ class Args(Arguments, frozen=True):
     factor: str = msgspec.field(name=FACTOR, default="1.2")
     factors: dict[str, str] = msgspec.field(name=FACTORS, default_factory=dict)
 
+    def of(self, resource: str) -> str:
+        """The factor of a resource of the node table, by whichever of its names it was said."""
+        return next((factor for name, factor in self.factors.items() if canonical_resource(name) == resource), self.factor)
+
     def milli(self, resource: str) -> int:
-        """The factor of this resource, in thousandths."""
-        return thousandths(FACTOR, self.factors.get(resource, self.factor))
+        """The same in thousandths."""
+        return thousandths(FACTOR, self.of(resource))
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Self:
@@ -53,8 +58,7 @@ def open(session: Session, args: Args) -> None:
             column = columns.get(resource)
             there, charged = (nodes.allocatable[column], nodes.charged[column]) if column is not None else (0, 0)
             if amount and charged + promised.get(resource, 0) + amount > there * args.milli(resource) // 1000:
-                factor = args.factors.get(resource, args.factor)
-                said = f"{THE_CLUSTER} {resource} left for the group's minimum, of {factor} times what there is"
+                said = f"{THE_CLUSTER} {title(resource)} left for the group's minimum, of {args.of(resource)} times what there is"
                 return Refusal(NOT_ENQUEUED, said, resource, amount)
         return PERMITTED
 

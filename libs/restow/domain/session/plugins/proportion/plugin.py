@@ -269,7 +269,7 @@ class Shares:
             return PERMITTED
         amount = self._admission.asks(job)[resource]
         own = self._admission.lacking(job, (job.queue,), self._amounts(job.queue, "capability"))
-        said = f"queue {job.queue} has no {resource} left {'of its capability' if own else GUARANTEED} for the group's minimum"
+        said = f"queue {job.queue} has no {r.title(resource)} left {'of its capability' if own else GUARANTEED} for the group's minimum"
         return Refusal(NOT_ENQUEUED, said, resource, amount)
 
     def preemptive(self, queue: str, pod: PodObserved) -> bool:
