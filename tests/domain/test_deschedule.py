@@ -290,7 +290,7 @@ def test_who_has_no_place_does_not_use_a_limit_up():
 
 def test_with_too_few_nodes_every_plan_says_why():
     state = given(config(taints(), old()), shape("s"), node("n1", taints=DRAIN), web("a"))
-    assert {p.reason for p in plans(state)} == {"1 ready nodes are selected; at least 2 are needed for a pod to go anywhere"}
+    assert {p.reason for p in plans(state)} == {"1 ready node is selected; at least 2 are needed for a pod to go anywhere"}
 
 
 def test_it_decides_the_same_again_whatever_the_order_of_commands_in_a_commit():

@@ -280,7 +280,7 @@ def test_a_selector_without_nodes_and_resources_that_no_node_has_keep_nobody_off
     assert list(plugin.remarks(state, args, at("03:00"))) == [
         "reservelabels[0].nodeSelector: no node that can take pods has no=where: nothing is kept free",
         "reservelabels[1].resources['example.com/x']: 1 is asked for, the selector's nodes have 0: it is not kept free",
-        "reservelabels[1].resources['cpu']: 9000 is asked for, the selector's nodes have 4000: all of them are kept free",
+        "reservelabels[1].resources['cpu']: 9 is asked for, the selector's nodes have 4: all of them are kept free",
     ]
 
 

@@ -228,15 +228,15 @@ def test_a_queue_is_closed_through_its_status(spec, status, state):
         ({"priority": 2**40}, "spec.priority: 1099511627776; allowed: -2147483648 to 2147483647"),
         (
             {"capability": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "2"}}},
-            'spec.guarantee.resource["cpu"]: 2000 is above spec.capability; allowed: up to 1000',
+            'spec.guarantee.resource["cpu"]: 2 is above spec.capability; allowed: up to 1',
         ),
         (
             {"capability": {"nvidia.com/gpu": 1}, "deserved": {"koordinator.sh/gpu": 101}},
-            'spec.deserved["restow.dev/gpu-milli"]: 1010 is above spec.capability; allowed: up to 1000',
+            'spec.deserved["nvidia.com/gpu"]: 1.01 is above spec.capability; allowed: up to 1',
         ),
         (
             {"deserved": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "2"}}},
-            'spec.guarantee.resource["cpu"]: 2000 is above spec.deserved; allowed: up to 1000',
+            'spec.guarantee.resource["cpu"]: 2 is above spec.deserved; allowed: up to 1',
         ),
         ({"guarantee": {"resource": {"cpu": "-2"}}}, "spec.guarantee.resource[\"cpu\"]: '-2' is negative"),
         ({"capability": {"cpu": {}}}, 'spec.capability["cpu"]: an object; allowed: int | float | str'),

@@ -13,6 +13,8 @@ from restow.contracts import events as e
 from restow.contracts.values import NetworkTopology
 from restow.domain.groups import QUEUE_ANNOTATIONS, UPSTREAM
 from restow.domain.pod_controllers import MOVABLE
+from restow.domain.resources import amount as shown
+from restow.domain.resources import title
 from restow.kube import wire_objects as w
 from restow.kube.annotations import PREEMPTABLE, kept_of_group
 from restow.kube.decode import BAD_JSON
@@ -232,4 +234,4 @@ def _below(amounts: dict[str, int], path: str, bounds: dict[str, int], bound: st
     for name, amount in amounts.items():
         most = bounds.get(name)
         if most is not None and amount > most:
-            raise FactError(f'{path}["{name}"]: {amount} is above {bound}; allowed: up to {most}')
+            raise FactError(f'{path}["{title(name)}"]: {shown(name, amount)} is above {bound}; allowed: up to {shown(name, most)}')

@@ -55,7 +55,7 @@ class Run:
         self.nodes = selected_nodes(state, policy.node_selector)
         self.skipped = ""
         if len(self.nodes) < LEAST_NODES:
-            self.skipped = f"{len(self.nodes)} ready nodes are selected; at least {LEAST_NODES} are needed for a pod to go anywhere"
+            self.skipped = f"{len(self.nodes)} ready {'node is' if len(self.nodes) == 1 else 'nodes are'} selected; at least {LEAST_NODES} are needed for a pod to go anywhere"
         self.refused: set[PodUid] = set()
         """Pods that the port has not evicted after all."""
         self.evictions: dict[PodUid, Eviction] = {}

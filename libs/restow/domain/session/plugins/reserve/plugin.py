@@ -8,6 +8,7 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
+from restow.domain import resources as r
 from restow.domain.session.framework import Filter
 from restow.domain.session.plugins.reserve import windows
 from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
@@ -87,7 +88,7 @@ def remarks(state: ClusterState, args: Args, now: Millis) -> Iterator[str]:
             there = 0 if column is None else sum(state.table.allocatable[mask, column].tolist())
             if there < amount:
                 less = "it is not kept free" if not there else "all of them are kept free"
-                yield f"{path}.resources[{name!r}]: {amount} is asked for, the selector's nodes have {there}: {less}"
+                yield f"{path}.resources[{r.title(name)!r}]: {r.amount(name, amount)} is asked for, the selector's nodes have {r.amount(name, there)}: {less}"
         if next_window(label, now) is None:
             yield f"{path}.cron: {label.cron!r} never fires again"
 
