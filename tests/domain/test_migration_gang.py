@@ -15,7 +15,19 @@ from domain.build import (
     then,
     when,
 )
-from domain.saga import BOLD, advance, create, decider, evicts, failed, session_answers, step, terminate
+from domain.saga import (
+    BOLD,
+    advance,
+    create,
+    decider,
+    evicts,
+    failed,
+    move,
+    plan,
+    session_answers,
+    step,
+    terminate,
+)
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -160,6 +172,25 @@ def test_a_budget_that_no_longer_lets_all_of_them_go_keeps_all_of_them():
     assert evicts(held(state, *MOVES)) == []
     then(state, budget(3))
     assert evicts(advance(state)) == MOVES
+
+
+def test_a_budget_that_others_of_ours_use_up_is_waited_for_as_long_as_these_take():
+    state = gang(budget(3), pod("w", node="c", owner=replica_of("w"), labels={"app": "g"}), plan("y", move("y-1", "w", "c", "d")))
+    advance(state)
+    create(state, "y-1")
+    moves(state)
+    assert failed(advance(state)) == {}
+    assert evicts(held(state, *MOVES)) == ["y-1"]
+    then(state, changed("w", node="c", phase="Running", deleting=NOW), budget(2))
+    assert failed(advance(state, 100_000)) == {}
+    then(state, pod("v", owner=replica_of("w"), labels={"app": "g"}))
+    session_answers(state, 100_000)
+    then(state, e.PodGone("w"), changed("v", node="d", phase="Running", ready=True), time=NOW + 100_000)
+    advance(state, 100_000)
+    assert step(state, "y-1") is Step.LANDED
+    assert failed(advance(state, 114_000)) == {}
+    then(state, budget(3), time=NOW + 114_000)
+    assert evicts(advance(state, 114_000)) == MOVES
 
 
 def test_a_budget_that_stays_tight_rolls_all_of_them_back():

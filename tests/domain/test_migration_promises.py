@@ -144,6 +144,64 @@ def test_a_budget_that_one_of_ours_has_used_up_is_waited_for_until_the_api_has_c
     assert failed(advance(state, 35_000)) == {"x-2": "Budget"}
 
 
+def two_of_one_budget(allowed=1, **conf):
+    labels = {"labels": {"app": "x"}}
+    return world(budget(allowed), *[pod(f"w{i}", node="a", owner=replica_of(f"w{i}"), **labels) for i in range(2)],
+                 plan("x", move("x-1", "w0"), move("x-2", "w1")), **conf)  # fmt: skip
+
+
+def uses_up(state, id="x-1"):
+    """Its pod is evicted, and the API has counted that."""
+    hold(state, id)
+    then(state, changed(state.migrations[id].move.pod, node="a", phase="Running", deleting=NOW), budget(0))
+    return failed(advance(state))
+
+
+def test_a_budget_that_one_of_ours_has_used_up_is_waited_for_also_while_nobody_has_followed_its_pod():
+    """Two workloads have the budget in common: the labels of a pod that has gone are known no more."""
+    state = two_of_one_budget()
+    advance(state)
+    uses_up(state)
+    then(state, e.PodGone("w0"))
+    assert failed(advance(state, 100_000)) == {}
+
+
+def test_who_holds_its_slot_waits_for_a_budget_that_one_of_ours_has_used_up_for_longer_than_the_deadline():
+    """The budget allowed two when they began. Somebody else has had one of these."""
+    state = two_of_one_budget(2)
+    assert begun(advance(state)) == ["x-1", "x-2"]
+    uses_up(state)
+    assert evicts(hold(state, "x-2")) == []
+    assert failed(advance(state, 100_000)) == {}
+    then(state, pod("w0b", shape="s", owner=replica_of("w0"), labels={"app": "x"}), time=NOW + 100_000)
+    assert failed(land(state, "x-1", "w0b", 100_000)) == {}
+    assert failed(advance(state, 114_000)) == {}
+    assert failed(advance(state, 115_000)) == {"x-2": "Budget"}
+
+
+def test_a_budget_that_is_waited_for_is_not_tried_while_one_of_ours_uses_it_up():
+    """A patience shorter than a landing would be over before that."""
+    state = two_of_one_budget(budget_patience=10_000)
+    assert begun(advance(state)) == ["x-1"]
+    uses_up(state)
+    assert begun(advance(state, 20_000)) == []
+    then(state, pod("w0b", shape="s", owner=replica_of("w0"), labels={"app": "x"}), time=NOW + 20_000)
+    land(state, "x-1", "w0b", 20_000)
+    assert begun(advance(state, 34_000)) == []
+    assert begun(advance(state, 35_000)) == ["x-2"], "what is used up now was by somebody else"
+
+
+def test_what_the_api_says_of_a_budget_that_one_of_ours_has_just_used_up_is_no_refusal():
+    """Its eviction was decided before that was known."""
+    state = two_of_one_budget(2)
+    advance(state)
+    hold(state, "x-1")
+    hold(state, "x-2")
+    then(state, changed("w0", node="a", phase="Running", deleting=NOW))
+    advance(state)
+    assert when(state, decider, c.ReportEviction(NOW + 1_000, "x-2", "Budget", "at zero")) == []
+
+
 def test_a_budget_that_is_at_zero_when_it_is_its_turn_ends_the_move_before_anything_is_held():
     state = world(budget(1), pod("w", node="a", owner=replica_of("w"), labels={"app": "x"}), plan("x", move("x-1", "w")))
     then(state, budget(0))

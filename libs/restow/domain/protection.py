@@ -113,6 +113,10 @@ class Budgets:
             known = self._known[key] = tuple(path for path, budget in here if covers(budget, pod))
         return known
 
+    def within(self, namespace: str) -> tuple[str, ...]:
+        """All of the namespace."""
+        return tuple(path for path, _ in self._spaces.get(namespace, ()))
+
     def bind(self, uid: PodUid) -> tuple[str, ...]:
         """The budgets that the API asks before it evicts the pod: none for one whose containers have never run, and not its only one
         where that lets those go that are not ready."""

@@ -282,8 +282,8 @@ class Maps:
     """Lineages whose pods bounced off a node."""
     evictions: dict[MigrationId, Millis] = stored(dict)
     """When evictions were decided: those of the minute before the last one."""
-    landed: dict[MigrationId, Millis] = stored(dict)
-    """When moves landed: those of the minute before the last one."""
+    ended_at: dict[MigrationId, Millis] = stored(dict)
+    """When moves ended whose pods had left: those of the minute before the last one."""
     budgeted: dict[MigrationId, tuple[str, ...]] = stored(dict)
     """Moves that are not over, and the eviction budgets that they are charged to, if any (`domain.eviction_budgets`)."""
     budget_spent: dict[str, dict[MigrationId, Millis]] = stored(dict)

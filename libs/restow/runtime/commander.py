@@ -170,7 +170,8 @@ class Commander:
                     continue
                 if self.follower.broken and not self._queue.repairs:
                     continue
-                batch = self._gather(self._clock.now())
+                looked = self._clock.now()
+                batch = self._gather(looked)
                 if batch:
                     self.in_flight = True
                     try:
@@ -181,7 +182,7 @@ class Commander:
                 else:
                     self.trouble.over(stored=False)
                     self.follower.looked()
-                self._set_timer()
+                self._set_timer(looked)
         finally:
             # Also where this process is deposed, or fails: who waits is to hear it from us, and not by a connection that is closed without a word.
             self._doubt_is_unsure()
@@ -232,19 +233,20 @@ class Commander:
         follower, family = self.follower, self.decider.family
         return follower.trace if family != FACTS and follower.foreign > follower.state.last[family] else ""
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, looked: Millis) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.leadership.leading and (deadline := self._deadline()) is not None:
+        if self.leadership.leading and (deadline := self._deadline(looked)) is not None:
             self._timer = self._clock.at(deadline, self._bell.ring)
 
-    def _deadline(self) -> Millis | None:
-        """When to ask again. One that has passed and led to nothing waits for a while: an empty decision never spins."""
+    def _deadline(self, looked: Millis) -> Millis | None:
+        """When to ask again what is due, which was asked at `looked`. One that had passed by then and led to nothing, or to nothing that is due, waits for
+        a while: an empty decision never spins."""
         now, deadline = self._clock.now(), self.decider.deadline(self.follower.state)
-        if deadline is None or deadline > now:
+        if deadline is None or deadline > looked:
             return deadline
-        return max(self._not_before, Millis(now + 1)) if self._fruitless == self.follower.state.seq else now
+        return max(self._not_before, Millis(now + 1)) if self._fruitless == self.follower.state.seq else Millis(now + AGAIN)
 
     # -- one commit --------------------------------------------------------------------------------------------------
 

@@ -188,6 +188,34 @@ async def test_an_empty_decision_is_not_tried_again_before_the_state_changes_or_
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_a_deadline_that_passes_while_nothing_is_due_is_not_asked_about_over_and_over():
+    """The next eviction within the rate, say, while the pods that are on the way take long to land, and nothing happens."""
+
+    class Idle(GcDecider):
+        asked = 0
+
+        def due(self, state, now):
+            self.asked += 1
+
+        def deadline(self, state):
+            return NOW + 100
+
+    decider = Idle()
+    async with running(memory(), decider=decider) as rig:
+        await rig.lead()
+        await idle()
+        rig.clock.advance(100)
+        await idle()
+        known = decider.asked
+        for _ in range(900):
+            rig.clock.advance(1)
+            await idle(3)
+        assert decider.asked == known
+        rig.clock.advance(101)
+        await idle()
+        assert decider.asked == known + 1
+
+
 async def test_what_is_due_is_not_forgotten_for_a_command_that_leads_to_nothing():
     """A second report of what is known already came with the fact for which a pod was to be placed: it waited for the next fact, or deadline."""
     log = memory()

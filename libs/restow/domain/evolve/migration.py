@@ -286,8 +286,9 @@ def _step(to: Step, after: frozenset[Step]):
             bounces.not_landed(state, record)
             if bounces.interfered(state, record):
                 bounces.disturbed(state, record.lineage, record.shape, record.reason)
+        if record.armed and record.move.target:
+            _note(state, state.ended_at, record.id, state.time)
         if to is Step.LANDED:
-            _note(state, state.landed, record.id, state.time)
             bounces.moved(state, record, event.pod)
             _follow(state, record, event.pod)
         if state.demand_slots:

@@ -15,7 +15,7 @@ from restow.domain.migration import consents, demand_slots, holds, plan_order, s
 from restow.domain.migration.deadlines import deadline, lands_until
 from restow.domain.migration.eviction import may_evict
 from restow.domain.migration.holds import Reason
-from restow.domain.migration.limits import Limits
+from restow.domain.migration.limits import BEFORE_EVICTION, Limits
 from restow.domain.migration.other_pods import OtherPods
 from restow.domain.pod_controllers import is_last
 from restow.domain.promised_slots import fits
@@ -95,9 +95,10 @@ class Case:
     @property
     def late(self) -> bool:
         """Whether its deadline has passed."""
-        if self.migration.step is Step.HELD and self.is_parked:
-            return self.now >= self.limits.until(self.migration)
-        return self.now >= deadline(self.state, self.migration)
+        parked = self.migration.step is Step.HELD and self.is_parked
+        if self.now < (self.limits.until(self.migration) if parked else deadline(self.state, self.migration)):
+            return False
+        return not (self.migration.step in BEFORE_EVICTION and self.may_go and self.limits.waits_for_landing(self.migration, self.blocked))
 
     @property
     def may_come(self) -> bool:

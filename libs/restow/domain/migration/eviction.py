@@ -79,8 +79,11 @@ def is_torn(state: ClusterState, migration: Migration) -> bool:
 
 
 def waits_for_budget(state: ClusterState, migration: Migration, now: Millis) -> bool:
-    """Whether an eviction that a disruption budget has refused is tried again: for `budgetPatience`, and, where others of its gang have left, as long as may be."""
-    return now < migration.evicting + state.migration_config.budget_patience or (now < migration.deadline and is_torn(state, migration))
+    """Whether an eviction that a disruption budget has refused is tried again: for `budgetPatience`, and, where others of its gang have left, or others of ours
+    that the budget is about, as long as may be."""
+    if now < migration.evicting + state.migration_config.budget_patience:
+        return True
+    return now < migration.deadline and (is_torn(state, migration) or Limits(state, now).may_be_late(migration.move.pod))
 
 
 def _may_be_tried(state: ClusterState, migration: Migration) -> bool:

@@ -145,7 +145,7 @@ SAID_NOTHING = Fact("its workload has not answered in time",
 EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so its successor is seen after this)",
                       lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
 NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))
-BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`, or others of its gang have left", lambda case: (
+BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`, or others of its gang, or of ours that it is about, have left", lambda case: (
     case.answered("Budget") and waits_for_budget(case.state, case.migration, case.now)))
 GATE_WAITS = Fact("the API does not gate its successor yet, as one that has just started", lambda case: (
     case.answered(NOT_GATED) and case.now < gating.waits_until(case.migration)))

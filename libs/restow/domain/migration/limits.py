@@ -34,7 +34,7 @@ from restow.domain.verdicts import (
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 AFTER_EVICTION = (Step.EVICTING, Step.EVICTED)
 LATE = Millis(15_000)
-"""For so long after a landing a disruption budget may not have counted it: that is what the API's controllers of busy clusters take."""
+"""For so long after a landing, or whatever has become of a successor, a disruption budget may not have counted it: that is what the API's controllers of busy clusters take."""
 ANY = 1 << 30
 """What is allowed where there is no budget."""
 
@@ -78,7 +78,7 @@ class Limits:
         self._ended: dict[MigrationId, None] = {}
         """Whose pods had left and that end in this decision."""
         self._late: set[str] | None = None
-        """Disruption budgets whose pods of ours have left and have not landed, or have just landed."""
+        """Disruption budgets whose pods of ours have left and are still to land, or have just done so, or not."""
         self._allotted: dict[MigrationId, str] | None = None
         self._spare = Spare(state, self._moved, self._moved)
 
@@ -111,8 +111,7 @@ class Limits:
                 self._moved[pod] = None
             else:
                 self._moved.pop(pod, None)
-        live = self._state.live_of(migration.move.pod)
-        if self._state.budgets and live is not None and not live.deleting and live.phase not in OVER:
+        if self._state.budgets and self._is_there(migration):
             for path in self._spare.budgets.bind(migration.move.pod):
                 self._budgeted[path] += sign
 
@@ -189,9 +188,13 @@ class Limits:
         self._counted()
         uid = migration.move.pod
         shared = uid in self._state.pods and any(self._budgeted[path] for path in self._spare.budgets.bind(uid))
-        return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared or self._may_be_late(uid)
+        return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared or self.may_be_late(uid)
 
-    def _may_be_late(self, uid: PodUid) -> bool:
+    def waits_for_landing(self, migration: Migration, why: Reason | None) -> bool:
+        """Whether that keeps it which ends once others of ours have landed, and that is counted: no deadline counts until then."""
+        return why is not None and why[0] == BUDGET and self.may_be_late(migration.move.pod)
+
+    def may_be_late(self, uid: PodUid) -> bool:
         """Whether a disruption budget about it may not have counted yet that another one has landed, or is to be counted once that has."""
         late = self._late_budgets()
         return bool(late) and uid in self._state.pods and any(path in late for path in self._spare.budgets.bind(uid))
@@ -199,24 +202,29 @@ class Limits:
     def _late_budgets(self) -> set[str]:
         if self._late is None:
             state, self._late = self._state, set()
-            left = [id for id, one in self._active.items() if one.step in AFTER_EVICTION]
-            for id in (*left, *self._ended, *self._just_landed()) if state.budgets else ():
+            left = [id for id, one in self._active.items() if one.step in AFTER_EVICTION and not self._is_there(one)]
+            for id in (*left, *self._ended, *self._just_ended()) if state.budgets else ():
                 self._late.update(self._about(id))
         return self._late
 
+    def _is_there(self, migration: Migration) -> bool:
+        """Whether its pod runs, and nobody has ended it yet."""
+        live = self._state.live_of(migration.move.pod)
+        return live is not None and not live.deleting and live.phase not in OVER
+
     def _about(self, id: MigrationId) -> tuple[str, ...]:
-        """The disruption budgets about its pod, or that one's successor."""
+        """The disruption budgets about its pod, or that one's successor. Of one that has gone before anybody has followed it, all that it may have been."""
         one = self._state.migrations[id]
         pod = self._state.fact_of(one.move.pod) or self._state.fact_of(one.successor)
-        return () if pod is None else self._spare.budgets.of(pod)
+        return self._spare.budgets.within(one.move.namespace) if pod is None else self._spare.budgets.of(pod)
 
-    def _just_landed(self) -> list[MigrationId]:
-        return [id for id, at in self._state.landed.items() if 0 <= self._now - at < LATE and id in self._state.migrations]
+    def _just_ended(self) -> list[MigrationId]:
+        return [id for id, at in self._state.ended_at.items() if 0 <= self._now - at < LATE and id in self._state.migrations]
 
     def no_longer_late(self) -> Millis | None:
         """When the next disruption budget may have to be taken at its word."""
-        landed = self._just_landed() if self._state.budgets else ()
-        return min((Millis(self._state.landed[id] + LATE) for id in landed if self._about(id)), default=None)
+        just = self._just_ended() if self._state.budgets else ()
+        return min((Millis(self._state.ended_at[id] + LATE) for id in just if self._about(id)), default=None)
 
     # -- nodes that are emptied wholly ---------------------------------------------------------------------------------
 
@@ -236,9 +244,7 @@ class Limits:
     def refuses_for_good(self, migration: Migration) -> Reason | None:
         """Why it must not go, where that is not for what is under way of ours."""
         if self.whole.is_gang(migration):
-            if any(self._may_be_late(one.move.pod) for one in self.whole.first(migration)):
-                return self._gang_rests(migration)
-            return self._gang_rests(migration) or self._gang_over_budget(migration)
+            return self._gang_rests(migration) or (None if self._gang_shares(migration) else self._gang_over_budget(migration))
         why = self._too_many(migration, 1)
         return None if why is None or self._waits_for_ours(migration) else why
 
@@ -251,7 +257,7 @@ class Limits:
         if not self.whole.all_hold(migration) or not self.whole.all_agree(migration):
             return True
         if self.whole.is_gang(migration):
-            return self._gang_waits(migration, now)
+            return self._gang_waits(migration, now) or self._gang_waits_for_ours(migration)
         if self.whole.one_is_asked(migration):
             return True
         if len(self._active) - len(self._parked) >= self._config.concurrent or self._crowded(migration, now):
@@ -270,6 +276,15 @@ class Limits:
         own = {one.id for one in self.whole.members(migration)}
         recent = sum(abs(now - at) < MINUTE for id, at in self._evicted.items() if id not in own)
         return bool(recent) and recent + going > most
+
+    def _gang_waits_for_ours(self, migration: Migration) -> bool:
+        """Whether others of ours have, for now, what a disruption budget allows."""
+        return self.whole.nobody_left(migration) and self._gang_shares(migration) and self._gang_over_budget(migration) is not None
+
+    def _gang_shares(self, migration: Migration) -> bool:
+        """Whether others of ours are under way, or have just landed, that a disruption budget of one of it is about."""
+        counted, pods = self._counted()._budgeted, [one.move.pod for one in self.whole.first(migration) if one.move.pod in self._state.pods]
+        return any(self.may_be_late(uid) or any(counted[path] for path in self._spare.budgets.bind(uid)) for uid in pods)
 
     def _gang_over_budget(self, migration: Migration) -> Reason | None:
         """Whether a disruption budget does not let all of them go at once: then none of them goes, whatever is waited for elsewhere (`budgetPatience`)."""
@@ -374,12 +389,15 @@ class Limits:
         return next((why for one in self.whole.first(migration) if (why := self._rests(one)) is not None), None)
 
     def _share_budget(self, uid: PodUid, more: int) -> str:
-        """Whether others of ours, which are to be evicted, use up what a budget allows. A budget that is waited for sees to that itself."""
-        if not more or not self._state.budgets or self._config.budget_patience or self._state.pods[uid].live.phase in OVER:
+        """Whether others of ours use up what a budget allows: those that are to be evicted, or that have left. Where a budget is waited for (`budgetPatience`), one
+        may try what somebody else has used up."""
+        if not self._state.budgets or self._state.pods[uid].live.phase in OVER:
             return ""
         for path in self._spare.budgets.bind(uid):
-            if self._budgeted[path] + more > (most := self._state.budgets[path].allowed):
-                return f"the disruption budget {path} allows {most} evictions now, and others are under way"
+            allowed = self._state.budgets[path].allowed
+            most = 1 if allowed <= 0 and self._config.budget_patience and path not in self._late_budgets() else allowed
+            if (self._budgeted[path] + more > most) if more else most <= 0:
+                return f"the disruption budget {path} allows {allowed} evictions now, and others are under way"
         return ""
 
     # -- time --------------------------------------------------------------------------------------------------------
