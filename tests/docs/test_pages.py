@@ -13,6 +13,7 @@ from restow.descheduler.api import routes
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.domain import pod_controllers
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
+from restow.domain.defragmentation.costs import FLOOR, MOVE, USUAL
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.plugins import PLUGINS
@@ -22,6 +23,7 @@ from restow.domain.verdicts import CANCELLED, ENDED, RETURNED, SENTENCES
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
 from restow.runtime.policy_file import NOT_HERE
+from restow.runtime.policy_file import read as read_policy
 from restow.runtime.telemetry import Metrics
 
 DOMAIN = ROOT / "libs" / "restow" / "domain"
@@ -128,6 +130,16 @@ def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_t
     shipped = yaml.safe_load((ROOT / "deploy" / "chart" / "files" / "config" / "garbage-collector.conf").read_text())
     assert read_collector(shown) == read_collector(shipped) == GcConfig()
     assert set(shown) == set(GcConfig.__struct_encode_fields__)
+
+
+def test_the_policy_to_begin_with_is_accepted():
+    shown = read_policy(yaml.safe_load(section("Policy").partition("```yaml\n")[2].partition("```")[0]))
+    assert (shown.policy["kind"], shown.mode, shown.defragmentation.objective) == ("DeschedulerPolicy", "propose", "value")
+
+
+def test_the_table_of_costs_has_the_defaults():
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", section("What a move costs"), re.M)
+    assert {name: int(default) for name, default in rows} == {FLOOR: MOVE, "age": 0, **USUAL}
 
 
 def test_the_table_of_owners_is_the_one_that_the_code_goes_by():
