@@ -169,11 +169,11 @@ def _alike(board: Board, fresh: Board) -> None:
     assert (board.away, board.ends()) == (fresh.away, fresh.ends())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_board_that_follows_a_world_there_and_back_is_as_one_that_is_made_there(seed):
+@pytest.mark.parametrize(("seed", "lazy"), [(0, False), (1, False), (2, True)])
+def test_a_board_that_follows_a_world_there_and_back_is_as_one_that_is_made_there(seed, lazy):
     task = _task(cluster(seed, "value"))
     with opened(task, "value", Rows(task)) as world:
-        board, other = Board(_search(world, task)), Board(_search(world, task))
+        board, other = Board(_search(world, task), lazy=lazy), Board(_search(world, task))
         tries = Tries(other, task.max_moves)
         for often in range(3):
             while other.away < 2:

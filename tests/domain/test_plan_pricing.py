@@ -15,6 +15,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing import patterns as patterns_module
 from restow.domain.defragmentation.optimizing import pricing
+from restow.domain.defragmentation.optimizing.annealing import anneal
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.filling import Filling
 from restow.domain.defragmentation.optimizing.improve import take_up
@@ -34,7 +35,8 @@ ARGS = DefragmentationArgs(planner="optimizing", objective="value", protectionTh
 def fewer_steps(monkeypatch):
     """Of annealing: nodes here have few pods."""
     monkeypatch.setattr(pricing, "STEPS", 20)
-    monkeypatch.setattr(pricing, "AT_LAST", 60)
+    for course in ("ALL", "OF_SAMPLE"):
+        monkeypatch.setattr(pricing, course, getattr(pricing, course)._replace(last=60))
 
 
 def _task(state, moves: int = 2_000) -> Task:
@@ -462,7 +464,7 @@ def test_of_few_nodes_that_is_taken_which_is_worth_most_when_they_have_landed(se
 @pytest.mark.parametrize("seed", range(2))
 def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves, monkeypatch):
     _as_many(monkeypatch, nodes=FEWEST, sample=30)
-    state, began, ran = cluster(seed, "value", FEWEST + 10), [], []
+    state, began, ran, annealed = cluster(seed, "value", FEWEST + 10), [], [], []
     run = Search.run
 
     def counted(search: Search, board: Board):
@@ -475,8 +477,10 @@ def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves,
 
     monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
     monkeypatch.setattr(Search, "run", noted)
+    monkeypatch.setattr(sys.modules[_Maker.__module__], "anneal", lambda *args: annealed.append(anneal(*args)))
     plan = defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
     assert began[0] is not None
+    assert bool(annealed) == bool(ran), "nor annealed"
     assert not ran or ran[0] * 10 < moves * 9, "where prices use nine moves in ten nothing is searched for"
     assert 0 < len(plan.moves) <= moves
     assert not carry_out(state, plan, seed).left, "all of it is carried out"

@@ -72,8 +72,8 @@ class Board:
     `may` `(pods,)` says which row of `masks` `(masks, rows) bool` tells where it may go. `come` `(kinds, rows)`: what a row gains by the coming of such a pod, which is never
     more than 0; `NEVER` where it has no place. `on` `(rows, most)`: who is on each row, the first `many`. `away`: how many are not at home."""
 
-    def __init__(self, search: Search, of: Worth | None = None, parts: int = 1) -> None:
-        """`of`: what rows are worth, in so many `parts` of what the world counts; as the world says where it is left out."""
+    def __init__(self, search: Search, of: Worth | None = None, parts: int = 1, lazy: bool = False) -> None:
+        """`of`: what rows are worth, in so many `parts` of what the world counts; as the world says where it is left out. `lazy`: `come`, `leave` and `own` are there once the board has followed a world."""
         world = search.world
         if of is None:
             assert isinstance(world.value, Usable), "by other objectives what a row is worth changes with few pods only"
@@ -97,7 +97,9 @@ class Board:
         self._swaps = Swaps(len(self.uids), kinds)
         """What a pod's row gains with one of a kind in its place."""
         self._asked = sorted({*self.rows.tolist(), *self.home.tolist(), *self.row.tolist()})
-        self._ask(self._asked)
+        self._answered = not lazy
+        if self._answered:
+            self._ask(self._asked)
 
     def _read(self, world: World) -> None:
         """What rows have, and who is away that takes no part."""
@@ -191,7 +193,8 @@ class Board:
         # Those who take no part may have come or gone there, too.
         other = (free != self.free).any(axis=1) | (shares != self.shares).any(axis=1) | (loads != self.loads)
         other[row[moved]] = other[self.row[moved]] = True
-        self._ask([at for at in self._asked if other[at]])
+        self._ask([at for at in self._asked if other[at]] if self._answered else self._asked)
+        self._answered = True
 
     def ends(self) -> dict[PodUid, Spot]:
         """Where everybody is who is away."""

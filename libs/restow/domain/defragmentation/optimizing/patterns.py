@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restow.domain.defragmentation.optimizing.board import NEVER, Board, Contents
+from restow.domain.defragmentation.optimizing.board import Board, Contents
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS
 
 BEST, EACH = 3, 20
@@ -22,9 +22,8 @@ COMING = 16
 """Pods that come to a node in one go, at most."""
 FINISHED = 2_000
 """Beginnings in one go from which pods are let come, the best ones."""
-LEFT, ENTERED, KINDS = 1_500, 4_000, 12
-"""Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; so many nodes that nobody leaves, of those that gain by somebody's coming; and so many
-classes that may come after the first has come."""
+LEFT, KINDS = 1_500, 12
+"""Where few contents are weighed, those that promise most: of each node the best set of pods that leave it, so many in all; and so many classes that may come after the first has come."""
 TOGETHER = 1 << 18
 """Of beginnings times classes so many are looked at together: what they take of memory grows with these."""
 TOP = 5
@@ -195,21 +194,11 @@ class Patterns:
             self.keep(starts[j], int(worth[j] - began[j] - bills[j]))
         able = self.open[self.rows[node]]
         if self.sparing:
-            gains = self._by_one(prices)[node]
-            left, entered = np.flatnonzero(able & ~nobody & (place == 0) & (base > -prices.move)), np.flatnonzero(able & nobody & (gains > 0))
-            chosen = np.sort(np.concatenate((_largest(left, base, LEFT), _largest(entered, gains, ENTERED))))
+            chosen = np.sort(np.concatenate((_largest(np.flatnonzero(able & ~nobody & (place == 0) & (base > -prices.move)), base, LEFT), np.flatnonzero(able & nobody))))
         else:
             chosen = np.sort(_largest(np.flatnonzero(able & ((place < BEST) | nobody)), base, FINISHED))
         begun = [starts[j] for j in chosen.tolist()]
         return self._let_come(begun, Contents(*(of[chosen] for of in there)), worth[chosen], bills[chosen], prices, by_gain, last)
-
-    def _by_one(self, prices: Prices) -> np.ndarray:
-        """`(nodes,) int64`: what each gains most by the coming of one pod, as it is now."""
-        board = self.board
-        found = np.full(len(board.worth), NEVER * THOUSANDTHS)
-        for k in range(self.classes):
-            np.maximum(found, board.come[self.kind[k]] * THOUSANDTHS + prices.pods[k], out=found, where=board.masks[self.may[k]])
-        return found[self.rows]
 
     def _leaving(self, prices: Prices) -> list[Start]:
         """Sets of pods of each node that may leave it together: nobody first."""

@@ -229,8 +229,9 @@ class _Maker:
             for away, _ in starts:
                 take_if_better(Search(world, limits), away)
             search = Search(world, limits)
-            if alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1):
-                # On many nodes the search takes long to find nothing more: annealing and exchanging use what is left.
+            enough = alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1)
+            if enough:
+                # On many nodes the search and annealing take long to find next to nothing more.
                 search.full = True
             elif alone and self._few:
                 # Prices have seen to it who makes room for whom.
@@ -239,12 +240,12 @@ class _Maker:
                 self._run(search, rows)
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
-            if self._anneals:
+            if self._anneals and not enough:
                 anneal(search, steps, self._fresh and not alone, board)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges and self._few:
-                # On more nodes once the moves are in order, for all that order leaves out besides (`mended`).
+                # On more nodes only in place of those who find no order (`mended`).
                 exchange(search, rows.tolist(), steps // EXCHANGING)
         return search
 
@@ -274,7 +275,7 @@ class _Maker:
             return [], None
         with self._opened(ends) as world:
             search = Search(world, limits)
-            board = Board(search)
+            board = Board(search, lazy=True)
             start = priced(search, board)
             return [] if start is None else [start], board
 
@@ -363,7 +364,7 @@ class _Maker:
     def mended(self, wanted: Ends, made: Ordered) -> tuple[Ordered, int]:
         """By value: with others in place of those who found no order, whose nodes nobody else is to come to, and the steps that this took."""
         lost = [uid for uid in wanted if uid not in made.ends]
-        if not self._exchanges or not made.moves or (self._few and not lost):
+        if not self._exchanges or not made.moves or not lost or (not self._few and _all_taken(len(made.ends), len(wanted))):
             return made, 0
         rows = copy(self.rows)
         rows.open = self.rows.open.copy()

@@ -22,23 +22,23 @@ from restow.domain.defragmentation.optimizing.patterns import (
     Table,
     rows_of,
 )
-from restow.domain.defragmentation.optimizing.rounding import rounded
+from restow.domain.defragmentation.optimizing.rounding import TRIES, rounded
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 from restow.domain.defragmentation.optimizing.slope import LEAST, descended, total
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.node_table import NO_DEVICE
 
-GROWN, ROUNDS, LAST = 2, 11, 200
-"""Times that patterns are added from nothing, of devices packed exactly and of those who come one after the other, and in all: then by annealing each node alone; and steps down the slope at last."""
+LAST = 200
+"""Steps down the slope at last."""
 OFTEN = 8
 """So often others come one after the other in all rounds: where the first time takes more than its part of the steps (nearly each pod asks for something else), nothing is looked for."""
 NOTHING = 1
 """Where all that patterns promise after twice as many rounds as those from nothing is less than one part in so many of what a device is worth, everybody stays: what plans leave is mostly less, and nobody can have it."""
-STEPS, AT_LAST = 100, 300
-"""Steps of annealing in each round, and in the last one."""
-COPIES, SPARED, MOST_COPIES, TOGETHER = 8, 4, 24, 1_200
-"""Copies of each node that are annealed at once, half as many of a sample, and more on few nodes: about so many in all."""
+STEPS = 100
+"""Steps of annealing in each round but the last one."""
+MOST_COPIES, TOGETHER = 24, 1_200
+"""On few nodes more copies of each are annealed at once, at most so many: about so many in all."""
 HEAT, NEAR = 25, 20
 """Of what a device is worth one part in so many may be lost at first; and by so little less than the best one of its node a pattern is kept."""
 PARTS, FOUND = 10, 7
@@ -48,14 +48,30 @@ TAKEN_BACK = 10
 FEW = 100
 FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
 """On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
-MANY = 1_500
+MANY = 1_000
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
-SAMPLE, SAMPLED, THEN = 300, 8, 2
-"""About so many nodes, in so many rounds; then so many rounds follow on all nodes."""
+SAMPLE = 300
+"""About so many nodes."""
 FIRST = 5
 """There a move costs one in so many parts of what a device is worth at first: its price grows by half each time, and where few of many pods may move it decides."""
 LARGEST = 1 << 61
 """What all nodes may be worth, in millionths of a thousandth: integers are large enough for prices beside it."""
+
+
+class Course(NamedTuple):
+    """`grown`: times that patterns are added from nothing, of devices packed exactly and of those who come one after the other; then in all other `rounds` by annealing each node alone, at once so many `copies` of it,
+    in so many steps the `last` time. `slope`: steps down the slope each time; `tries`: of rounding."""
+
+    grown: int
+    rounds: int
+    copies: int
+    last: int
+    slope: int
+    tries: int
+
+
+ALL, OF_SAMPLE, THEN = Course(2, 11, 8, 300, 200, 500), Course(2, 8, 4, 300, 200, 0), Course(1, 3, 1, 100, 100, 100)
+"""Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for."""
 
 Start = tuple[dict[PodUid, Spot], int]
 """Where pods go, and the steps that it took to find that."""
@@ -81,19 +97,20 @@ def priced(search: Search, board: Board) -> Start | None:
         sample = Patterns(board, some, sparing=True)
         own = Packing(sample, world.value.of)
         first, device = _first(sample, own, FIRST)
-        guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, SAMPLED, most)
+        guessed = _prices(sample, own, first, device, max(limit * len(some) // len(patterns.rows), 1), steps, OF_SAMPLE, most)
         if guessed is None:
             return None
         first, weighed = guessed[1].prices, sample.weighed
     else:
         first, device = _first(patterns, packing)
-    priced_at = _prices(patterns, packing, first, device, limit, steps, THEN if many else ROUNDS, most)
+    course = THEN if many else ALL
+    priced_at = _prices(patterns, packing, first, device, limit, steps, course, most)
     if priced_at is None:
         return None
     table, found = priced_at
     if found.bound * NOTHING < device:
         return {}, (weighed + patterns.weighed) // EVALUATED
-    best = best_in_place(search, patterns, table, found, [device // part + 1 for part in (FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,))])
+    best = best_in_place(search, patterns, table, found, [device // part + 1 for part in (FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,))], course.tries)
     return None if best is None else (best.ends, (weighed + patterns.weighed) // EVALUATED)
 
 
@@ -117,37 +134,38 @@ def _first(patterns: Patterns, packing: Packing, part: int = 0) -> tuple[Prices,
     return Prices(device * board.count[patterns.kind] * board.milli[patterns.kind] // 1_000, device // part if part else 0), device
 
 
-def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, rounds: int, most: int) -> tuple[Table, Descent] | None:
+def _prices(patterns: Patterns, packing: Packing, first: Prices, device: int, limit: int, steps: int, course: Course, most: int) -> tuple[Table, Descent] | None:
     """All patterns, and prices for them, from these first ones on. `device`: what one is worth, at most `most`. None where one round shows that all take more steps than there are."""
     prices = centre = first
-    filling = Filling(patterns)
+    filling, rounds = Filling(patterns), course.rounds
     for nth in range(rounds):
-        if nth < GROWN:
+        if nth < course.grown:
             if not patterns.grow(prices, bool(nth % 2), None if nth else steps * EVALUATED // min(OFTEN, rounds)):
                 return None
             if not nth:
                 patterns.take_in(packing.starts(prices))
         else:
-            _fill(patterns, filling, prices, device, AT_LAST if nth + 1 == rounds else STEPS, bool(nth % 2))
+            _fill(patterns, filling, prices, device, course, nth)
         table = patterns.table()
         if nth + 1 == rounds or patterns.weighed // EVALUATED > steps:
             break
         if total(table, prices, limit) <= total(table, centre, limit):
             centre = prices
-        best = descended(table, centre, limit, device, most)
-        if nth + 1 >= 2 * GROWN and total(table, best, limit) * NOTHING < device:
+        best = descended(table, centre, limit, device, most, course.slope)
+        if nth + 1 >= 2 * course.grown and total(table, best, limit) * NOTHING < device:
             break
         prices = nearer(centre, best)
         patterns.forget(table, table.scores(centre))
-    return table, descend(table, descended(table, centre, limit, device, most), limit, most, LAST)
+    return table, descend(table, descended(table, centre, limit, device, most, course.slope), limit, most, LAST)
 
 
-def _fill(patterns: Patterns, filling: Filling, prices: Prices, device: int, steps: int, anew: bool) -> None:
-    """Others by annealing, from the best of each node, or `anew` from how it is."""
+def _fill(patterns: Patterns, filling: Filling, prices: Prices, device: int, course: Course, nth: int) -> None:
+    """Others by annealing, from the best of each node, or, with several copies, in turn from how it is."""
     table = patterns.table()
     scores = table.scores(prices)
     best = table.best(scores)
-    copies = max(SPARED if patterns.sparing else COPIES, min(TOGETHER // len(best), MOST_COPIES))
+    copies, steps = max(course.copies, min(TOGETHER // len(best), MOST_COPIES)), course.last if nth + 1 == course.rounds else STEPS
+    anew = nth % 2 and course.copies > 1
     begin = [table.patterns[j].start for j in np.repeat(table.first if anew else best, copies).tolist()]
     found = filling.starts(prices, begin, steps, device // HEAT)
     least = scores[best] - device // NEAR
@@ -166,12 +184,12 @@ class Landed(NamedTuple):
     net: int
 
 
-def best_in_place(search: Search, patterns: Patterns, table: Table, found: Descent, short: Sequence[int]) -> Landed | None:
+def best_in_place(search: Search, patterns: Patterns, table: Table, found: Descent, short: Sequence[int], tries: int = TRIES) -> Landed | None:
     """The best of as many ways to round, in each of which whoever leaves for whom nobody comes costs so much more than its price; None where nobody moves, or more would than may."""
     limit = search.limits.moves
     best: Landed | None = None
     for more in short:
-        landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, more))
+        landed = in_place(search, patterns, table, rounded(table, found.prices, found.parts, limit, more, tries))
         if landed is not None and 0 < len(landed.ends) <= limit and (best is None or landed.net > best.net):
             best = landed
     return best

@@ -10,7 +10,7 @@ from restow.domain.defragmentation.optimizing.patterns import Prices, Table
 from restow.domain.defragmentation.optimizing.search import Chance
 
 TRIES, TOGETHER = 500, 30
-"""Times that so many nodes choose anew."""
+"""Times that so many nodes choose anew, where nobody says otherwise."""
 EACH = 5
 """Times at most for each node that has a choice: where there are few, most of them choose each time."""
 EIGHTHS, ALL = (0, 1, 2, 4, 6), 8
@@ -21,11 +21,11 @@ OVER = 5_000_000_000
 """What a move beyond the limit costs beside its price, in millionths of a thousandth: five GPU-hours."""
 
 
-def rounded(table: Table, prices: Prices, parts: np.ndarray, limit: int, dearer: int) -> list[int]:
-    """A pattern of each node. `dearer`: by how much more than its price whoever leaves costs for whom nobody comes, for its price may be 0."""
+def rounded(table: Table, prices: Prices, parts: np.ndarray, limit: int, dearer: int, tries: int = TRIES) -> list[int]:
+    """A pattern of each node, in so many `tries`. `dearer`: by how much more than its price whoever leaves costs for whom nobody comes, for its price may be 0."""
     rounding = _Rounding(table, prices, limit, dearer)
     rounding.begin(parts)
-    rounding.improve()
+    rounding.improve(tries)
     rounding.shorten(table)
     return rounding.chosen
 
@@ -85,9 +85,9 @@ class _Rounding:
             self._sums[kinds] += changes[j - first]
         self._sums[-1] += self._limit
 
-    def improve(self) -> None:
+    def improve(self, tries: int) -> None:
         chance, best = Chance(), self._worth()
-        for nth in range(min(TRIES, EACH * len(self._choosing))):
+        for nth in range(min(tries, EACH * len(self._choosing))):
             nodes = chance.sample(self._choosing, TOGETHER)
             if nth % 2:
                 nodes = self._of_one_class(chance, nodes[TOGETHER // 2 :])

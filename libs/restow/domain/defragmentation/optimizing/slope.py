@@ -11,7 +11,7 @@ from restow.domain.defragmentation.optimizing.patterns import Prices, Table
 
 STEPS = 200
 FIRST, SHORTER = 10, 4
-"""A step is one part in `FIRST` of the price at first, and shorter by `SHORTER` parts in `STEPS` each time."""
+"""A step is one part in `FIRST` of the price at first, and shorter by `SHORTER` parts in all of the steps each time."""
 LEAST, LEAST_MOVE = 16, 4
 """Of a price that is lower than one part in so many of the price of a device, it is as if it were that; the same of a move's."""
 LATE, LONG, MEAN = 5, 50, 20
@@ -21,21 +21,21 @@ LOOKED = 5
 ONE = 1 << 10
 
 
-def descended(table: Table, centre: Prices, limit: int, device: int, most: int) -> Prices:
-    """The best that are found from these, none above `most`. `limit`: on moves; `device`: about the price of one."""
+def descended(table: Table, centre: Prices, limit: int, device: int, most: int, steps: int = STEPS) -> Prices:
+    """The best that are found from these in so many steps, none above `most`. `limit`: on moves; `device`: about the price of one."""
     at = np.append(centre.pods, centre.move)
     least = np.full(len(at), device // LEAST + 1)
     least[-1] = device // LEAST_MOVE + 1
     best, mean = (total(table, centre, limit), centre), at.copy()
     late, squares, part = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64), FIRST * ONE
-    for nth in range(1, STEPS + 1):
+    for nth in range(1, steps + 1):
         best, slope = _looked_at(table, at, limit, best)
         late += (slope * ONE - late) // min(nth, LATE)
         squares += (slope * slope * ONE - squares) // min(nth, LONG)
         # A root of a float is the same one on every machine.
         regular = late * ONE // np.maximum(np.sqrt(squares * ONE).astype(np.int64), 1)
         at = np.clip(at - np.maximum(at, least) * ONE // part * regular // ONE, 0, most)
-        part += part * SHORTER // STEPS
+        part += part * SHORTER // steps
         mean += (at - mean) // min(nth, MEAN)
         if nth % LOOKED == 0:
             best, _ = _looked_at(table, mean, limit, best)
