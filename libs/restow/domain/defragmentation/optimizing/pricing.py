@@ -25,6 +25,7 @@ from restow.domain.defragmentation.optimizing.patterns import (
 from restow.domain.defragmentation.optimizing.rounding import TRIES, rounded
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 from restow.domain.defragmentation.optimizing.slope import LEAST, descended, total
+from restow.domain.defragmentation.optimizing.slope import STEPS as DOWN
 from restow.domain.defragmentation.optimizing.usable import Usable
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.node_table import NO_DEVICE
@@ -70,7 +71,7 @@ class Course(NamedTuple):
     tries: int
 
 
-ALL, OF_SAMPLE, THEN = Course(2, 11, 8, 300, 200, 500), Course(2, 8, 4, 300, 200, 0), Course(1, 3, 1, 100, 100, 100)
+ALL, OF_SAMPLE, THEN = Course(2, 11, 8, 300, DOWN, TRIES), Course(2, 8, 4, 300, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100)
 """Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for."""
 
 Start = tuple[dict[PodUid, Spot], int]

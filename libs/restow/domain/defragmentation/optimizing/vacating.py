@@ -38,7 +38,7 @@ def vacated(search: Search) -> Start | None:
     """What is found from where everybody is at home, and the steps that it took; None where that is nothing."""
     world, limit = search.world, search.limits.moves
     assert not world.away, "who has moved already does not move again here"
-    board = Board(search, _Vacant(world.counted))
+    board = Board(search, _Vacant(world.counted), lazy=True)
     if not board.uids or len(board.rows) < 2:
         return None
     patterns, node = Patterns(board), THOUSANDTHS

@@ -24,20 +24,30 @@ from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 VACANT = -1
+LEAVING = "they are leaving or being moved already"
 
 
 def may_go(state: ClusterState, uid: PodUid) -> bool:
-    """Whether a pod can be a victim: ours, bound, not on its way out, not one that its node or its controller would bring
+    """Whether a pod can be a victim."""
+    return not stays(state, uid)
+
+
+def stays(state: ClusterState, uid: PodUid) -> str:
+    """Why a pod can be no victim, as it is said of several; empty of one that can: ours, bound, not on its way out, not one that its node or its controller would bring
     back to the same place, or whose capacity would be a hold's again, and not one that is to stay whoever asks."""
     charge, live = state.charges.get(uid), state.live_of(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
-        return False
-    if not is_load(state, uid) or state.owes(uid):
-        return False
+        return LEAVING
     pod = state.pods[uid].fact
-    if not state.ours(pod) or pod.annotations.get(PREEMPTABLE) in NO:
-        return False
-    return not is_critical(state, pod) and not asked_to_stay(pod)
+    if not state.ours(pod):
+        return "they are another scheduler's"
+    if is_critical(state, pod):
+        return "the cluster lives on them (system-critical)"
+    if said := asked_to_stay(pod):
+        return f"they say {said}"
+    if pod.annotations.get(PREEMPTABLE) in NO:
+        return f"they say {PREEMPTABLE}: {pod.annotations[PREEMPTABLE]}"
+    return "they belong to their nodes, or what they have is a hold's" if not is_load(state, uid) or state.owes(uid) else ""
 
 
 def may_be_given_up(state: ClusterState, key: SlotKey) -> bool:

@@ -8,11 +8,10 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain import predicates as p
-from restow.domain.protection import NO, PREEMPTABLE, asked_to_stay, is_critical
 from restow.domain.session.actions import preempt, reclaim
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claims import is_meek, starves
-from restow.domain.session.preemption.evictable import may_go
+from restow.domain.session.preemption.evictable import LEAVING, stays
 from restow.domain.session.registry import acting
 from restow.domain.session.session import Session
 from restow.domain.session.verdict.explain import job_for, opened
@@ -113,22 +112,10 @@ def _stay(session: Session, pods: list[PodUid]) -> dict[PodUid, str]:
 
 def _kept(session: Session, uid: PodUid) -> str:
     state = session.state
-    pod, live = state.pods[uid].fact, state.live_of(uid)
+    live = state.live_of(uid)
     if uid in state.victims_of or uid in state.victims or (live is not None and live.deleting):
-        return "they are leaving or being moved already"
-    if not state.ours(pod):
-        return "they are another scheduler's"
-    if is_critical(state, pod):
-        return "the cluster lives on them (system-critical)"
-    if said := asked_to_stay(pod):
-        return f"they say {said}"
-    if pod.annotations.get(PREEMPTABLE) in NO:
-        return f"they say {PREEMPTABLE}: {pod.annotations[PREEMPTABLE]}"
-    if not may_go(state, uid):
-        return "they belong to their nodes, or what they have is a hold's"
-    if state.stuck.get(uid, 0) > session.now:
-        return "their eviction was refused lately"
-    return ""
+        return LEAVING
+    return stays(state, uid) or ("their eviction was refused lately" if state.stuck.get(uid, 0) > session.now else "")
 
 
 def _said(pods: list[PodUid], stay: dict[PodUid, str]) -> str:
