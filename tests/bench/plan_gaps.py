@@ -31,9 +31,11 @@ GOALS = {50: 97.0, 500: 95.0, 5_000: 92.0}
 """Percent, by nodes. At 10 there is none: there bounds are near to what is possible, so that the gaps say more of the search."""
 BUDGETS = {50: 0.3, 500: 1.5, 5_000: 5.0}
 """CPU seconds of the bound."""
+PLANNED = {5_000: 5.0}
+"""CPU seconds of a plan by `value`."""
 SIZES = {Size.FULL: (10, 50, 500, 5_000), Size.QUICK: (50, 500), Size.SMOKE: (8,)}
 VALUED = {Size.FULL: 500, Size.QUICK: 50, Size.SMOKE: 8}
-"""Nodes up to which plans by `value` are made: they take the longest."""
+"""Nodes up to which plans by `value` are made, unless one size is asked for: they take the longest."""
 
 World = Callable[[], ClusterState]
 
@@ -42,15 +44,19 @@ async def measure(size: Size) -> list[Row]:
     seed = 42 if size is Size.SMOKE else int(os.environ.get("RESTOW_BENCH_SEED") or random.SystemRandom().randrange(100_000))
     rows = []
     for nodes in [int(os.environ["RESTOW_BENCH_NODES"])] if "RESTOW_BENCH_NODES" in os.environ else SIZES[size]:
-        slowest = 0.0
+        slowest, slowest_plan = 0.0, 0.0
         for name, state, args in _cases(nodes, seed, size):
             progress(f"{nodes} {name}")
             if size is Size.SMOKE:
                 args = msgspec.structs.replace(args, searchSteps=500)
-            row, seconds = _gap(f"{nodes:,} {name} #{seed}: {args.objective}", state, args, GOALS.get(nodes))
+            row, planned, seconds = _gap(f"{nodes:,} {name} #{seed}: {args.objective}", state, args, GOALS.get(nodes))
             rows.append(row)
             slowest = max(slowest, seconds)
+            if args.objective == "value":
+                slowest_plan = max(slowest_plan, planned)
         rows.append(Row("  the slowest of these bounds, CPU", slowest * 1e3, "ms", goal=BUDGETS[nodes] * 1e3 if nodes in BUDGETS else None))
+        if slowest_plan:
+            rows.append(Row("  the slowest plan by value, CPU", slowest_plan * 1e3, "ms", goal=PLANNED[nodes] * 1e3 if nodes in PLANNED else None))
     return rows
 
 
@@ -59,23 +65,29 @@ def _cases(nodes: int, seed: int, size: Size) -> Iterator[tuple[str, ClusterStat
     lists = () if not TRACE.is_dir() else LISTS[:1] if nodes > 500 or size is Size.SMOKE else LISTS
     worlds: list[tuple[str, World]] = [(name, lambda name=name: aged_openb(seed, nodes=nodes, name=name)) for name in lists]  # type: ignore[misc]
     worlds.append(("racks", lambda: racks(nodes, seed)))
+    by_value = nodes <= VALUED[size] or "RESTOW_BENCH_NODES" in os.environ
     for name, world in worlds:
         state = world()
         yield name, state, optimizing("devices")
         yield name, state, optimizing("nodes")
-        if nodes <= VALUED[size]:
+        if by_value:
             yield name, state, optimizing("value")
-    yield "VMs", vm_hosts(nodes, seed=seed), optimizing("capacity", capacity={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)})
+    hosts = vm_hosts(nodes, seed=seed)
+    if by_value:
+        yield "VMs", hosts, optimizing("value")
+    yield "VMs", hosts, optimizing("capacity", capacity={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)})
 
 
-def _gap(name: str, state: ClusterState, args: DefragmentationArgs, goal: float | None) -> tuple[Row, float]:
+def _gap(name: str, state: ClusterState, args: DefragmentationArgs, goal: float | None) -> tuple[Row, float, float]:
+    """And the CPU seconds of the plan, and of the better bound."""
+    began = time.process_time()
     planned = defragmentation.plan(state, args, START, PlanId("p"), MOVES)
-    task = Task(state, args, START, PlanId("p"), MOVES)
     started = time.process_time()
+    task = Task(state, args, START, PlanId("p"), MOVES)
     best = judged(task, planned, "LP")
     seconds = time.process_time() - started
     weaker = judged(task, planned, "volume")
     for one in (best, weaker):
         if one.gained - one.cost > one.net:
             raise AssertionError(f"{name}: the plan is better than its bound: {one}")
-    return Row(name, 100 - best.gap / 10, "%", baseline=100 - weaker.gap / 10, goal=goal), seconds
+    return Row(name, 100 - best.gap / 10, "%", baseline=100 - weaker.gap / 10, goal=goal), started - began, seconds
