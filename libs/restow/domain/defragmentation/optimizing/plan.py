@@ -17,6 +17,7 @@ import numpy as np
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing import pricing
 from restow.domain.defragmentation.optimizing.annealing import anneal, anneal_gaps
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.choices import loads_on
@@ -191,6 +192,8 @@ class _Maker:
         """The last one that was searched from where everybody is at home: what is known of rows there is known in the next one, too."""
         self._few = nodes <= FEW
         self._fresh = nodes <= FEWEST
+        self._sampled = nodes > pricing.MANY
+        """So prices are, and what annealing and exchanging find beside takes long."""
         self._exchanges = nodes <= ANNEALED and args.objective == "value" and not args.wholeNodes
         self._anneals = self._exchanges and not task.scope.quota.bounds
         self.prices = self._anneals and nodes > PRICED
@@ -231,7 +234,7 @@ class _Maker:
             search = Search(world, limits)
             enough = alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1)
             if enough:
-                # On many nodes the search and annealing take long to find next to nothing more.
+                # On many nodes the search takes long to find next to nothing more.
                 search.full = True
             elif alone and self._few:
                 # Prices have seen to it who makes room for whom.
@@ -240,12 +243,12 @@ class _Maker:
                 self._run(search, rows)
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
-            if self._anneals and not enough:
+            if self._anneals and not (enough and self._sampled):
                 anneal(search, steps, self._fresh and not alone, board)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges and self._few:
-                # On more nodes only in place of those who find no order (`mended`).
+                # On more nodes once the moves are in order (`mended`).
                 exchange(search, rows.tolist(), steps // EXCHANGING)
         return search
 
@@ -364,7 +367,8 @@ class _Maker:
     def mended(self, wanted: Ends, made: Ordered) -> tuple[Ordered, int]:
         """By value: with others in place of those who found no order, whose nodes nobody else is to come to, and the steps that this took."""
         lost = [uid for uid in wanted if uid not in made.ends]
-        if not self._exchanges or not made.moves or not lost or (not self._few and _all_taken(len(made.ends), len(wanted))):
+        nobody = _all_taken(len(made.ends), len(wanted)) if self._sampled else self._few and not lost
+        if not self._exchanges or not made.moves or nobody:
             return made, 0
         rows = copy(self.rows)
         rows.open = self.rows.open.copy()

@@ -49,7 +49,7 @@ TAKEN_BACK = 10
 FEW = 100
 FEW_PARTS = (LEAST, LEAST // 4, LEAST // 8)
 """On so few nodes one pod without a place may cost more than all else that is rounded: whoever leaves for whom nobody comes costs one of these parts of a device more than its price, and the best one is taken."""
-MANY = 1_000
+MANY = 1_500
 """On more nodes prices are found on a sample of them, and fewer contents are weighed."""
 SAMPLE = 300
 """About so many nodes."""
