@@ -141,7 +141,7 @@ def test_a_run_keeps_its_promises_leaves_nothing_behind_and_gives_the_same_table
 
 
 def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_it_is_left(demo):
-    run = demo("--beside", "default-scheduler")
+    run = demo("--beside", "default-scheduler", "--nodes", "48")
     report = kept(run)
     told = report["beside"]
     assert told["held"] == told["placeholders"] == report["landed"] == report["planned"] > 0
@@ -156,7 +156,7 @@ def test_pods_of_the_stock_scheduler_are_moved_onto_placeholders_and_nothing_of_
 @pytest.mark.deep
 @pytest.mark.slow
 def test_services_that_are_killed_while_pods_of_the_stock_scheduler_move_break_no_promise(demo):
-    report = kept(demo("--beside", "default-scheduler", "--chaos", "5", "--chaos-kills", "4"))
+    report = kept(demo("--beside", "default-scheduler", "--nodes", "48", "--chaos", "5", "--chaos-kills", "4"))
     assert report["beside"]["left"] == []
     assert kills(report, "defragment") >= 3
 
