@@ -323,6 +323,15 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(opened, scheme):
             assert wide == []
 
 
+async def test_on_a_phone_where_tables_have_no_heads_every_number_says_what_it_is(opened):
+    async with opened(migration(), viewport=PHONE) as it:
+        for fragment in ("#view=plans", "#view=plans&plan=p1", "#view=moves", "#view=health"):
+            await it.go(fragment)
+            await it.page.wait_for_selector(".list table")
+            await it.settled()
+            assert await it.page.evaluate("[...document.querySelectorAll('.list td.right')].map((cell) => cell.innerText).filter((text) => !/[a-z]{3}/.test(text))") == []
+
+
 ATTACKS = (
     "<script>window.owned=1</script>", "<img src=x onerror=window.owned=1>", "\"><svg onload=window.owned=1>", "javascript:window.owned=1", "${window.owned=1}",
     "</style><script>window.owned=1</script>", "__proto__", "constructor",

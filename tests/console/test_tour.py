@@ -127,6 +127,8 @@ async def test_the_page_leads_from_stop_to_stop_and_back(opened):
             if stop["show"]:
                 assert await it.text(".panel h2") == stop["show"].partition("/")[2]
             await it.settled()
+            if stop["view"] == "plans":
+                assert "Won" in await it.text(".list"), "what was really won is in the list of all plans"
             await it.page.keyboard.press("Enter")  # the button that goes on has the focus
         await it.until("document.querySelector('.tour') === null && !location.hash.includes('tour')")
         await it.page.keyboard.press("t")
@@ -158,6 +160,8 @@ async def test_on_a_phone_the_tour_is_no_wider_than_the_screen(opened):
         await it.page.wait_for_selector(".tour h2")
         await it.settled()
         assert await it.page.evaluate("document.documentElement.scrollWidth") <= 390
+        tops = await it.page.evaluate("[...document.querySelectorAll('nav button, .guide')].map((one) => one.getBoundingClientRect().top)")
+        assert len(set(tops)) == 1, "its button stays where it was"
 
 
 def test_replay_opens_a_file_alone_and_says_where(tmp_path):

@@ -26,6 +26,13 @@ def devices_text(devices: tuple[DeviceShare, ...]) -> str:
     return "gpu " + ",".join(parts)
 
 
+def worth_text(thousandths: int, sign: bool = False) -> str:
+    """`1 234`, `12.3`, `0.05`, `0.002`: as much as matters, so that only nothing is 0."""
+    value = abs(thousandths) / 1000
+    text = f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.1f}" if value >= 1 or not thousandths else f"{value:.2f}" if value >= 0.01 else f"{value:.3f}"
+    return ("-" if thousandths < 0 else "+" if sign else "") + text
+
+
 def _on(node: str, devices: tuple[DeviceShare, ...] = ()) -> str:
     return f"on {node}" + (f", {devices_text(devices)}" if devices else "")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli.output import heading, number, plain, table
+from restow.replay.sentences import worth_text as amount
 
 if TYPE_CHECKING:
     from restow.contracts.values import Dear, Missed, Move, Worth
@@ -81,10 +82,3 @@ def bounded(bound: Mapping[str, Any]) -> str:
         f"{heading('BOUND')}  gained {gained} of at most {most} {what} for what these moves cost "
         f"{kind}: gap {bound['gap'] / 10:.1f} %; beyond the cost {beyond} of at most {least}"
     )
-
-
-def amount(thousandths: int, sign: bool = False) -> str:
-    """`1 234`, `12.3`, `0.05`, `0.002`: as much as matters, so that only nothing is 0."""
-    value = abs(thousandths) / 1000
-    text = f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.1f}" if value >= 1 or not thousandths else f"{value:.2f}" if value >= 0.01 else f"{value:.3f}"
-    return ("-" if thousandths < 0 else "+" if sign else "") + text

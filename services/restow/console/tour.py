@@ -15,6 +15,7 @@ from restow.console.frames import time_at
 from restow.console.index import CLOSED, READY, STEPS, Index, PlanNote
 from restow.domain.records import Step
 from restow.replay.pod_status import STATUSES
+from restow.replay.sentences import worth_text
 
 _WAITS = [STATUSES.index(status) for status in ("Pending", "Waiting")]
 _RUNS = STATUSES.index("Running")
@@ -127,7 +128,7 @@ def _chosen(index: Index) -> PlanNote | None:
 
 def _plan(note: PlanNote) -> Stop:
     planned, worth = note.planned, note.planned.worth
-    gains = f" It promises {(worth.after - worth.before) / 1000:+z.1f} {worth.unit} in {worth.hours} h, and costs {worth.cost / 1000:.1f}." if worth else ""
+    gains = f" It promises {worth_text(worth.after - worth.before, sign=True)} {worth.unit} in {worth.hours} h, and costs {worth_text(worth.cost)}." if worth else ""
     reason = f" {planned.reason[:1].upper()}{planned.reason[1:].rstrip('.')}." if planned.reason else ""
     return Stop(
         note.seq, f"A plan of {_count(len(planned.moves), 'move')}", f"Arrows lead from where each pod is to where it is to go.{gains}{reason} Nothing has moved yet.",

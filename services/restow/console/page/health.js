@@ -45,7 +45,7 @@ export function HealthView({ store }) {
   const { log } = store.state;
   if (isEmpty(log)) return html`<div class="list"><p class="note">The log is empty: nothing has happened yet.</p></div>`;
   if (!said || !log) return html`<div class="list"><p class="note busy">${error ?? "…"}</p></div>`;
-  const go = (at) => (at ? html`<button class="seq" onClick=${() => store.seek({ at })}>${number(at)}</button>` : "–");
+  const go = (at) => (at ? html`<button class="seq" onClick=${() => store.seek({ at })}>${at}</button>` : "–");
   return html`<div class="list healthview">
     <h1>Health <small>at the end of the log, ${moment(log.to)}</small></h1>
     ${error && html`<p class="note">${error}</p>`}
@@ -56,7 +56,7 @@ export function HealthView({ store }) {
       <tbody>${said.families.map((one) => html`<tr key=${one.family}>
         <td><b>${one.family}</b></td><td>${one.holder || "–"}</td><td>${one.since ? moment(one.since) : "before this log begins"}</td><td class="right"><span class="only">epoch </span>${one.epoch}</td>
         <td class="right">${number(one.commits)}<span class="only"> commits</span></td><td class="right">${number(one.events)}<span class="only"> events</span></td>
-        <td>${go(one.last)} <small>${one.time ? (log.live ? `${span(log.now - one.time)} ago` : moment(one.time)) : ""}</small></td></tr>`)}</tbody></table>
+        <td><span class="only">last commit </span>${go(one.last)} <small>${one.time ? (log.live ? `${span(log.now - one.time)} ago` : moment(one.time)) : ""}</small></td></tr>`)}</tbody></table>
     ${said.changes.length > 0 && html`<details><summary>${many(said.changes.length, "change")} of leaders</summary><ol class="told">${[...said.changes].reverse().map((one) => html`<li key=${one.seq}>
       <button class="seq" onClick=${() => store.seek({ at: one.seq })}>${clock(one.time)}</button><span>${one.holder} leads ${one.family} <small>epoch ${one.epoch}, ${date(one.time)}</small></span></li>`)}</ol></details>`}
     <h3>The log</h3>

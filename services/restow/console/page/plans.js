@@ -72,12 +72,12 @@ function PlanList({ store, onTry }) {
         <td><button class="seq" title=${`go to sequence ${plan.seq}`} onClick=${() => store.seek({ at: plan.seq })}>${date(plan.time)} ${clock(plan.time)}</button></td>
         <td><button class="plain" onClick=${() => store.select(`plan/${plan.plan}`)}>${plan.plan}</button></td>
         <td>${plan.planner}<br /><small>${plan.trigger}</small></td>
-        <td class="right">${real && real.moves !== plan.moves ? `${number(real.moves)} of ` : ""}${number(plan.moves)}</td>
+        <td class="right">${real && real.moves !== plan.moves ? `${number(real.moves)} of ` : ""}${number(plan.moves)}<span class="only"> ${plan.moves === 1 ? "move" : "moves"}</span></td>
         <td>${outcome(plan)}${plan.reason && html`<br /><small>${plan.reason}</small>`}</td>
-        <td class="right">${amount((real ?? plan).promised, true)}</td>
-        <td class="right">${real ? (real.won === null ? "–" : amount(real.won, true)) : report || unreported ? "–" : "…"}</td>
-        <td class="right">${amount((real ?? plan).cost)}</td>
-        <td class="right">${real ? amount(real.lost) : report || unreported ? "–" : "…"}</td>
+        <td class="right"><span class="only">promised </span>${amount((real ?? plan).promised, true)}</td>
+        <td class="right"><span class="only">won </span>${real ? (real.won === null ? "–" : amount(real.won, true)) : report || unreported ? "–" : "…"}</td>
+        <td class="right"><span class="only">cost </span>${amount((real ?? plan).cost)}</td>
+        <td class="right"><span class="only">lost </span>${real ? amount(real.lost) : report || unreported ? "–" : "…"}</td>
         <td><small>${plan.unit}${plan.hours ? ` in ${plan.hours} h` : ""}</small></td>
       </tr>`)}</tbody></table>
       <p class="buttons">${said.length > shown && html`<button onClick=${() => show(shown + SHOWN)}>${number(Math.min(SHOWN, said.length - shown))} more of ${number(said.length)} plans</button>`}
@@ -92,9 +92,9 @@ function Budgets({ said }) {
     <thead><tr><th>Budget</th><th>Of</th><th class="right">Left</th><th class="right">Spent</th><th class="right">Planned</th><th>Allows</th><th>More from</th></tr></thead>
     <tbody>${said.map((one) => html`<tr key=${`${one.budget}/${one.of}`}>
       <td>${one.budget}</td><td>${one.of || "–"}</td>
-      <td class="right">${one.left <= 0 ? html`<b>0</b>` : number(one.left)}</td><td class="right">${number(one.spent)}</td><td class="right">${number(one.planned)}</td>
-      <td>${number(one.evictions)} ${one.within === "day" ? "a day" : `within ${one.within}`}</td>
-      <td>${one.again ? `${date(Date.parse(one.again))} ${clock(Date.parse(one.again))}` : "–"}</td></tr>`)}</tbody></table>`;
+      <td class="right">${one.left <= 0 ? html`<b>0</b>` : number(one.left)}<span class="only"> left</span></td><td class="right">${number(one.spent)}<span class="only"> spent</span></td><td class="right">${number(one.planned)}<span class="only"> planned</span></td>
+      <td><span class="only">of </span>${number(one.evictions)} ${one.within === "day" ? "a day" : `within ${one.within}`}</td>
+      <td><span class="only">more from </span>${one.again ? `${date(Date.parse(one.again))} ${clock(Date.parse(one.again))}` : "–"}</td></tr>`)}</tbody></table>`;
 }
 
 export function PlanDetails({ store, path, name }) {

@@ -25,7 +25,7 @@ export function Tour({ store }) {
     if (!stop) return;
     // Where somebody was quicker than this effect, the number is theirs.
     if (tour > stops.length) store.choose({ tour: at });
-    const show = () => [tour, at].includes(store.state.tour) && store.choose({ view: stop.view, selected: stop.show, panel: true });
+    const show = () => [tour, at].includes(store.state.tour) && store.choose({ view: stop.view, selected: stop.show, plan: "", panel: true });
     // What is opened is there at its instant and later, and not before.
     if (stop.at < (store.world.at ?? 0)) show();
     store.seek({ at: stop.at }).then(show);
