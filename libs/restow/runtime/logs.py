@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 import structlog
 
@@ -10,6 +11,21 @@ from restow.contracts.redact import HIDDEN, names_a_secret, redacted
 
 Logger = Any
 """A structlog bound logger."""
+
+
+class Unfailing:
+    """A stream whose lines are lost where it takes none (its disk is full, its reader has gone): what a service does matters more than what it says of it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure(level: str, form: str, **context: str) -> Logger:
@@ -26,14 +42,15 @@ def configure(level: str, form: str, **context: str) -> Logger:
         if form == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    stream: Any = Unfailing(sys.stderr)
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _adder(context)],

@@ -90,6 +90,7 @@ async def _run(stack: Stack, nodes: int, console: Console, *, defragments: bool)
         loop.add_signal_handler(number, stop.set)
     parts = f" and five services on {stack.kube}" if stack.outside else ", a Kubernetes API and five services"
     console.print(f"starting a NATS server{parts} …", style="dim")
+    stack.says = partial(console.print, style="yellow", soft_wrap=True)
     starting = asyncio.create_task(_start(stack, nodes))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -97,7 +98,7 @@ async def _run(stack: Stack, nodes: int, console: Console, *, defragments: bool)
         if starting.done():
             starting.result()
             if stack.rescued is not None:
-                background.say_saved(stack.rescued, console, of=" of the stack before, which was killed,")
+                background.say_saved(stack.rescued, console, of=" of the stack before")
             _greet(stack, nodes, console, defragments=defragments)
             assert stack.failed is not None
             ends: list[asyncio.Future[Any]] = [stack.failed, stopping]
@@ -109,7 +110,8 @@ async def _run(stack: Stack, nodes: int, console: Console, *, defragments: bool)
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
-        console.print("stopping …", style="dim")
+        with suppress(OSError):  # It may go to a file on a disk that is full.
+            console.print("stopping …", style="dim")
         await stack.stop()
         if stack.saved is not None:
             background.say_saved(stack.saved, console)

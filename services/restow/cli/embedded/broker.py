@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ PERMISSIONS = "permissions.conf"
 USERS = (*SERVICES, "console", "cli", "operator")
 """Other processes of this machine may neither write the log nor read it."""
 TRIES = 10
+FULL = 1 << 20
+"""Bytes that are free on a disk that is as good as full: a commit may be larger."""
 LOOK = 0.2
 """Seconds between looks at the broker's process."""
 
@@ -59,12 +62,21 @@ class Broker:
         except (ServerError, OSError) as error:
             raise StackError(f"the broker did not start: {error}") from error
 
-    async def keep(self, fail: Callable[[StackError], None]) -> None:
-        """Bring the broker back when it ends; its log stays. It has the same port again, so that everybody finds it."""
-        tries = 0
+    async def keep(self, fail: Callable[[StackError], None], say: Callable[[str], None]) -> None:
+        """Bring the broker back when it ends; its log stays. It has the same port again, so that everybody finds it. Once its disk was full it stores nothing
+        before it is started again (nats-server does not see that there is space): that is done, too, and both are said."""
+        tries, full = 0, False
         while True:
             await asyncio.sleep(LOOK)
-            if self.pid is None:
+            free = _free(self._server.folder)
+            if not full and free < FULL:
+                full = True
+                say(f"the disk of {self._server.folder} is full: nothing is decided until there is space. What was decided is kept; it goes on by itself")
+            elif full and free >= 2 * FULL:
+                full = False
+                say(f"the disk of {self._server.folder} has space again: the broker is started again, and everything goes on")
+                await self.stop()
+            if self.pid is None and not full:
                 tries += 1
                 try:
                     self.start()
@@ -82,3 +94,7 @@ class Broker:
 
     async def stop(self) -> None:
         await self._server.stop_async()
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free

@@ -6,7 +6,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,10 @@ class Stack:
         self._port = port
         self._keep, self._save = keep, save
         self._stood = False
+        self._theirs = False
+        """Whether what is in the folder is of the stack before: its log, of which there is no other copy yet."""
+        self.says: Callable[[str], None] = lambda said: None
+        """Called with what whoever runs it has to know. May raise OSError: where that goes to a file, its disk may be the one that is full."""
         self.saved: Path | None = None
         self.rescued: Path | None = None
         """The log of the stack before, where that was killed."""
@@ -129,7 +134,9 @@ class Stack:
         one that was killed is saved before, where this one is to be."""
         self.files.lock()
         if self._save and self.files.has_log:
+            self._theirs = True
             await self._rescue()
+            self._theirs = False
         self.rescued, self.saved = self.saved, None
         self.files.clean(but=self._lasts)
         self.files.make()
@@ -138,7 +145,7 @@ class Stack:
             secret(self.files.token_file, secrets.token_urlsafe(32))
         self.failed = asyncio.get_running_loop().create_future()
         self._broker.start()
-        self._keeper = asyncio.create_task(self._broker.keep(self._fail), name="supervise the broker")
+        self._keeper = asyncio.create_task(self._broker.keep(self._fail, self._say), name="supervise the broker")
         if self._observes:
             pass
         elif self.outside:
@@ -229,6 +236,10 @@ class Stack:
     def _on_failure(self, failure: ChildFailed) -> None:
         self._fail(StackRefused(str(failure)) if failure.refused else StackError(str(failure)))
 
+    def _say(self, said: str) -> None:
+        with suppress(OSError):
+            self.says(said)
+
     def _fail(self, error: StackError) -> None:
         if self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
@@ -295,14 +306,16 @@ class Stack:
         self.files.show(self.describe())
 
     async def _rescue(self) -> None:
-        self._broker.start()
         try:
+            self._broker.start()
             await self._save_log()
+        except StackError as error:
+            raise StackError(f"{error}; the log of the stack before is left in {self.files.nats}: run this again once that is mended, use another --data folder, or give the log up with --delete-log") from error
         finally:
             await self._broker.stop()
 
     async def _save_log(self) -> None:
-        """Raises StackError, with the folder as it was, where the log cannot be written."""
+        """Raises StackError where the log cannot be written."""
         from restow.replay.source import open_broker, save
 
         file = self.folder / f"log-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl.zst"
@@ -321,8 +334,8 @@ class Stack:
             if await asyncio.to_thread(write):
                 self.saved = file
         except (LogError, OSError) as error:
-            self._keep = True
-            raise StackError(f"the log could not be written to {file} ({error}); it is left in {self.files.nats}") from error
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise StackError(f"the log could not be written to {file} ({why})") from error
 
     async def stop(self) -> None:
         """Services first, then the API and the broker; then nothing is left running, and nothing in the folder but what
@@ -344,14 +357,14 @@ class Stack:
                     self._broker.start()
                 await self._save_log()
             except StackError as error:
-                unsaved = error if self._keep else StackError(f"{error}; the log is left in {self.files.nats}")
+                unsaved = StackError(f"{error}; the log is left in {self.files.nats}, from where the next `restow up` of this folder takes it")
                 self._keep = True
         await self._broker.stop()
         crashed = False
         if self.failed is not None and not self.failed.cancel():
             failure = self.failed.exception()  # looked at, or asyncio prints it
             crashed = isinstance(failure, StackError) and not isinstance(failure, StackRefused)
-        if not self._keep:
+        if not self._keep and not self._theirs:
             # What is said about a process that crashed names its log.
             self.files.clean(but="logs" if crashed and self._save else self._lasts)
             self.files.remove_if_empty()

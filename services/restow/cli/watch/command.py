@@ -116,6 +116,7 @@ async def _watch(stack: Stack, resumed: bool, output: str) -> None:
     said = output != "json"
     if said:
         click.echo(f"reading {stack.kube} …")
+        stack.says = click.echo
     running, stopping = asyncio.create_task(_follow(stack, resumed, output)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
