@@ -52,7 +52,7 @@ CHAOS_FILL = 8
 
 
 @click.command()
-@click.option("--trace", "trace_folder", type=click.Path(path_type=Path), help="Folder with the openb csv files; without it, a smaller cluster of the same kind is generated.")
+@click.option("--trace", "trace_folder", type=click.Path(path_type=Path), help="Folder with the openb csv files (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/csv); without it, a smaller cluster of the same kind is generated.")
 @click.option("--pods", default=trace.PODS, show_default=True, help="Pod list inside the trace's folder.")
 @click.option("--nodes", default=120, show_default=True, type=click.IntRange(4, 5000), help="Nodes of the generated cluster.")
 @click.option("--seed", default=42, show_default=True, help="Seed of the generated cluster.")
