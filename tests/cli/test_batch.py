@@ -47,7 +47,7 @@ def test_queues_say_what_they_use_deserve_and_may_use(restow, as_json, batch):
 
 
 def test_the_summary_counts_them(restow, as_json, batch):
-    assert "podgroups 2: 1 Inqueue, 1 Running; 2 queues" in restow("state", "--log", batch).said
+    assert "podgroups 2: 1 Inqueue, 1 Running; 3 queues" in restow("state", "--log", batch).said
     assert as_json("state", "--log", batch)["podGroupsByPhase"] == {"Inqueue": 1, "Running": 1}
 
 
@@ -65,6 +65,10 @@ def test_why_of_all_podgroups_lists_those_that_wait(restow, as_json, batch):
     (waits,) = as_json("why", "podgroups", "--log", batch)
     assert (waits["name"], waits["status"]) == ("shop/g", "Inqueue")
     assert all("waits" in row["why"] or "needs" in row["why"] for row in as_json("why", "pod", "--log", batch) if row["status"] == "Waiting")
+
+
+def test_the_summary_counts_the_queues_that_are_listed_also_those_without_an_object(as_json, batch):
+    assert as_json("state", "--log", batch)["queues"] == len(as_json("get", "queues", "--log", batch)["items"]) == 3
 
 
 @pytest.mark.parametrize("command", [("get", "queues"), ("get", "podgroups"), ("why", "podgroup/g"), ("why", "m-2"), ("why", "pg"), ("state",)])

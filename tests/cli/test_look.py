@@ -59,6 +59,13 @@ def test_a_pod_is_got_by_its_name(as_json, moved, name):
     assert [one["name"] for one in as_json("get", "pods", name, "--log", moved)["items"]] == ["web-new"]
 
 
+def test_a_kind_and_a_name_are_taken_as_get_prints_them(restow, as_json, moved):
+    (path,) = restow("get", "pods", "-o", "name", "--log", moved).output.split()
+    assert [one["name"] for one in as_json("get", path, path, "--log", moved)["items"]] == ["web-new"]
+    assert "there is no pod none" in restow("get", "pod/none", "--log", moved).said
+    assert "'weather' is not one of 'nodes'" in restow("get", "weather/web-new", "--log", moved).output
+
+
 def test_who_is_not_there_is_said_with_the_way_on(restow, moved):
     result = restow("get", "pods", "web-new", "web-old", "--log", moved)
     assert result.exit_code == 2

@@ -42,12 +42,16 @@ def podgroups(state: ClusterState, namespace: str | None = None) -> Rows:
     return found
 
 
+def queue_names(state: ClusterState) -> set[str]:
+    """Those that have an object, and those that somebody uses without one."""
+    return {*state.queues, *state.accounts.queues(), *(fact.queue or DEFAULT_QUEUE for fact in state.pod_groups.values())}
+
+
 def queues(state: ClusterState, namespace: str | None = None) -> Rows:
     """By name. Amounts in canonical units; `deserved` is what the plugins make of it where they do: proportion's shares."""
-    used = {*state.queues, *state.accounts.queues(), *(fact.queue or DEFAULT_QUEUE for fact in state.pod_groups.values())}
     counted, shares = queue_status.Tally(state), _shares(state)
     found = []
-    for name in sorted(used):
+    for name in sorted(queue_names(state)):
         fact, counts = state.queues.get(name), counted.counts(state, name)
         found.append(
             {

@@ -135,7 +135,7 @@ class Restow(click.Group):
                     write(f"  {name:<16} {text}\n")
         for title, text in (("Examples", EXAMPLES), ("Where the log is", SLOTS), ("Exit codes", CODES)):
             write(f"\n{_bold(title)}\n{text}")
-        write("\n  Every command that shows something takes -o json. Output is plain text if it is not a terminal.\n")
+        write("\n  Every command that shows something takes -o json, but for the screens top and console.\n  Output is plain text if it is not a terminal.\n")
 
     def invoke(self, ctx: click.Context):
         with harmless():

@@ -54,8 +54,16 @@ class Kind(click.Choice):
         return super().convert(plural, param, ctx)
 
 
+class KindAndName(Kind):
+    """A kind, and the name behind its `/`, as kubectl takes it and `get -o name` prints it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        kind, _, name = str(value).partition("/")
+        return super().convert(kind, param, ctx), name
+
+
 @click.command()
-@click.argument("what", type=Kind(KINDS), metavar="|".join(KINDS))
+@click.argument("what", type=KindAndName(KINDS), metavar="|".join(KINDS))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("-l", "--selector", metavar="LABELS", help="Only nodes or pods with these labels (app=web,tier!=db,zone in (a,b)).")
 @click.option("-w", "--watch", is_flag=True, help="Go on, with a line for each change, until Ctrl-C.")
@@ -64,27 +72,29 @@ class Kind(click.Choice):
 @click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True, help="Output format."
 )
-def get(what: str, names: tuple[str, ...], selector: str | None, watch: bool, namespace: str | None, where: Where, output: str) -> None:
+def get(what: tuple[str, str], names: tuple[str, ...], selector: str | None, watch: bool, namespace: str | None, where: Where, output: str) -> None:
     """List what exists now, according to the log.
 
-    A NAME is a name, or NAMESPACE/NAME, or a pod's uid.
+    A NAME is a name, or NAMESPACE/NAME, or a pod's uid. KIND/NAME does as well.
 
     \b
     Examples:
       restow get nodes
       restow get pods -n shop -o json
       restow get pods web-1 web-2 -o yaml
+      restow get pod/shop/web-1
       restow get pods -l app=web -w
       restow get reservations -o wide     with owners, API and why
     """
     from restow.cli.chosen import Chosen
 
-    chosen = Chosen(what, names, selector, namespace)
+    kind, name = what
+    chosen = Chosen(kind, (name, *names) if name else names, selector, namespace)
     if watch:
         from restow.cli.watched import watched
 
         return watched(where, chosen, output)
-    _show(where, "now", what, chosen, output)
+    _show(where, "now", kind, chosen, output)
     return None
 
 
@@ -170,7 +180,7 @@ def _summary(s: dict[str, Any]) -> None:
         of = "" if many["wholes"] == many["devices"] else f"; {number(many['freeWholes'])} of {number(many['wholes'])} whole"
         line("by claim", f"{number(many['free'])} free of {number(many['devices'])} devices of {driver}{of}; {number(many['allocated'])} allocated")
     if s["podGroupsByPhase"]:
-        line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
+        line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queue{'s' * (s['queues'] != 1)}")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {number(s['plans'])} plan{'s' * (s['plans'] != 1)}")
     for trouble in filter(None, (s["broken"], s["tooOld"])):

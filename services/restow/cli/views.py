@@ -26,7 +26,7 @@ from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
 from restow.replay import breaks
-from restow.replay.batch import podgroups, queues
+from restow.replay.batch import podgroups, queue_names, queues
 from restow.replay.beside import beside_view
 from restow.replay.moves import consent_lines
 from restow.replay.pod_status import pod_status, why_waits
@@ -244,7 +244,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "claimDevices": {driver: _counted(one) for driver, one in claim_devices(state).by_driver().items()},
         "resourceClaims": len(state.resource_claims),
         "podGroupsByPhase": dict(sorted(Counter(podgroup_status.phase_of(state, group) for group in state.pod_groups).items())),
-        "queues": len(state.queues),
+        "queues": len(queue_names(state)),
         "reservations": len(state.reservations),
         "reservationsByPhase": dict(sorted(_phases(state).items())),
         "holds": sum(len(held) for held in state.held_on.values()),
