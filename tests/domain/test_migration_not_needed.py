@@ -140,6 +140,19 @@ def test_one_that_its_replica_set_has_made_since_and_that_asks_for_something_els
     assert state.missed
 
 
+@pytest.mark.parametrize(("wanted", "busy", "expected"), [(3, "", "Elsewhere"), (2, "", "Elsewhere"), (2, "scaling_down", "Elsewhere"), (4, "", ""), (3, "rollout", "")])
+def test_where_the_last_one_that_is_to_come_runs_elsewhere_its_slot_is_free_at_once(wanted, busy, expected):
+    """Somebody else has bound it, or it had a node before the log knew that the pod had left: as many run as are wanted, and nobody more comes."""
+    state = of_deployment()
+    then(state, pod("later", owner=WEB, node="c"))
+    advance(state)
+    assert why(state) == WAITS, "nothing was told since: there may be more to come"
+    then(state, wants(wanted, busy))
+    advance(state)
+    assert why(state) == ((Step.FAILED, expected) if expected else WAITS)
+    assert bool(state.missed) == (bool(expected) and not busy), "it has landed on no slot; whose owner is at work misses none"
+
+
 @pytest.mark.parametrize(("wanted", "busy", "reason"), [(2, "", "NotNeeded"), (2, "scaling_down", "NotNeeded"), (3, "", "SuccessorGone"), (3, "rollout", "SuccessorGone")])
 def test_a_successor_that_goes_before_it_is_ready_because_fewer_are_wanted_is_no_failure(wanted, busy, reason):
     """An autoscaler takes the youngest first. Who is deleted while as many are wanted is made again."""

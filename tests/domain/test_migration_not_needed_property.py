@@ -245,12 +245,12 @@ class Play:
                 self.goes_on()
 
     def goes_on(self) -> None:
-        before = self.waiting()
-        ended = [one for one in advance(self.state, self.now) if isinstance(one, e.MigrationFailed) and one.reason == "NotNeeded"]
+        early = ("NotNeeded", "Elsewhere") if self.now == 0 else ("NotNeeded",)
+        ended = [one for one in advance(self.state, self.now) if isinstance(one, e.MigrationFailed) and one.reason in early]
         session_answers(self.state, self.now)
-        ended += [one for one in advance(self.state, self.now) if isinstance(one, e.MigrationFailed) and one.reason == "NotNeeded"]
+        ended += [one for one in advance(self.state, self.now) if isinstance(one, e.MigrationFailed) and one.reason in early]
         for one in ended:
-            self.judge(one.migration, before)
+            self.judge(one.migration)
 
     def waiting(self) -> set[str]:
         return {id for id in self.state.active if self.state.migrations[id].step is Step.EVICTED and not self.state.migrations[id].successor}
@@ -260,11 +260,13 @@ class Play:
         sent = [one for id in self.state.active if (one := self.state.migrations[id]).step in (Step.EVICTING, Step.ABORTING)]
         return {one.id for one in sent if one.move.pod not in self.cluster.pods or self.cluster.pods[one.move.pod].deleting}
 
-    def judge(self, id: str, before: set[str]) -> None:
-        """None of those who come is for it, if nobody does anything more. Where the facts are behind by a change of somebody's since its eviction, nothing can be known."""
+    def judge(self, id: str) -> None:
+        """None of those who come is for it, if nobody does anything more. Where the facts are behind by a change of somebody's since its eviction, nothing can be known.
+        Nor where something was told since, and another number of pods is on its way: that what was told is from before the eviction, nobody can see.
+        Where it has ended because those that may follow it are elsewhere, they do not count among those who come."""
         record = self.state.migrations[id]
         behind = any(self.watches.values())
-        if behind and self.touches > self.touched_at.get(id, 0):
+        if behind and (self.touches > self.touched_at.get(id, 0) or (record.told and self.number_untold())):
             return
         future = copy.deepcopy(self.cluster)
         future.settles()
@@ -272,9 +274,15 @@ class Play:
         new = [one.name for one in followers if one.name not in self.cluster.pods]
         unseen = [name for name in self.cluster.pods if name not in self.state.pods and not self.cluster.pods[name].deleting and SHAPES[self.cluster.pods[name].revision] == record.shape]
         here = [uid for uid in self.state.pods if self.state.pods[uid].order > record.came_before and uid not in {m.successor for m in self.state.migrations.values()}
-                and self.state.pods[uid].fact.shape == record.shape and not self.state.pods[uid].live.deleting and uid in future.pods]
+                and self.state.pods[uid].fact.shape == record.shape and not self.state.pods[uid].live.deleting and uid in future.pods
+                and not (record.reason == "Elsewhere" and self.state.pods[uid].live.node)]
         others = (self.waiting() | self.evicted_untold()) - {id}
         assert len(new) + len(unseen) + len(here) <= len(others), f"{id} is given up, and {new}, {unseen}, {here} come or are there, for {others} {self.cluster} -> {future}"
+
+    def number_untold(self) -> bool:
+        known = self.state.workloads.get(ABOVE.uid)
+        facts = [fact for some in self.watches["deployments"] for fact in some if isinstance(fact, e.WorkloadObserved) and fact.uid == ABOVE.uid]
+        return any(known is None or fact.wanted != known.wanted for fact in facts)
 
     def evict(self, which: int, number: int) -> None:
         moved = {one.move.pod for one in self.state.migrations.values() if one.step not in FINAL}
@@ -366,7 +374,17 @@ EVICTED_UNTOLD = [("scale", 2), ("evict", 0), ("evict", 0), ("settle", 0)]
 """Two are evicted, one comes: for the second, of which the log knows no more than that it is to be taken back (its Deployment is at work)."""
 
 
+CAME_BEFORE_THE_SLOT = [("scale", 2), ("evict", 0), ("replicaset", 0), ("evict", 0), ("deployment", 0)]
+"""As before, but the one that comes has a node before the log knows that the second has left: nobody waits for that slot, and nobody more comes."""
+
+
+TO_NONE_AND_BACK_UNTOLD = [("scale", 0), ("deployment", 0), ("scale", 1), ("evict", 0), ("watch", 0)]
+"""What is told first after the eviction is from before it."""
+
+
 @drawn(CLUSTERS, STEPS)
+@example((1, (1, 0), False), TO_NONE_AND_BACK_UNTOLD)
+@example((3, (1, 0), False), CAME_BEFORE_THE_SLOT)
 @example((2, (1, 0), False), SCALED_UP_UNTOLD)
 @example((3, (1, 0), False), EVICTED_UNTOLD)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

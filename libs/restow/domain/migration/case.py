@@ -215,8 +215,9 @@ class Case:
 
     @property
     def went_elsewhere(self) -> Reason | None:
-        uid = successor.elsewhere(self.state, self.migration) if self.late or "/" in self.migration.lineage else None
-        if uid is None or not (self.late or (self.state.pods[uid].live.node is not None and successor.has_its_name(self.state, uid))):
+        if not (self.late or successor.no_other_comes(self.state, self.migration)):
+            return None
+        if (uid := successor.elsewhere(self.state, self.migration)) is None:
             return None
         node = self.state.node_of(uid)
         how = "but has not taken its slot" if node == self.move.target else f"not on {self.move.target}"

@@ -47,6 +47,15 @@ def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
     return elsewhere(state, migration) is not None
 
 
+def no_other_comes(state: ClusterState, migration: Migration) -> bool:
+    """Whether those who may follow it are bound, and all that can: they have its name, or their controller has as many as it is to have. O(workloads)."""
+    top, _, name = migration.lineage.partition("/")
+    known = state.workloads.get(top)
+    if not name and (known is None or not _has_all(state, migration, known)):
+        return False
+    return all(state.pods[uid].live.node is not None and (not name or has_its_name(state, uid)) for uid in followers(state, migration))
+
+
 def has_its_name(state: ClusterState, uid: PodUid) -> bool:
     """Whether this pod alone may follow one whose lineage it shares: its controller makes no second one of that name beside it."""
     owner = known_owner(state.pods[uid].fact)
@@ -64,15 +73,23 @@ def no_more(state: ClusterState, migration: Migration) -> str:
     known = state.workloads.get(top)
     if name:
         return _no_more_of_that_name(state, migration, known, name)
-    if known is None or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy not in ("", "scaling_down") or not migration.told:
-        # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there. What was told before the eviction
-        # says nothing of now: where that watch is behind, its pods may already be more than the number that it told.
-        return ""
-    # The API takes any uid for an owner's: pods of other namespaces are not its own.
-    alive = [uid for uid in state.alive_under(top) if state.pods[uid].fact.namespace == migration.move.namespace]
-    if len(alive) < known.wanted or any(_may_stand_for(state, uid, migration) for uid in set(alive) - _of_others(state, migration)):
+    if known is None or not _has_all(state, migration, known) or any(_may_stand_for(state, uid, migration) for uid in _pods_of(state, migration) - _of_others(state, migration)):
         return ""
     return f"{known.kind} {known.name} is to have {known.wanted} pod{'s' * (known.wanted != 1)}, and has them"
+
+
+def _has_all(state: ClusterState, migration: Migration, known: WorkloadObserved) -> bool:
+    """Whether its controller, which names no pod, has as many as it is to have, so that no more come."""
+    if not migration.told or known.group or known.kind == "StatefulSet" or known.wanted is None or known.busy not in ("", "scaling_down"):
+        # In a rollout pods of the next ReplicaSet may follow, between two of its steps all that are wanted may be there. What was told before the eviction
+        # says nothing of now: where that watch is behind, its pods may already be more than the number that it told.
+        return False
+    return len(_pods_of(state, migration)) >= known.wanted
+
+
+def _pods_of(state: ClusterState, migration: Migration) -> set[PodUid]:
+    """Of its controller, which names no pod. The API takes any uid for an owner's: pods of other namespaces are not its own."""
+    return {uid for uid in state.alive_under(migration.lineage) if state.pods[uid].fact.namespace == migration.move.namespace}
 
 
 def _may_stand_for(state: ClusterState, uid: PodUid, migration: Migration) -> bool:
