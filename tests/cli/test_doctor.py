@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from restow.cli.doctor import look
+from restow.cli.doctor import command, look
 from restow.cli.doctor.checks import (
     READ,
     SERVICES,
@@ -118,6 +118,32 @@ def test_a_cluster_that_is_well_has_no_troubles():
 )  # fmt: skip
 def test_each_trouble_is_said(said, about, word, what):
     assert (about, word, what) in troubles(said)
+
+
+def test_what_several_services_say_is_said_once():
+    told = {service: Pod(service, f"restow-{service}", True, "restow:1", reasons=("no broker",), notes=("the clock is wrong",)) for service in SERVICES}
+    everybody = ", ".join(SERVICES)
+    assert troubles(seen(installed(pods=[*told.values(), Pod("n", "restow-nats", True, NATS)]))) == [
+        ("services", "bad", f"restow-system: {everybody} are not ready: no broker"),
+        ("services", "warning", f"restow-system: {everybody}: the clock is wrong"),
+    ]
+    stack = Stack("{}", [one._replace(notes=()) for one in told.values()])
+    assert troubles(seen(installations=[], stack=stack)) == [("services", "bad", f"{everybody} are not ready: no broker")]
+
+
+def test_what_is_to_be_done_about_several_in_a_row_is_said_once(capsys):
+    command._show(examine(seen(installed(denied=[Denied(service, "get", "nodes") for service in SERVICES]))))
+    said = capsys.readouterr().out
+    assert said.count("may not get nodes") == len(SERVICES)
+    assert said.count("install the chart of the images' release") == 1
+
+
+def test_services_of_two_releases_are_said_also_where_their_images_have_one_name_or_none():
+    of = {"cluster-watcher": "0.2.0+1", "descheduler": "0.3.0+2"}
+    told = [Pod(service, f"restow-{service}", True, "restow:latest", reasons=(), release=of.get(service, "")) for service in SERVICES]
+    what = "services of several releases: 0.2.0+1, 0.3.0+2"
+    assert troubles(seen(installed(pods=[*told, Pod("n", "restow-nats", True, NATS)]))) == [("services", "warning", f"restow-system: {what}")]
+    assert troubles(seen(installations=[], stack=Stack("{}", told))) == [("services", "warning", what)]
 
 
 @pytest.mark.parametrize(

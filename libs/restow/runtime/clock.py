@@ -77,7 +77,7 @@ class LogClock(SystemClock):
             return ""
         where = "ahead of" if ahead > 0 else "behind"
         return (
-            f"this machine's clock is {abs(ahead) / 1000:.1f} s {where} the log's: what is due is decided by the log's. "
+            f"this machine's clock is {abs(ahead) / 1000:.0f} s {where} the log's: what is due is decided by the log's. "
             "Correct the clock (NTP) here, or on the broker's machine if all services say so"
         )
 

@@ -373,7 +373,9 @@ class Process:
 
     def _summary(self) -> dict[str, Any]:
         context = self.context
-        summary: dict[str, Any] = {"service": self.service.name, "family": self.service.family, "identity": self.settings.identity}
+        summary: dict[str, Any] = {
+            "service": self.service.name, "family": self.service.family, "identity": self.settings.identity, "release": release.name(self.settings.image)
+        }  # fmt: skip
         if context is None:
             return summary
         state = context.state

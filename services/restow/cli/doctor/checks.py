@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -46,7 +46,8 @@ class Finding(NamedTuple):
 
 class Pod(NamedTuple):
     """One of Restow's. `words`: what it says of itself (`/readyz`): reasons against readiness, and notes; None where it could not be asked, `why`. `lag`: records
-    of the log that it has not folded, -1 for not known. `service`: which one it is, by its own word (`cluster_watcher`); empty where it has not said so."""
+    of the log that it has not folded, -1 for not known. `service`: which one it is, by its own word (`cluster_watcher`); `release`: its wheel, code and image, the same way; empty
+    where it has not said so."""
 
     name: str
     app: str
@@ -60,6 +61,7 @@ class Pod(NamedTuple):
     lag: int = -1
     leads: bool = False
     service: str = ""
+    release: str = ""
 
 
 class Lease(NamedTuple):
@@ -200,8 +202,10 @@ def _all(seen: Seen) -> Iterator[Finding]:
 
 def _stack(stack: Stack) -> Iterator[Finding]:
     for one in stack.services:
-        yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready else "see " + stack.logs.replace("{}", one.name))
-        yield from _said(one, one.name, "", "restow log verify (or repair; docs/failures.md)")
+        yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready or one.reasons else "see " + stack.logs.replace("{}", one.name))
+        yield from _unasked(one, one.name, "")
+    yield from _several("releases", [one.release for one in stack.services])
+    yield from _said({one.name: one for one in stack.services}, "", "restow log verify (or repair; docs/failures.md)")
     yield from _silent_brokers(stack.services)
     if stack.accounts:
         yield from _lacking(stack.accounts, stack.denied, "bind the account to the ClusterRoles that deploy/restow.yaml has for this service (and to those of deploy/beside/rights.yaml)")
@@ -217,9 +221,8 @@ def _left_out(stack: Stack) -> Iterator[Finding]:
 
 
 def _services(one: Installation) -> Iterator[Finding]:
-    images = sorted({pod.image for pod in one.pods if pod.app.removeprefix("restow-") in SERVICES and pod.image})
-    if len(images) > 1:
-        yield Finding("services", "warning", f"{one.namespace}: services of several images: {', '.join(images)}", "finish the upgrade; any order is right")
+    ours = [pod for pod in one.pods if pod.app.removeprefix("restow-") in SERVICES]
+    yield from list(_several("images", [pod.image for pod in ours], f"{one.namespace}: ")) or _several("releases", [pod.release for pod in ours], f"{one.namespace}: ")
     for service in SERVICES:
         name = f"restow-{service}"
         wanted, pods = one.wanted.get(name), [pod for pod in one.pods if pod.app == name]
@@ -231,6 +234,14 @@ def _services(one: Installation) -> Iterator[Finding]:
         do = "" if word == "ok" else "replicas is 0: scale it up" if not wanted else f"kubectl -n {one.namespace} describe pod -l app.kubernetes.io/name={name}"
         yield Finding("services", word, f"{one.namespace}: {name}: {len(ready)} of {wanted} ready", do)
         yield from (finding for pod in pods for finding in _pod(one, pod))
+    repair = f"kubectl -n {one.namespace} exec -it deploy/restow-garbage-collector -- restow log verify (or repair; docs/failures.md)"
+    yield from _said({pod.name: pod for pod in ours}, f"{one.namespace}: ", repair)
+
+
+def _several(kind: str, said: Sequence[str], where: str = "") -> Iterator[Finding]:
+    """What of all services should be one. Whoever does not say it may have any."""
+    if len(found := sorted({*said} - {""})) > 1:
+        yield Finding("services", "warning", f"{where}services of several {kind}: {', '.join(found)}", "finish the upgrade; any order is right")
 
 
 def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
@@ -239,24 +250,34 @@ def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
         if pod.reasons is None:
             return  # Of course it was not to be asked.
     logs = f"kubectl -n {one.namespace} logs {pod.name}" + (" --previous" if pod.restarts else "")
-    yield from _said(pod, f"{one.namespace}: {pod.name}", logs, f"kubectl -n {one.namespace} exec -it deploy/restow-garbage-collector -- restow log verify (or repair; docs/failures.md)")
+    yield from _unasked(pod, f"{one.namespace}: {pod.name}", logs)
 
 
-def _said(pod: Pod, named: str, logs: str, repair: str) -> Iterator[Finding]:
-    """What it says of itself. `logs`: the command that shows why it does not answer; `repair`: the one that shows what is wrong with a broken log."""
-    if pod.reasons is None:
-        if pod.why:
-            often = f"; it was started again {pod.restarts} times" if pod.restarts > 1 else "; it was started again" if pod.restarts else ""
-            yield Finding("services", "unknown", f"{named} was not asked: {pod.why}{often}", logs)
-        return
-    for reason in pod.reasons:
+def _unasked(pod: Pod, named: str, logs: str) -> Iterator[Finding]:
+    """`logs`: the command that shows why it does not answer."""
+    if pod.reasons is None and pod.why:
+        often = f"; it was started again {pod.restarts} times" if pod.restarts > 1 else "; it was started again" if pod.restarts else ""
+        yield Finding("services", "unknown", f"{named} was not asked: {pod.why}{often}", logs)
+
+
+def _said(pods: Mapping[str, Pod], where: str, repair: str) -> Iterator[Finding]:
+    """What they say of themselves, by name: each thing once, whoever says it. `repair`: the command that shows what is wrong with a broken log."""
+    for reason, names in _who_says((name, reason) for name, pod in pods.items() for reason in pod.reasons or ()):
         broken = reason.startswith(BROKEN)
-        yield Finding("log" if broken else "services", "bad", f"{named} is not ready: {reason}", repair if broken else "")
-    for note in pod.notes:
+        yield Finding("log" if broken else "services", "bad", f"{where}{', '.join(names)} {'is' if len(names) == 1 else 'are'} not ready: {reason}", repair if broken else "")
+    for note, names in _who_says((name, note) for name, pod in pods.items() for note in pod.notes):
         if not note.startswith(SILENT_BROKER):
-            yield Finding("services", "warning", f"{named}: {note}")
-    if pod.lag > MOST_LAG:
-        yield Finding("services", "warning", f"{named} is {pod.lag} records behind the log", "give it more CPU, or look at restow_log_lag: it should fall")
+            yield Finding("services", "warning", f"{where}{', '.join(names)}: {note}")
+    for name, pod in pods.items():
+        if pod.lag > MOST_LAG:
+            yield Finding("services", "warning", f"{where}{name} is {pod.lag} records behind the log", "give it more CPU, or look at restow_log_lag: it should fall")
+
+
+def _who_says(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for name, text in said:
+        found.setdefault(text, []).append(name)
+    return found.items()
 
 
 def _silent_brokers(pods: Sequence[Pod], where: str = "") -> Iterator[Finding]:

@@ -101,7 +101,7 @@ def _of_stack(name: str, address: str) -> Pod:
         return Pod(name, name, False, why=f"{redacted(address)} does not answer ({redacted(str(error)) or type(error).__name__})")
     if report is None:
         return Pod(name, name, False, why=f"what answers at {redacted(address)} is no service of Restow's")
-    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", service=state.get("service", ""))
+    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", service=state.get("service", ""), release=state.get("release", ""))
 
 
 def _asked(url: str) -> bytes:
@@ -114,13 +114,15 @@ def _asked(url: str) -> bytes:
 
 def _show(found: list[Finding]) -> None:
     about = ""
-    for one in found:
+    for one, after in zip(found, [*found[1:], None], strict=True):
         word, color = _SHOWN[one.word]
         head = f"{one.about if one.about != about else '':<12}  {colored(f'{word:<8}', color)} "
         about = one.about
         for i, line in enumerate(_wrapped(one.what)):
             click.echo((head if not i else " " * 23) + line)
-        for i, line in enumerate(_wrapped(one.do) if one.do else ()):
+        # The same for several in a row is said behind the last of them.
+        again = after is not None and (after.about, after.do) == (one.about, one.do)
+        for i, line in enumerate(_wrapped(one.do) if one.do and not again else ()):
             click.echo(" " * 23 + faint(("→ " if not i else "  ") + line))
     bad, warned = (sum(one.word == word for one in found) for word in ("bad", "warning"))
     click.echo(f"\n{'all is well' if not bad and not warned else f'{bad} bad, {warned} to be looked at'}")
