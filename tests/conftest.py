@@ -5,12 +5,13 @@ import os
 import signal
 
 import pytest
+from effort import ALL, examples
 from hypothesis import HealthCheck, settings
 
 # These machines are shared: how long an example takes says nothing. CI draws the same examples every time, so that it
 # fails for a change and not by chance; elsewhere every run draws new ones.
 settings.register_profile(
-    "restow", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=bool(os.environ.get("CI"))
+    "restow", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("restow")
 
@@ -38,7 +39,7 @@ LONG = ("integration/test_demo.py", "integration/test_upgrade.py", "simulation/t
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("RESTOW_TESTS") != "all":
+    if not ALL:
         deep = [item for item in items if item.get_closest_marker("deep")]
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]

@@ -11,6 +11,7 @@ import time
 import pytest
 from cli.conftest import RESTOW, export
 from console.logs_large import large
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -112,7 +113,7 @@ def test_more_nodes_than_there_is_place_for_are_a_sign_each_and_the_fullest_are_
     assert f"{400 - signs} fuller ones" in note
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(20, 220), st.integers(4, 80), st.integers(0, 60), st.integers(0, 40))
 def test_it_never_is_larger_than_the_terminal(width, height, nodes, waiting):
     log = Handmade()

@@ -16,6 +16,7 @@ from domain.build import (
     shape,
     then,
 )
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -316,7 +317,7 @@ facts = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @drawn(st.lists(facts, max_size=6, unique_by=lambda q: q.name), st.integers(0, 20), st.randoms())
 def test_any_tree_is_judged_and_its_order_does_not_matter(queues, total, random):
     whole = {"cpu": total, "memory": total}
@@ -356,7 +357,7 @@ branches = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @drawn(
     st.lists(branches, min_size=1, max_size=6, unique_by=lambda q: q.name),
     st.integers(0, 20),

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -62,14 +63,14 @@ shares = st.lists(st.sampled_from([0, 100, 249, 250, 251, 499, 500, 501, 750, 99
 requests = st.builds(DeviceRequest, st.integers(1, 3), st.sampled_from([250, 500, 1_000]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @for_all(shares, requests)
 def test_as_many_copies_fit_as_a_search_over_all_ways_finds(have, request):
     assert copies(have, request) == best(tuple(have), request)
     assert copies_many(np.array([have, have[::-1]]), request).tolist() == [best(tuple(have), request)] * 2
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @for_all(shares, requests, requests, st.sampled_from(["capacity", "devices", "nodes", "none"]), st.integers(0, 3), st.integers(0, 9))
 def test_what_a_pod_would_cost_a_node_is_the_same_for_one_and_for_many(have, asked, comes, objective, loads, cores):
     free = [cores * 1_000, sum(have)]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from domain.build import given, node, pod, shape, then
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -204,7 +205,7 @@ def by_hand(state) -> dict[tuple[str, str], str]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @drawn(stories())
 def test_what_is_followed_step_by_step_is_what_there_is(story):
     state = given(node("a"), node("b"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -477,7 +478,7 @@ CONF = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @for_all(CONF | ANYTHING)
 def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
     try:
@@ -490,7 +491,7 @@ def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
     assert why.startswith("$")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @for_all(st.data(), st.sampled_from([kind for kind in KINDS if kind.__struct_fields__]))
 def test_whatever_arguments_say_is_read_or_refused(data, kind):
     names = [*kind.__struct_encode_fields__, *(name for name in DYNAMIC if name.startswith(kind.__struct_encode_fields__))]

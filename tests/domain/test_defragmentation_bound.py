@@ -8,6 +8,7 @@ import pytest
 from domain.build import GIB, GPU, NOW, given, node, pod, replica_of, shape, then
 from domain.optimum import demands, optimum
 from domain.planning import CAPACITY, cluster
+from effort import examples
 from hypothesis import example, settings
 from hypothesis import given as any_of
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ def _cost(args: DefragmentationArgs) -> int:
 def test_no_plan_is_better_than_its_bound_by_an_exact_solver(objective):
     """On clusters of three to six nodes; the sum of the bounds is printed beside that of the optima."""
     args, best, bounds = _args(objective), 0, dict.fromkeys(KINDS, 0)
-    for seed in range(6):
+    for seed in range(examples(6)):
         state = cluster(seed, objective)
         start = _now(state, objective)
         # By `value` a solver takes minutes without a limit.
@@ -201,7 +202,7 @@ def _worth(state, name: str, pods, shares: list[int], wanted, hours: int) -> int
     return size // 1024 * hours // 1000
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @any_of(NODES, PODS, st.sampled_from(OBJECTIVES), st.sampled_from([0, 1, 2, 2_000]), st.sampled_from([1, 100, 400]), st.sampled_from([{}, {"priority": 500}]))
 @example([(5_000, 1, "y", False), (2_000, 0, "x", False), (2_000, 1, "x", False)], [("c2", 0, False, 0), ("g7", 2, False, 0)], "nodes", 1, 1, {})
 @example([(2_000, 1, "x", False)], [("g7", 0, False, 0)], "value", 1, 400, {})  # a price of 9.9e18
@@ -223,7 +224,7 @@ LISTED = {
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @any_of(
     st.lists(st.tuples(st.sampled_from([2_000, 4_000]), st.integers(1, 4)), min_size=2, max_size=3),
     st.lists(st.tuples(st.sampled_from(sorted(LISTED)), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=6),
@@ -337,7 +338,7 @@ def test_without_the_solver_the_bound_is_the_one_by_volume(monkeypatch):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_plan_is_made_that_is_better_than_its_bound(objective):
-    for seed in range(100, 104):
+    for seed in range(100, 100 + examples(4)):
         state, args = cluster(seed, objective), _args(objective, searchSteps=1_000)
         for moves in (2, 2_000):
             made = defragmentation.plan(state, args, NOW, PlanId("p"), moves)
@@ -420,7 +421,7 @@ def test_pods_that_ask_for_next_to_nothing_of_a_resource_have_a_bound(memory):
     assert most <= bound(_task(state, args, 3), "LP") <= most * 1.2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(
     st.lists(st.tuples(st.sampled_from([2_000, 3_300, 4_000]), st.integers(1, 4)), min_size=2, max_size=3),
     st.lists(st.tuples(st.sampled_from(sorted(LISTED)), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=6),

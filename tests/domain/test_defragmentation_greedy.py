@@ -4,6 +4,7 @@ import msgspec
 from domain import ruled
 from domain.build import NOW, given, node, pod, replica_of, shape
 from domain.planning import afterwards, carry_out, cluster
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -51,7 +52,7 @@ def test_where_no_target_is_left_by_it_the_plan_says_so():
     assert found.removed == {"node(s) didn't satisfy existing pods anti-affinity rules": 2}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(st.integers(0, 100_000), st.sampled_from([20, 40, 60]))
 def test_the_scheduler_would_make_each_move_whichever_of_them_have_landed(seed, low):
     state = ruled.cluster(seed)
@@ -70,7 +71,7 @@ def test_the_scheduler_would_make_each_move_whichever_of_them_have_landed(seed, 
             assert ruled.may([*rest, *others], successor, move.target), move
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(st.integers(0, 100_000), st.sampled_from(["devices", "nodes", "capacity", "rules"]), st.integers(0, 2))
 def test_a_second_plan_is_empty(seed, kind, number):
     """By the seed's rules: targets only fill up and stay below their protection, sources only become emptier, and no node changes from one

@@ -1,6 +1,7 @@
 """The plan is what seed 000's pseudo code says, pod by pod and node by node in plain Python."""
 
 from domain.build import GIB, GPU, NOW, given, node, owner, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -114,7 +115,7 @@ def oracle(state, resource, low, defragment, protection, number, limit):
     return moves
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @any_of(
     st.lists(NODES, min_size=2, max_size=8),
     st.lists(PODS, max_size=40),

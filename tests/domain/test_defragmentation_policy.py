@@ -9,6 +9,7 @@ from domain.descheduling_words import WEB
 from domain.planning import CAPACITY, carry_out
 from domain.planning import cluster as random_cluster
 from domain.saga import decider
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -280,7 +281,7 @@ def test_what_selects_nothing_is_told(more, told):
     assert warnings(cluster(**more)) == [told] * bool(told)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @any_of(st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "capacity"]), st.booleans(), st.integers(0, 3), st.integers(0, 4))
 def test_no_plan_breaks_a_limit_or_touches_a_node_that_is_left_out(seed, objective, whole, per_node, per_namespace):
     """And each can be carried out."""

@@ -9,6 +9,7 @@ import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape
 from domain.ruled import HOST, ZONE, cluster, may
 from domain.storage import CLASSES, claim, volume
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -109,7 +110,7 @@ def play(state, moves: list[Move], seed: int, failing: bool) -> None:
             doing.land(id)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @any_of(st.integers(0, 1_000_000), st.booleans())
 def test_in_every_order_that_is_permitted_the_scheduler_would_make_each_move(seed, failing):
     state = cluster(seed)

@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -324,7 +325,7 @@ def places(value, path=()):
         yield from places(inner, (*path, key))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_whatever_is_written_is_read_or_refused(data):
     said = copy.deepcopy(FULL)

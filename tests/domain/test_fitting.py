@@ -1,6 +1,7 @@
 """How many pods of each size could be run besides, against a search that places them one by one."""
 
 from domain.build import GIB, given, node, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def test_pods_whose_place_no_scheduler_chooses_are_no_demand_and_of_many_sizes_t
     assert [one.request for one in found] == [DeviceRequest(8, 1_000), *(DeviceRequest(1, 100 * i) for i in (8, 7, 6, 5, 4))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 4), st.sampled_from((300, 500, 1_000)), st.integers(0, 3))
 def test_as_many_fit_as_can_be_placed_one_by_one(nodes, count, milli, cpu):
     facts = [big(f"n{i}", devices, cores * 1_000) for i, (devices, cores) in enumerate(nodes)]

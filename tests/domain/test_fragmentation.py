@@ -1,6 +1,7 @@
 """Packing: what idle GPU share typical pods cannot use (FGD, ATC 2023), against the formula in plain Python."""
 
 from domain.build import GPU, given, node, owner, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -123,7 +124,7 @@ def formula(state) -> int:
     return weighted // covered if covered else 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @any_of(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1_000, 6_000), st.sampled_from(["a", "b"])), min_size=1, max_size=6),
     st.lists(st.tuples(st.sampled_from(sorted(SHAPES)), st.integers(0, 5)), max_size=25),

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, shape, then
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -177,7 +178,7 @@ def test_equal_clusters_have_equal_typical_pods():
     assert typical(state) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.booleans()), max_size=80))
 def test_counting_what_moved_is_counting_all(steps):
     """However pods came and went since."""
@@ -271,7 +272,7 @@ def by_definition(state, scorer, name, row):
     return (gradient(growth) * (SCALE - PACKING) + (SCALE - idle) * PACKING) // SCALE * scorer.weight, chosen
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @any_of(NODES, MIX, CHARGES)
 def test_both_forms_and_the_devices_are_what_the_definition_says(nodes, mix, charges):
     state = cluster(nodes, mix)
@@ -294,7 +295,7 @@ def test_both_forms_and_the_devices_are_what_the_definition_says(nodes, mix, cha
             assert 0 <= score <= 2 * SCALE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(NODES, MIX, CHARGES)
 def test_kept_rankings_know_the_kinds_of_nodes(nodes, mix, charges):
     """Nodes with the same left, where other typical pods may run, do not score the same."""

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from domain.test_trust import LOG, body, envelope
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -202,7 +203,7 @@ def test_a_mark_is_read_as_it_is_written(log):
             Mark.read(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(st.sampled_from(("write", "stale", "stranger", "repair")), max_size=40), st.integers(0, 39))
 def test_every_reader_agrees_and_nothing_that_follows_from_what_is_lost_is_folded(acts, cut):
     log, lost = Writer(), Writer()

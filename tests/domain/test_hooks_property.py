@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from domain.build import pod, then
 from domain.test_migration_property import OWNER, VICTIMS, Saga, decider
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -97,7 +98,7 @@ class Asked(Saga):
         super().teardown()
 
 
-Asked.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Asked.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestAsked = Asked.TestCase
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, shape, then
 from domain.saga import advance, create, move, plan, session_answers
+from effort import examples
 from hypothesis import HealthCheck, example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
@@ -387,7 +388,7 @@ TO_NONE_AND_BACK_UNTOLD = [("scale", 0), ("deployment", 0), ("scale", 1), ("evic
 @example((3, (1, 0), False), CAME_BEFORE_THE_SLOT)
 @example((2, (1, 0), False), SCALED_UP_UNTOLD)
 @example((3, (1, 0), False), EVICTED_UNTOLD)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_slot_is_given_up_where_no_successor_comes_for_it_and_nowhere_else(kind, steps):
     replicas, (surge, unavailable), recreate = kind
     play = Play(Cluster(replicas, surge, unavailable, recreate))

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, replica_of, shape, then
 from domain.saga import BOLD, create, observe, plan
+from effort import examples
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -615,7 +616,7 @@ class SpaciousPlans(Plans):
         super().start(conf, need, allowed)
 
 
-Plans.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+Plans.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
 TestPlans = Plans.TestCase
 
 WANTED = (

@@ -6,6 +6,7 @@ The world is the real session and reservation deciders, and a cluster whose fact
 from typing import ClassVar
 
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -270,5 +271,5 @@ class Saga(RuleBasedStateMachine):
         assert snapshot.load(snapshot.dump(self.state)).migrations == self.state.migrations
 
 
-Saga.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Saga.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestSaga = Saga.TestCase

@@ -1,6 +1,7 @@
 """Blocks of nodes: which there are, who is in them, and which hold several nodes. Compared with sets of names, made anew after every change."""
 
 import numpy as np
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def slow(keys: tuple[str, ...], nodes: dict[int, dict[str, str]]) -> dict[tuple[
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from(LEVELS), unique=True).map(lambda keys: tuple(sorted(keys, key=LEVELS.index))), CHANGES, st.data())
 def test_blocks_follow_their_nodes_as_if_they_were_made_anew(keys, changes, data):
     blocks, nodes = Blocks(Labels(keys)), dict[int, dict[str, str]]()

@@ -2,6 +2,7 @@
 
 from domain.build import given, then
 from domain.test_network_topology import SHAPES, conf, decided, gang, hard, placed, racks, racks_of, waits
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ NAMES = [f"h{i}" for i in range(6)]
 FACTS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3), st.lists(st.sampled_from([*NAMES, "a", "b", "c"]), max_size=4)), unique_by=lambda fact: fact[0], max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @drawn(FACTS)
 def test_whatever_they_say_a_node_is_in_one_block_of_a_tier_and_the_order_of_objects_does_not_matter(said):
     facts = [hyper(name, tier, *members) for name, tier, members in said]

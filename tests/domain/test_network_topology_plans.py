@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape
 from domain.test_network_topology import SOFT, conf, hard
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ def cluster(seed: int, plugin: bool = True):
     return given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *facts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @drawn(st.integers(0, 100_000))
 @pytest.mark.parametrize("args", [OPTIMIZING, GREEDY], ids=["optimizing", "greedy"])
 def test_members_of_hard_gangs_stay_in_their_rack(args, seed):

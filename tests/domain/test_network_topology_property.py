@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from domain.build import member, pod, pod_group
 from domain.test_network_topology import SHAPES, conf, decided, given, node, placed
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ def expected(nodes: list[tuple[str, str, str]], need: int, highest: int) -> tupl
     return None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @drawn(NODES, st.integers(1, 5), st.integers(1, 2), st.booleans())
 def test_a_gang_is_where_the_model_puts_it(nodes, more, highest, is_hard):
     names = [f"n{i}" for i in range(len(nodes))]

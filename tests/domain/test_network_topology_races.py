@@ -5,6 +5,7 @@ from collections import defaultdict
 
 from domain.build import NOW, changed, given, member, node, pod_group, run, then
 from domain.test_network_topology import SHAPES, conf, hard
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ def is_near(state, kind: NetworkTopology, there: list[str]) -> bool:
     return len({tuple(said[key] for key in keys) for said in labels}) <= 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @drawn(
     st.lists(st.sampled_from(KINDS), min_size=GANGS, max_size=GANGS),
     st.lists(st.integers(1, 4), min_size=GANGS, max_size=GANGS),

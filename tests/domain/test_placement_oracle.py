@@ -5,6 +5,7 @@ Where no plugin scores, the first name is best: then only filters count."""
 
 import pytest
 from domain.build import GIB, NOW, configured, given, node, pod, run, shape
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -66,14 +67,14 @@ def check(facts, scorer: str = "filters") -> None:
 
 
 @pytest.mark.parametrize("features", ALONE, ids=" ".join)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @for_all(data=st.data(), scorer=st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does(features, data, scorer):
     check(data.draw(worlds(features)), scorer)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @for_all(worlds(FEATURES), st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does_whatever_comes_together(facts, scorer):
     check(facts, scorer)

@@ -6,6 +6,7 @@ from weakref import ref
 
 import numpy as np
 from domain.build import GIB, given, node, pod, shape, then
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ def charge(board, state, row, name, taken):
         taken.append((row, v, devices))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @any_of(NODES, CHARGES, SCORERS)
 def test_row_by_row_is_all_at_once(nodes, charges, scorers):
     state = cluster(nodes)
@@ -86,7 +87,7 @@ def test_row_by_row_is_all_at_once(nodes, charges, scorers):
     board.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(NODES, st.lists(st.one_of(CHARGES, st.integers(0, 999)), max_size=6), SCORERS)
 def test_what_is_kept_across_sessions_is_what_would_be_made_anew(nodes, sessions, scorers):
     """Between sessions nodes change, and pods come, seen by the fold alone."""
@@ -132,7 +133,7 @@ def test_the_best_node_has_the_highest_score_and_among_equals_the_first_name():
     assert state.table.names[placer.best("s")] == "a"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @any_of(NODES, CHARGES, SCORERS)
 def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(nodes, charges, scorers):
     with mock.patch.multiple("restow.domain.session.placer", TOP=3, FEW=0):
@@ -152,7 +153,7 @@ def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(no
         board.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @any_of(NODES, st.lists(st.tuples(st.integers(0, 999), st.integers(1, 9_000), st.integers(0, 3)), max_size=20), SCORERS)
 def test_the_best_of_a_shape_that_nobody_has_asked_for_is_the_best_of_its_ranking(nodes, asked, scorers):
     """Whatever has been charged by then: no array is kept for it, and amounts are compared with what any node has left first."""
@@ -173,7 +174,7 @@ def test_the_best_of_a_shape_that_nobody_has_asked_for_is_the_best_of_its_rankin
 WHOLES = st.one_of(st.lists(st.integers(1, 1 << 60), min_size=1, max_size=4), st.builds(lambda whole: [whole] * 3, st.integers(1, 1 << 60)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @any_of(WHOLES, st.integers(0, 100))
 def test_a_share_is_the_same_for_one_and_for_many_however_vast_all_nodes_are(wholes, percent):
     amounts = [whole * percent // 100 for whole in wholes]

@@ -15,6 +15,7 @@ from domain.test_deschedule import moves, old, plans, taints, web
 from domain.test_eviction_budgets import DAY
 from domain.test_plans_of_gangs import drained as with_gang
 from domain.test_plans_of_gangs import drains
+from effort import examples
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -104,7 +105,7 @@ def test_capacity_for_a_job_that_waits_is_not_freed_beyond_it():
     assert len(planned.moves) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @any_of(
     st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "capacity", "value", "greedy"]), st.booleans(), st.integers(0, 5), st.integers(0, 2),
     st.sampled_from(["", "node", "namespace"]),

@@ -3,6 +3,7 @@
 from domain.build import NOW, configured, pod, reservation, run, shape, then
 from domain.build import given as cluster
 from domain.build import node as machine
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def test_however_many_nodes_are_held_nobody_looks_at_them_for_each_pod_that_want
 SMALL = st.integers(0, 3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     running=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2), SMALL), max_size=8),
     holds=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2), SMALL), max_size=3),

@@ -19,6 +19,7 @@ from domain.build import (
     shape,
     then,
 )
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -84,7 +85,7 @@ def level_by_brute_force(total: int, several: list[Claim]) -> list[Fraction]:
     return at(levels[-1])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @drawn(st.integers(0, 200), claims)
 def test_the_water_stands_where_brute_force_finds_it(total, several):
     got = fill(total, several)
@@ -92,7 +93,7 @@ def test_the_water_stands_where_brute_force_finds_it(total, several):
     assert got == {name: int(amount) for name, amount in zip(several, want, strict=True)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @drawn(st.integers(0, 10**30), claims)
 def test_nobody_gets_more_than_it_wants_nor_less_than_it_is_guaranteed_and_nothing_is_kept_back(total, several):
     got = fill(total, several)
@@ -102,7 +103,7 @@ def test_nobody_gets_more_than_it_wants_nor_less_than_it_is_guaranteed_and_nothi
         assert min(total, wanted) - len(several) < sum(got.values()) <= min(total, wanted) or not several
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @drawn(st.integers(0, 200), claims, st.randoms())
 def test_it_depends_neither_on_names_nor_on_their_order(total, several, random):
     items = list(several.items())
@@ -285,7 +286,7 @@ queue_specs = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @drawn(st.integers(1, 16), queue_specs)
 def test_no_queue_is_above_its_capability_and_none_waits_for_capacity_that_is_nobodys(cores, specs):
     """Weight, capability, guarantee (cores) and pods of one core each."""

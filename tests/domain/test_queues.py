@@ -17,6 +17,7 @@ from domain.build import (
     shape,
     then,
 )
+from effort import examples
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def test_a_queue_loses_only_what_it_is_above_in_and_what_helps():
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @drawn(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 1, 1, -1]), st.booleans()), max_size=25))
 def test_whose_turn_it_is_is_found_as_if_all_were_asked(plugin, happened):
     conf = configured("session", SessionConfig(tiers=((PluginConfig(plugin),),)))
@@ -188,7 +189,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @drawn(happenings)
 def test_sums_that_are_kept_are_those_added_up_anew(happened):
     state = given(shape("s"), shape("big", cpu=3_000), queue("a"), queue("b"), node("n0"))

@@ -4,7 +4,8 @@ from itertools import combinations, count
 
 import pytest
 from domain.build import GIB, NOW, configured, given, in_queue, node, queue, run, shape, then
-from hypothesis import given as examples
+from effort import examples
+from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -89,9 +90,9 @@ AMOUNTS = st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any)
 PODS = st.lists(st.tuples(st.sampled_from("abc"), AMOUNTS), min_size=1, max_size=9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-@examples(running=PODS, waiting=PODS, deserved=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=3))
+@drawn(running=PODS, waiting=PODS, deserved=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=3))
 def test_at_rest_no_queue_waits_for_what_it_deserves_while_another_is_above_by_a_pod(plugin, running, waiting, deserved):
     """Of two resources, in units; a node that has 12 of each. A pod that is evicted comes back and waits."""
     said = {name: {"deserved": {"cpu": cpu * 1_000, "memory": mem * GIB}} if plugin == "capacity" else {} for name, (cpu, mem) in zip("abc", deserved, strict=True)}
@@ -147,8 +148,8 @@ def test_a_queue_gets_what_it_deserves_although_only_some_of_the_others_pods_tog
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-@settings(max_examples=40)
-@examples(sizes=st.permutations([1, 1, 2, 4]) | st.permutations([1, 2, 2, 3]) | st.permutations([1, 1, 3, 3]) | st.permutations([3, 5]), wanted=st.integers(1, 4))
+@settings(max_examples=examples(40))
+@drawn(sizes=st.permutations([1, 1, 2, 4]) | st.permutations([1, 2, 2, 3]) | st.permutations([1, 1, 3, 3]) | st.permutations([3, 5]), wanted=st.integers(1, 4))
 def test_whichever_pods_a_queue_has_too_many_of_go_together_where_that_is_enough_and_leaves_it_what_it_deserves(plugin, sizes, wanted):
     sums = {sum(some) for k in range(1, 5) for some in combinations(sizes, k)}
     _, placed, _ = live_on(several(plugin, sizes, wanted))

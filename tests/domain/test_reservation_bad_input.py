@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from deploy.structural import strict
 from domain.build import NOW, configured, given, node, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from restow.kube import reflector
 from restow.kube.facts import Batch
 from restow.kube.fold_view import StateKnown
 
-EXAMPLES = int(os.environ.get("RESTOW_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("RESTOW_EXAMPLES") or examples(200))
 ROOT = Path(__file__).parents[2]
 APIS = {"volcano": d.VOLCANO_RESERVATIONS, "koordinator": d.KOORDINATOR_RESERVATIONS}
 POD = {

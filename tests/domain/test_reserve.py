@@ -18,6 +18,7 @@ from domain.build import (
     then,
     when,
 )
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -310,7 +311,7 @@ def slow_forbidden(allocatable, idle, wanted, names) -> set[str]:
     return chosen
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @for_all(st.data(), st.integers(0, 8), st.integers(1, 3))
 def test_forbidden_nodes_equal_the_rule_word_by_word(data, nodes, resources):
     rows = st.lists(st.lists(AMOUNTS, min_size=resources, max_size=resources), min_size=nodes, max_size=nodes)
@@ -356,7 +357,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @for_all(st.lists(STEPS, max_size=25))
 def test_the_index_follows_whatever_happens(steps):
     state = given(node("n0"), node("n1"), shape("s"))

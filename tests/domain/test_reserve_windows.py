@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,7 +163,7 @@ def slow_windows(cron: str, first: int, last: int) -> list[tuple[int, int]] | No
     return [(run[0], run[-1]) for run in inner]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(CRONS, st.integers(0, 72))
 def test_windows_are_runs_of_firings(cron, lead_hours):
     """RULES 001-5: against going from firing to firing, for three weeks."""
@@ -181,7 +182,7 @@ def test_windows_are_runs_of_firings(cron, lead_hours):
         assert next_change(cron, "UTC", lead, now) == min(edges)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(CRONS, st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Pacific/Apia"]), st.integers(0, 364))
 def test_at_every_instant_of_a_window_the_wall_clock_is_between_its_ends(cron, tz, day):
     if shape_wrong(cron):

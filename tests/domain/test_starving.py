@@ -19,6 +19,7 @@ from domain.build import (
     then,
     when,
 )
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -333,7 +334,7 @@ amounts = st.integers(0, MOST)
 
 
 @for_all(st.lists(st.tuples(amounts, amounts, amounts), min_size=1, max_size=4), st.tuples(amounts, amounts, amounts), amounts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_score_is_exact_for_amounts_of_any_size_and_over_committed_nodes(nodes, asked, used):
     names = ("cpu", "memory", "example.com/x")
     state = given(
@@ -839,7 +840,7 @@ steps = st.lists(
 
 
 @for_all(steps, st.sampled_from([34, 50, 100]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_nothing_is_over_allocated_others_keep_off_and_every_session_is_decided_alike_again(story, percent):
     state = given(
         conf(threshold=60, percent=percent), shape("one"), shape("two", cpu=2_000), shape("four", cpu=4_000),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from domain.build import changed, given, node, pod, reservation, shape, then
 from domain.topology_words import HOST, RACK, ZONE, World, named
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -232,7 +233,7 @@ def check(cluster: Cluster, topology: Topology, subject: Subject) -> None:
     assert topology.concerns(subject) or not any((*expected, *preferences))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @for_all(st.randoms(use_true_random=False))
 def test_every_answer_is_the_obvious_one_whatever_has_happened(r: Random):
     cluster = Cluster(r)
@@ -245,7 +246,7 @@ def test_every_answer_is_the_obvious_one_whatever_has_happened(r: Random):
         check(cluster, topology, any_subject(r, cluster))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @for_all(st.randoms(use_true_random=False))
 def test_subjects_with_one_key_are_treated_alike(r: Random):
     cluster = Cluster(r)

@@ -2,6 +2,7 @@
 no trace."""
 
 from domain.build import NOW, given, run
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ def settled(facts) -> ClusterState:
     raise AssertionError("sessions without an end")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds))
 def test_every_pod_that_waits_has_a_reason_and_asking_leaves_no_trace(facts):
     state = settled(facts)
@@ -44,7 +45,7 @@ def test_every_pod_that_waits_has_a_reason_and_asking_leaves_no_trace(facts):
     assert (dump(state), state.capacity_epoch) == (image, epoch)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds))
 def test_the_first_node_that_is_chosen_is_the_best_and_no_other_has_more(facts):
     before, after = given(*facts), given(*facts)

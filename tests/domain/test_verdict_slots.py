@@ -15,6 +15,7 @@ from domain.build import (
     then,
 )
 from domain.test_verdict_property import settled
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -136,7 +137,7 @@ def test_a_second_reusable_one_of_its_kind_needs_a_node_of_its_own():
     assert ("1 more empty node like a", 0) in reliefs(fit)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(
     st.lists(st.integers(0, 6), min_size=1, max_size=5),
     st.integers(1, 7),
@@ -170,7 +171,7 @@ def thousandths(text):
     return int(text[:-1]) if text.endswith("m") else 1_000 * int(text)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds), st.integers(1, 5), st.booleans())
 def test_every_place_that_waits_has_a_reason_and_asking_leaves_no_trace(facts, replicas, once):
     """Reservations like the pods of any world, of which some find no capacity beside them."""

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ def test_a_firing_is_strictly_after_the_given_time():
     assert after("0 3 * * *", "2025-01-01T02:59:59.999+00:00") == "2025-01-01T03:00:00+00:00"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 59), st.sampled_from(["*", "2", "*/5", "0,23"]), st.sampled_from(["*", "31", "1-3"]), st.sampled_from(["*", "0", "1-5"]), st.sampled_from(["UTC", NEW_YORK]), st.integers(0, 500_000))
 def test_the_last_firing_is_the_one_after_which_the_next_is_later(minute, hour, day, weekday, tz, start):
     cron, now = f"{minute} {hour} {day} * {weekday}", 1_700_000_000_000 + start * 60_000
@@ -115,7 +116,7 @@ def test_an_interval_counts_from_the_last_time_and_0_or_less_is_never():
     assert next_interval(-60_000, 5) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 59),
     st.integers(0, 23),

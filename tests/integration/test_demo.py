@@ -177,12 +177,10 @@ def eighth(folder):
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
 def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
-    report = kept(demo("--trace", str(eighth(tmp_path)), "--compare"))
+    report = kept(demo("--trace", str(eighth(tmp_path))))
     assert (report["nodes"], report["arrived"]) == (152, 1019)
     assert report["landed"] * 100 <= 3 * (report["running"] + report["waiting"])
-    before, after, greedy = (report[when]["free_devices"] for when in ("before", "after", "greedy"))
-    assert after > before
-    assert after - before >= 2 * (greedy - before), "than the greedy planner with as many moves"
+    assert report["after"]["free_devices"] > report["before"]["free_devices"]
     assert report["whole_after"] >= 3 * 8, "room for jobs of eight"
     assert report["started"].get("8", 0) >= 2, "who waited for it"
     assert report["worth_after"] * 2 >= report["worth_before"] * 3
@@ -191,10 +189,13 @@ def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
 @pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
-def test_by_devices_a_quarter_more_gpus_of_the_trace_become_free(demo, tmp_path):
-    report = kept(demo("--trace", str(eighth(tmp_path)), "--objective", "devices"))
+@pytest.mark.parametrize(("objective", "percent"), [("value", 1), ("devices", 25)])
+def test_more_gpus_of_the_trace_become_free_than_by_the_greedy_planner_with_as_many_moves(demo, tmp_path, objective, percent):
+    report = kept(demo("--trace", str(eighth(tmp_path)), "--objective", objective, "--compare"))
     assert report["landed"] * 100 <= 3 * (report["running"] + report["waiting"])
-    assert report["after"]["free_devices"] * 100 >= report["before"]["free_devices"] * 125
+    before, after, greedy = (report[when]["free_devices"] for when in ("before", "after", "greedy"))
+    assert after * 100 >= before * (100 + percent)
+    assert after - before >= 2 * (greedy - before)
 
 
 @pytest.mark.deep

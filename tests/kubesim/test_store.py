@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def play(store: Store, script: Any) -> dict[int, dict[str, Any]]:
 
 
 @given(steps)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_remembered_version_can_be_listed(script: Any) -> None:
     store = Store()
     for rv, expected in play(store, script).items():
@@ -52,7 +53,7 @@ def test_every_remembered_version_can_be_listed(script: Any) -> None:
 
 
 @given(steps)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_changes_rebuild_the_state(script: Any) -> None:
     store = Store()
     state: dict[str, Any] = {}

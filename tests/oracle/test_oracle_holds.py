@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 from domain.build import GIB, NOW, given, node, owner, pod, reservation, run, shape
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -157,7 +158,7 @@ def agree(cluster: Cluster, asks: e.PodObserved) -> None:
     assert found is None or found.node in nodes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @for_all(clusters(memory=(0, 0, 1, 2)))
 def test_a_pod_gets_the_hold_that_the_oracle_chooses(found):
     agree(*found)

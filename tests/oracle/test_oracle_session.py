@@ -1,6 +1,7 @@
 """The oracle's session is right: order, gangs, queues, scores, by hand; and it is a comparison that can fail."""
 
 from domain.build import GIB, GPU, NOW, node, pod, shape
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -118,7 +119,7 @@ def answer(found: Result, world: World) -> list[e.Event]:
     return [*placed, *unfit, e.Withheld("Waits", "", tuple(set(found.withheld) - set(found.unfit)))]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @for_all(worlds(FEATURES + OPTIONAL), st.sampled_from([least_allocated, binpack]))
 def test_who_decides_as_the_oracle_does_differs_in_nothing_and_who_does_not_is_told(facts, score):
     rules = Rules(score)
@@ -130,7 +131,7 @@ def test_who_decides_as_the_oracle_does_differs_in_nothing_and_who_does_not_is_t
         assert differences(facts, events[:i] + events[i + 1 :], rules), f"nobody misses {event}"
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @for_all(worlds(FEATURES + OPTIONAL))
 def test_nothing_is_over_allocated_and_no_gang_is_half_placed(facts):
     before, world = World.of(facts), World.of(facts)

@@ -1,6 +1,7 @@
 """What is due is kept incrementally; after any history, and inside any draft, it is what looking at everything would say."""
 
 from domain.build import NOW, configured, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def asked(state, now):
     return gc.decider.deadline(state), gc.decider.decide(state, c.Collect(now))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @for_all(st.lists(st.tuples(st.one_of(ends(), ends(), facts()), st.integers(0, 3)), min_size=5, max_size=60), st.data())
 def test_what_is_due_is_what_looking_at_everything_would_say(history, data):
     state = then(begin(), [pod(f"m{i}", "small", node="n0", owner=replica_of("web")) for i in range(2)], shape("s"), PLAN)

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from domain.build import NOW, given, node, owner, pod, reservation, run, shape, then
 from domain.test_cores import machine
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -117,7 +118,7 @@ def happens(state: ClusterState, step: tuple, at: int) -> list[e.Event]:
     raise AssertionError(step)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @for_all(STEPS)
 def test_no_cpu_is_ever_given_twice(steps):
     state = given(world())
@@ -131,7 +132,7 @@ def test_no_cpu_is_ever_given_twice(steps):
     assert Cores.of(again).image()[0] == Cores.of(state).image()[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @for_all(
     st.sampled_from(list(MACHINES)), st.sets(st.integers(0, 15)), st.sets(st.integers(0, 15)), st.integers(1, 16),
     st.sampled_from([FULL, SPREAD]), st.booleans(), st.sets(st.integers(0, 15)), st.booleans(),

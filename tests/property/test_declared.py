@@ -4,6 +4,7 @@ draft and where states are compared follows from that."""
 from collections import Counter
 from itertools import chain
 
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -61,7 +62,7 @@ def _orders(known: dict) -> list:
     return [(key, list(inner) if isinstance(inner, dict) else None) for key, inner in known.items()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.integers(0, 2**32))
 def test_a_snapshot_has_all_of_a_state_in_its_order(seed):
     state = folded(seed)
@@ -73,7 +74,7 @@ def test_a_snapshot_has_all_of_a_state_in_its_order(seed):
             assert _orders(known) == _orders(getattr(again, one.name)), one.name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.integers(0, 2**32))
 def test_a_draft_leaves_all_of_a_state_as_it_was(seed):
     state = folded(seed)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from domain.build import GIB, NOW, configured, given, node, pod, replica_of, reservation, shape, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -176,7 +177,7 @@ def recount(state: ClusterState) -> list[str]:
     return wrong
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_table_is_what_its_records_add_up_to(events):
     state = begin()
@@ -185,7 +186,7 @@ def test_the_table_is_what_its_records_add_up_to(events):
         assert not recount(state)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_a_snapshot_is_the_state(events):
     state = then(begin(), *events)
@@ -195,7 +196,7 @@ def test_a_snapshot_is_the_state(events):
     assert diff(then(state, *follow), then(again, *follow)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_deciding_leaves_the_state_as_it_was(events):
     state = then(begin(), *events)
@@ -210,7 +211,7 @@ def test_deciding_leaves_the_state_as_it_was(events):
         assert not recount(state)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(facts(), min_size=8, max_size=25), st.lists(facts(), min_size=20, max_size=60), st.data())
 def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     placements = [
@@ -226,7 +227,7 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @for_all(st.integers(0, 2**32))
 def test_runs_that_are_folded_together_are_the_same_as_one_by_one(seed):
     together, singly = ClusterState(), ClusterState()
@@ -245,7 +246,7 @@ def test_runs_that_are_folded_together_are_the_same_as_one_by_one(seed):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_session_never_overcommits_a_node(events):
     state = then(begin(), *events)

@@ -2,6 +2,7 @@
 that a look at all of them would find; and of the pods that wait those are asked that a look at all of them would ask."""
 
 from domain.build import NOW, given, node, pod, replica_of, reservation, run, shape, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def step(state, fact):
         run(state, session.decider, command)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @for_all(st.lists(facts(), min_size=4, max_size=20))
 def test_owners_are_found_without_a_look_at_all(history):
     state = given(node("a", cpu=2_000), shape("s"))

@@ -4,6 +4,7 @@ keeps about holds is what they are."""
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import example, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ def played(steps, preempt=False) -> Play:
     return play
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(STEPS, st.booleans())
 def test_nothing_is_promised_twice_and_nothing_held_for_the_dead(steps, preempt):
     played(steps, preempt).end()
@@ -36,7 +37,7 @@ A_SEED = st.integers(0, 10**9)
 @example(3546903)  # a hand-over is void, for its pod has just gone; whom the same commit gives the port of that slot is not to blame
 @example(13168)  # the owner of a hold is bound elsewhere by somebody, where another hold has got the host port that it left
 @example(227139)  # a hold comes back, for its owner is gone before it is bound, where another has just been resized into what that had left
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @for_all(A_SEED)
 def test_nor_in_long_plays(seed):
     """Hypothesis begins with short ones; here all are long."""

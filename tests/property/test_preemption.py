@@ -4,6 +4,7 @@ from itertools import combinations
 from typing import Any
 
 from domain.build import GIB, NOW, changed, configured, given, node, pod, run, shape, then, when
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def _fits(n: e.NodeObserved, stay: list[e.PodObserved], shapes: dict, claimer: e
 
 
 @for_all(clusters())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_cheapest_node_is_found_wherever_there_is_one(cluster):
     facts, claimer = cluster
     state = given(CONF, *SHAPES, *SHARES, claimer, *facts, pod("claimer", "claimer"))
@@ -146,7 +147,7 @@ def stories(draw) -> Any:
 
 
 @for_all(stories())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_nothing_is_given_out_twice_and_only_lower_priorities_go(story):
     facts, claimer, steps = story
     state = given(CONF, *SHAPES, *SHARES, claimer, *facts)

@@ -3,6 +3,7 @@ no capacity is charged for them."""
 
 from domain.build import NOW, reservation, then
 from domain.test_reservation_end import mentions, schedule
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def of_holds(draw):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @for_all(st.lists(st.one_of(of_holds(), of_holds(), facts()), min_size=5, max_size=60), st.booleans(), st.booleans())
 def test_nothing_is_left_when_objects_and_pods_are_gone(history, session_between, pods_first):
     state = then(begin(), *history)
@@ -60,7 +61,7 @@ def test_nothing_is_left_when_objects_and_pods_are_gone(history, session_between
     assert not state.table.releasing.any()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @for_all(st.lists(st.one_of(of_holds(), of_holds(), facts()), min_size=5, max_size=60))
 def test_a_place_waits_only_for_as_long_as_its_reservation_lives(history):
     """So a hold that was decided before the end, and comes after it, is void without being asked."""

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from domain.build import then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def too_much(state: ClusterState) -> list[str]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @for_all(seeds)
 def test_only_listed_transitions_happen_each_by_an_event_of_its_kind(seed):
     history, state = History(Random(seed), spacious=False), begin()
@@ -68,7 +69,7 @@ def test_only_listed_transitions_happen_each_by_an_event_of_its_kind(seed):
         assert too_much(state) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @for_all(seeds)
 def test_the_phase_and_its_reason_say_what_the_places_are(seed):
     history, state = History(Random(seed), spacious=False), begin()
@@ -95,7 +96,7 @@ def test_the_phase_and_its_reason_say_what_the_places_are(seed):
             assert since.history[-1] == (since.phase, since.since)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @for_all(seeds)
 def test_one_that_is_over_ends_when_the_session_has_released_what_it_held(seed):
     history, state = History(Random(seed), spacious=False), begin()
@@ -110,7 +111,7 @@ def test_one_that_is_over_ends_when_the_session_has_released_what_it_held(seed):
     assert not state.table.reserved.any()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @for_all(seeds)
 def test_status_and_phases_are_the_same_from_a_snapshot(seed):
     history, state = History(Random(seed), spacious=False), begin()

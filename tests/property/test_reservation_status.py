@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from domain.build import GIB, NOW, node, shape, then
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -66,7 +67,7 @@ def compare(uid: str, written: dict[str, Any], said: dict[str, Any]) -> None:
         assert ready["reason"] == words.get(said["phase"], said["reason"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @for_all(st.integers(0, 1 << 32))
 def test_gauges_that_follow_the_fold_are_what_looking_at_everything_says(seed):
     history, state = History(Random(seed), spacious=False), begin()
@@ -80,7 +81,7 @@ def test_gauges_that_follow_the_fold_are_what_looking_at_everything_says(seed):
                 assert {k: v for k, v in samples.items() if v} == {k: v for k, v in anew[name].items() if v}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @for_all(st.integers(0, 1 << 32))
 def test_the_status_is_what_a_slow_reading_of_the_events_says(seed):
     history, state, reader = History(Random(seed), spacious=True), ClusterState(), Reader()

@@ -18,6 +18,7 @@ from domain.build import (
     shape,
     then,
 )
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -160,7 +161,7 @@ def the_world(state: ClusterState, luck: random.Random) -> list[e.Event]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @for_all(beginnings(), configurations(), st.lists(facts(), max_size=25), st.integers(0, 99), st.sampled_from([0, 1, DAY, YEAR, -YEAR]))
 def test_a_session_never_raises_and_comes_to_an_end(beginning, conf, events, seed, jump):
     state = given(configured("session", conf), *beginning)

@@ -18,6 +18,7 @@ from domain.build import (
     run,
     shape,
 )
+from effort import examples
 from hypothesis import example, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def share(have: Counter[str], whole: dict[str, int]) -> int:
     return max((have[name] * WHOLE // amount if amount else WHOLE for name, amount in whole.items() if have[name]), default=0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @for_all(st.integers(0, 10**9))
 @example(21532)  # a gang that fits in no order, and does on the nodes that the session searches for it
 @example(24618)  # a gang's second order, where its first one had taken some of the capacity

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from domain.build import NOW, given, node, pod, reservation, shape, then
 from domain.storage import CLASSES, DRIVER, HOST, LOCAL, WAITING, ZONE, claim, on, storage_class, term, volume
+from effort import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -91,7 +92,7 @@ def begin() -> ClusterState:
 EVENTS = st.lists(happening(), min_size=5, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(EVENTS)
 def test_an_index_that_is_kept_up_to_date_is_one_that_is_made_anew(events):
     state = begin()
@@ -112,14 +113,14 @@ def said(index: Volumes, observed: e.PodObserved) -> list[tuple[str, list[bool]]
     return [(reason, rows.tolist()) for reason, rows in index.filters(observed)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(EVENTS)
 def test_a_snapshot_has_what_claims_wait_for(events):
     state = then(begin(), *events)
     assert diff(state, load(dump(state))) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(EVENTS, st.data())
 def test_whatever_a_session_tries_leaves_no_trace(events, data):
     state = then(begin(), *events)
@@ -252,7 +253,7 @@ def slowly(state: ClusterState, observed: e.PodObserved, where: str) -> set[str]
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @for_all(EVENTS)
 def test_filters_say_what_the_rules_say_of_every_node(events):
     state = then(begin(), *events)
@@ -312,7 +313,7 @@ def charge(zones: list[dict[str, int]], wanted: dict[str, int]) -> None:
                 n -= taken
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @for_all(EVENTS)
 def test_alignment_says_what_the_rules_say_of_every_node(events):
     state = then(begin(), *events)

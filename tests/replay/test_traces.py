@@ -1,6 +1,7 @@
 """Traces as a view of the log."""
 
 import pytest
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.fold_stories import Story
@@ -161,7 +162,7 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_is_a_failure():
 
 
 @example(8484)  # a move of one plan was planned by another one, too, which no planner does
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 10_000))
 def test_whatever_is_told_spans_form_trees(seed):
     state = ClusterState()

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 import zstandard
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow_archiver import SlowArchiver
@@ -43,7 +44,7 @@ def read(path, **options):
     return list(open_archive(path, **options).records())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bodies=st.lists(BODIES, min_size=1, max_size=20), cut=st.integers(0, 19))
 def test_whatever_bytes_go_in_come_out(tmp_path, bodies, cut):
     folder = tmp_path / "a"

@@ -61,7 +61,7 @@ def ended(log):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster_watcher", "scheduler_session", "descheduler"])
+@pytest.mark.parametrize("name", [pytest.param("cluster_watcher", marks=pytest.mark.deep), "scheduler_session", "descheduler"])
 async def test_a_paused_leader_that_wakes_up_exits_and_has_decided_nothing(tmp_path, name):
     async with base.stack(tmp_path) as made:
         await base._fragmented(made)
