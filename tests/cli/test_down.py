@@ -25,15 +25,21 @@ def kept(folder):
     return sorted(path.name for path in (folder / ".restow").iterdir()) if (folder / ".restow").exists() else []
 
 
-def test_down_keeps_the_log_in_one_file_and_says_where(tmp_path):
-    assert restow(tmp_path, "up", "--detach", "--nodes", "2")[0] == 0
-    code, said = restow(tmp_path, "down")
-    (file,) = kept(tmp_path)
+def test_down_keeps_the_log_of_the_stack_of_a_folder_above_in_one_file_and_says_where_and_a_second_stack_is_refused_before_it_starts(tmp_path):
+    folder = tmp_path / "a folder"
+    (folder / "below").mkdir(parents=True)
+    assert restow(folder, "up", "--detach", "--nodes", "2")[0] == 0
+    try:
+        code, said = restow(folder, "up")
+        assert (code, "a stack is running in" in " ".join(said.split()), "stopping" in said) == (2, True, False), said
+    finally:
+        code, said = restow(folder / "below", "down")
+    (file,) = kept(folder)
     assert (code, file.startswith("log-"), file.endswith(".jsonl.zst")) == (0, True, True)
-    assert f"restow log stats --log .restow/{file}" in said
-    code, said = restow(tmp_path, "get", "nodes", "--log", f".restow/{file}")
+    assert f"a folder/.restow/{file}'" in said, said
+    code, said = restow(folder, "get", "nodes", "--log", f".restow/{file}")
     assert (code, said.count("Ready")) == (0, 2), said
-    code, said = restow(tmp_path, "get", "nodes")
+    code, said = restow(folder, "get", "nodes")
     assert (code, f".restow/{file}" in "".join(said.split("\n"))) == (3, True), said
 
 
@@ -62,12 +68,6 @@ def test_ctrl_c_while_a_detached_stack_starts_stops_it(tmp_path):
     assert (starting.returncode, "stopping" in said) == (130, True), said
     assert (stopped[0], "no stack is running" in stopped[1]) == (2, True), stopped
     assert kept(tmp_path) == []
-
-
-def test_down_deletes_the_log_where_that_is_asked_for(tmp_path):
-    assert restow(tmp_path, "up", "--detach", "--nodes", "0")[0] == 0
-    assert restow(tmp_path, "down", "--delete-log") == (0, "stopped; nothing is left running\n")
-    assert not (tmp_path / ".restow").exists()
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -124,19 +124,6 @@ def test_a_stack_in_a_folder_of_another_name_says_how_commands_find_it(tmp_path)
         assert restow(tmp_path, "down", "--data", "an other")[0] == 0
 
 
-def test_down_finds_the_stack_of_a_folder_above_and_a_second_stack_is_refused_before_it_starts(tmp_path):
-    place = tmp_path / "a folder" / "below"
-    place.mkdir(parents=True)
-    assert restow(tmp_path / "a folder", "up", "--detach", "--nodes", "0")[0] == 0
-    try:
-        code, printed = restow(tmp_path / "a folder", "up")
-        assert (code, "a stack is running in" in " ".join(printed.split()), "stopping" in printed) == (2, True, False), printed
-    finally:
-        code, printed = restow(place, "down")
-    (file,) = kept(tmp_path / "a folder")
-    assert (code, f"a folder/.restow/{file}'" in printed) == (0, True), printed
-
-
 def test_down_stops_no_other_process_that_has_the_number_of_a_stack_that_was_killed(tmp_path):
     (tmp_path / ".restow").mkdir()
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -160,7 +147,7 @@ def test_a_stack_in_place_of_a_file_says_what_to_do(tmp_path):
     assert (code, "allowed: --data with a folder that can be written" in " ".join(printed.split())) == (2, True), printed
 
 
-def test_a_stacks_broker_knows_its_users_and_only_the_owner_of_the_folder_may_read_the_log(tmp_path):
+def test_a_stacks_broker_knows_its_users_only_the_owner_of_the_folder_may_read_the_log_and_down_deletes_it_where_that_is_asked_for(tmp_path):
     assert restow(tmp_path, "up", "--detach", "--nodes", "1")[0] == 0
     try:
         said = json.loads((tmp_path / ".restow" / "stack.json").read_text())
@@ -178,7 +165,9 @@ def test_a_stacks_broker_knows_its_users_and_only_the_owner_of_the_folder_may_re
         shown = [path for path in (tmp_path / ".restow").rglob("*") if path.is_file() and path.name != "nats.url" and password.encode() in path.read_bytes()]
         assert shown == []
     finally:
-        assert restow(tmp_path, "down", "--delete-log")[0] == 0
+        stopped = restow(tmp_path, "down", "--delete-log")
+    assert stopped == (0, "stopped; nothing is left running\n")
+    assert not (tmp_path / ".restow").exists()
 
 
 async def write(url):

@@ -5,6 +5,7 @@ was promised, and nothing leaks."""
 from collections import Counter
 from contextlib import suppress
 
+import pytest
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, replica_of, shape, then
 from domain.saga import BOLD, create, observe, plan
 from effort import examples
@@ -632,6 +633,8 @@ MOST_TURNS = 20
 """What Hypothesis takes from a seed depends on the modules that are loaded, so one turn that reaches all alone may miss the rarest in a run of all tests."""
 
 
+@pytest.mark.deep  # It watches the property, not Restow.
+@pytest.mark.slow
 def test_the_plays_come_to_every_step_and_end():
     """A property that nothing reaches proves nothing: what disturbs must meet migrations at every step. (The first form of this
     file decided evictions only within a rule that carried them to their landing, and passed.)"""
