@@ -100,6 +100,11 @@ class History:
         self._recent.append(digest_of(before, seq, family, envelope, body))
         self.seq = seq
 
+    def ends_with(self, seq: int, family: str, envelope: Envelope, body: bytes) -> bool:
+        """Whether this record is the last one of this history. True where that cannot be told: the record before it is missing, or no more remembered."""
+        before = self.at(seq - 1)
+        return before is None or (seq > 1 and before in (_UNKNOWN, bytes(SIZE))) or digest_of(before, seq, family, envelope, body) == self.at(seq)
+
     def differs(self, seq: int, envelope: Envelope) -> str:
         """Why record `seq`, which is not added yet, follows from another history than this; empty where it does not, or does not say."""
         if not envelope.digest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 
 from restow.contracts.ids import Millis
 from restow.domain import snapshot
@@ -49,7 +50,6 @@ def state_by_snapshot(source: Source, *, seq: int | None = None, time: Millis | 
         state = state_at(source, seq=seq, time=time, progress=progress, begin=begin)
         if not state.broken:
             return state
-        # One of records that the log has lost.
         broken = broken or state
     return broken or state_at(source, seq=seq, time=time, progress=progress)
 
@@ -60,8 +60,21 @@ async def _first(source: LiveSource, newest_first: bool, fits: Callable[[Cluster
     for seq in sorted(await stored.sequences(), reverse=newest_first):
         try:
             found = await stored.latest(at_most=seq) if seq >= first - 1 else None
-            if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION and fits(state := snapshot.load(found.body)):
-                return state
+            if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION:
+                state = snapshot.load(found.body)
+                if fits(state) and await _continued(source, state, first):
+                    return state
         except (SnapshotError, snapshot.SnapshotError):
             continue
     return None
+
+
+async def _continued(source: LiveSource, state: ClusterState, first: int) -> bool:
+    """Whether the record with which the state ends is the log's. Where the log has lost it, another one stands there, or none."""
+    if state.seq < first:
+        return True
+    if state.seq > source.last:
+        return False
+    async with aclosing(source.log.read(state.seq)) as batches:  # type: ignore[type-var]
+        record = (await anext(batches))[0]
+    return state.history.ends_with(record.seq, record.family, record.envelope, record.body)

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
-from restow.domain import record_trust, snapshot
+from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
@@ -114,8 +114,7 @@ class Loading:
         return None
 
     async def _of_another_history(self, state: ClusterState) -> str:
-        """Why the log is not the one that the state was folded from; empty where nothing speaks against it. The last record that is in the state
-        says its time and stands last in its family."""
+        """Why the log is not the one that the state was folded from; empty where nothing speaks against it."""
         tail = await self._log.tail()
         if state.seq > tail:
             return f"the log ends at {tail}"
@@ -125,8 +124,7 @@ class Loading:
             async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
                 async for batch in batches:
                     last = batch[0]
-                    found = record_trust.examine(last.family, last.envelope, last.body, self._log.log_id)
-                    if state.last.get(last.family, last.seq) != last.seq or (not found.kind and found.time != state.time):
+                    if not state.history.ends_with(last.seq, last.family, last.envelope, last.body):
                         return f"record {last.seq} is another one"
                     break
         except Truncated:

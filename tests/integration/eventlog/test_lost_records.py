@@ -11,8 +11,8 @@ from integration.runtime.chained import Writer
 from integration.runtime.rig import Rig, soon, until
 
 from restow.cli import log_repair
-from restow.domain import record_trust
-from restow.domain.fold import fold_record
+from restow.domain import record_trust, snapshot
+from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import covered as archived
@@ -22,6 +22,7 @@ from restow.eventlog.port import LogError, LogMismatch
 from restow.eventlog.snapshots import Snapshot
 from restow.replay.breaks import check
 from restow.replay.restore import fill
+from restow.replay.snapshots import state_by_snapshot
 from restow.replay.source import ListSource, open_broker, open_path, save
 
 from .helpers import persist
@@ -218,6 +219,41 @@ async def test_the_last_records_that_a_broker_counts_and_cannot_show_keep_nobody
         await until(lambda: rig.leadership.leading and not rig.follower.broken, rig.follower)
     finally:
         await rig.end()
+
+
+async def test_a_snapshot_of_lost_records_is_not_shown_where_the_log_ends_with_others_just_there(own_server, opened, cluster):
+    """Nothing comes behind it that would say so."""
+    log = await opened(own_server.url, cluster)
+    await keep(log, await written(log, 20))
+    await keep(log, await written(log, RECORDS - 20))
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    cut_end(own_server)
+    for index in blocks(own_server)[0].parent.glob("*.db"):
+        index.unlink()
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    writer = Writer(again)
+    while await again.tail() < RECORDS:
+        await writer.write(node(f"other{await again.tail()}"))
+    await again.truncate(10)
+
+    def shown(seq):
+        source = open_broker(own_server.url, cluster)
+        try:
+            return state_by_snapshot(source, seq=seq)
+        finally:
+            source.close()
+
+    found = await asyncio.to_thread(shown, None)
+    assert found.seq == RECORDS
+    assert f"n{RECORDS}" not in found.nodes, "of the log that is lost"
+    assert {"n20", "other29"} <= {*found.nodes}
+    assert {*(await asyncio.to_thread(shown, 20)).nodes} == {f"n{number}" for number in range(1, 21)}, "one that is of this log is believed"
+
+
+async def keep(log, writer):
+    await (await open_snapshots(log)).put(Snapshot(log.log_id, writer.state.seq, FOLD_VERSION, snapshot.dump(writer.state)))
 
 
 @pytest.mark.parametrize("part", [0.1, 0.6, 0.95])
