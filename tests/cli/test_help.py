@@ -73,3 +73,10 @@ def test_of_a_command_that_is_mistyped_the_one_that_was_meant_is_named(restow, t
     result = restow(*typed)
     assert result.exit_code == 2
     assert f"'{meant}'" in result.output.splitlines()[-1]
+
+
+def test_who_asks_get_for_another_time_is_told_the_command_that_does_it(restow):
+    """`--at` was unknown, and `--nats` suggested in its place."""
+    result = restow("get", "node", "--at", "-5m")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == "Error: get lists what exists now; for another time: restow state nodes --at -5m"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from kubesim.simworld import GIB, World, condition, deleting, is_ready, phase, pod_spec, workload
 
 from restow.kubesim.nodes import NodeShape, build_node, set_ready
+from restow.kubesim.objects import parse_time
 from restow.kubesim.resources import LEASES, NODES, PODS, REPLICASETS
 from restow.kubesim.timers import Timings
 
@@ -50,6 +52,12 @@ def test_a_node_is_built_with_labels_capacity_conditions_and_info():
 def test_an_odd_amount_of_cpu_is_written_in_millicores():
     """KS-350"""
     assert build_node(NodeShape("x", 1500, 1000))["status"]["capacity"]["cpu"] == "1500m"
+
+
+def test_conditions_of_a_node_that_a_demo_makes_are_of_now_and_not_of_1970():
+    before = datetime.now(tz=UTC) - timedelta(seconds=1)
+    made = build_node(NodeShape("x", 1_000, GIB))["status"]["conditions"]
+    assert all(before <= parse_time(one[key]) for one in made for key in ("lastHeartbeatTime", "lastTransitionTime"))
 
 
 def test_a_node_made_without_conditions_becomes_ready(world):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from restow.kubesim.devices import COUNT, NVIDIA
 from restow.kubesim.discovery import VERSION
-from restow.kubesim.objects import Obj, clone
+from restow.kubesim.objects import Obj, clone, rfc3339
 from restow.kubesim.podstate import annotations_of, condition_of
 from restow.kubesim.resources import NODES
-from restow.kubesim.store import Store
+from restow.kubesim.store import Store, utc_now
 
 READY = "kubesim.restow.dev/ready"
 """Annotation of a node: "true" (or none), "false" (kubelet unwell: Ready=False) or "unknown" (gone silent)."""
@@ -35,8 +35,8 @@ class NodeShape:
     """Under which names the devices are advertised."""
 
 
-def build_node(shape: NodeShape, *, number: int = 0, now: str = "1970-01-01T00:00:00Z") -> Obj:
-    """The Node object as a kubelet registers it; `number` makes its address, `now` stamps its conditions."""
+def build_node(shape: NodeShape, *, number: int = 0, now: str = "") -> Obj:
+    """The Node object as a kubelet registers it; `number` makes its address, `now` stamps its conditions, by default the time that it is."""
     labels = {
         "kubernetes.io/hostname": shape.name,
         "kubernetes.io/arch": "amd64",
@@ -66,7 +66,7 @@ def build_node(shape: NodeShape, *, number: int = 0, now: str = "1970-01-01T00:0
         "status": {
             "capacity": capacity,
             "allocatable": dict(capacity),
-            "conditions": _healthy(now),
+            "conditions": _healthy(now or rfc3339(utc_now())),
             "addresses": [
                 {"type": "InternalIP", "address": _address(number)},
                 {"type": "Hostname", "address": shape.name},

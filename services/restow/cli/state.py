@@ -66,13 +66,14 @@ class KindAndName(Kind):
 @click.argument("what", type=KindAndName(KINDS), metavar="|".join(KINDS))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("-l", "--selector", metavar="LABELS", help="Only nodes or pods with these labels (app=web,tier!=db,zone in (a,b)).")
+@click.option("--at", hidden=True)
 @click.option("-w", "--watch", is_flag=True, help="Go on, with a line for each change, until Ctrl-C.")
 @view_options
 @log_options
 @click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True, help="Output format."
 )
-def get(what: tuple[str, str], names: tuple[str, ...], selector: str | None, watch: bool, namespace: str | None, where: Where, output: str) -> None:
+def get(what: tuple[str, str], names: tuple[str, ...], selector: str | None, at: str | None, watch: bool, namespace: str | None, where: Where, output: str) -> None:
     """List what exists now, according to the log.
 
     A NAME is a name, or NAMESPACE/NAME, or a pod's uid. KIND/NAME does as well.
@@ -89,6 +90,8 @@ def get(what: tuple[str, str], names: tuple[str, ...], selector: str | None, wat
     from restow.cli.chosen import Chosen
 
     kind, name = what
+    if at is not None:
+        raise click.UsageError(f"get lists what exists now; for another time: restow state {kind} --at {at}")
     chosen = Chosen(kind, (name, *names) if name else names, selector, namespace)
     if watch:
         from restow.cli.watched import watched

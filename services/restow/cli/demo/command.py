@@ -276,7 +276,11 @@ async def _play(
     if options["compare"]:
         outcome.greedy = meter.greedy(options, _most(scenario, options))
 
+    planned = False
+
     def defragmenting() -> str:
+        if not outcome.rounds:
+            return "nothing to move" if planned else "planning"
         counts = observer.migrations()
         now = observer.packing()
         stand = f", {len(observer.state.stand_ins)} placeholders" if outcome.beside is not None and observer.state.stand_ins else ""
@@ -289,6 +293,7 @@ async def _play(
         for _ in range(options["rounds"]):
             if not await _round(stack, observer, outcome):
                 break
+        planned = True
         await _settle(api, observer, outcome, 120 * patience, lambda: True)
         await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60 * patience)
         if outcome.beside is not None:
