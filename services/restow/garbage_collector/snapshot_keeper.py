@@ -249,6 +249,10 @@ class Keeper:
             return
         if not self._reserve and context.follower.bytes >= RESERVE_FROM and now >= self._not_before:
             await self._hold_back(RESERVE)
+        if self._problem and now >= self._not_before:
+            # What came to nothing is not due any more, or it was this question: a broker that was away for a moment.
+            await context.snapshots.probe()
+            self._problem = ""
         seq, since = self._quiet_since
         if context.state.seq != seq:
             self._quiet_since = (context.state.seq, now)

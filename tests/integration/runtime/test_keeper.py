@@ -19,8 +19,9 @@ from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.bucket import is_address
 from restow.eventlog.memory import MemoryLog
-from restow.eventlog.port import Full, Unknown
+from restow.eventlog.port import Full, Unavailable, Unknown
 from restow.eventlog.snapshots import MemorySnapshots
+from restow.garbage_collector import snapshot_keeper
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.metrics import CollectorMetrics
 from restow.garbage_collector.snapshot_keeper import Keeper
@@ -350,6 +351,37 @@ async def test_the_collector_frees_capacity_in_a_full_store_without_having_to_ap
         assert await log.first() == covered + 1
         # The commit may be read, and folded, before its own answer is.
         await one.until(lambda: one.commander.trouble.why == "")
+
+
+async def test_a_broker_that_was_away_for_a_moment_is_no_trouble_of_the_keeper_once_it_is_back(tmp_path):
+    """Nothing was due: a critical alert fired until the next snapshot was, in a quiet cluster for hours."""
+
+    class Away(MemorySnapshots):
+        away = False
+
+        async def probe(self):
+            if self.away:
+                raise Unavailable("no answer")
+
+    log = memory()
+    snapshots = Away(log.log_id)
+    async with collecting(log, tmp_path, snapshots=snapshots, snapshot_every=1_000) as one:
+        await grow(log, 3)
+        end = await log.tail()
+        await one.until(lambda: one.state.seq >= end)
+        for _ in range(3):
+            one.clock.advance(snapshot_keeper.QUIET + 1)
+            await asyncio.sleep(0.05)
+        assert not one.keeper.failing()
+        snapshots.away = True
+        one.clock.advance(snapshot_keeper.QUIET + 1)
+        await one.until(one.keeper.failing)
+        one.clock.advance(snapshot_keeper.AGAIN + 1)
+        await asyncio.sleep(0.05)
+        assert one.keeper.failing(), "it is still away"
+        snapshots.away = False
+        one.clock.advance(snapshot_keeper.AGAIN + 1)
+        await one.until(lambda: not one.keeper.failing())
 
 
 async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tmp_path):
