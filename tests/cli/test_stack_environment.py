@@ -64,6 +64,10 @@ async def test_a_disk_that_was_full_is_said_and_the_broker_started_again_once_th
         await one.stop()
 
 
+async def test_whoever_takes_the_folder_away_does_not_end_the_watch_over_the_broker(tmp_path):
+    assert broker._free(tmp_path / "gone") > broker.FULL
+
+
 async def _until(true):
     async with asyncio.timeout(20):
         while not true():

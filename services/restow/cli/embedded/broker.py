@@ -97,4 +97,8 @@ class Broker:
 
 
 def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
+    """Bytes; many where nobody can tell, for somebody took the folder away: the broker will say what it lacks."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 2 * FULL
