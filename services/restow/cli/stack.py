@@ -29,7 +29,7 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--nodes-from", "node_files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with Node objects, instead of simulated ones.")
 @click.option("--apply", "files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with objects to create at start.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the Kubernetes API; 0 for any free one.")
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML).  [default: GPU defragmentation on demand]")
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML).  [default: GPU defragmentation, by `restow defrag --now` alone]")
 @click.option("--scheduler-config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Scheduler configuration (YAML).")
 @click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, if there is no --scheduler-config.")
 @click.option("--kube", default="", metavar="URL|KUBECONFIG|FOLDER", help="Use this Kubernetes API instead of a simulated one; missing CRDs are created. FOLDER: a kubeconfig per service, <service>.yaml, and admin.yaml.")
