@@ -188,7 +188,7 @@ def test_who_terminates_neither_runs_nor_waits_as_everywhere_else():
     statuses = summary(state)["podsByStatus"]
     assert found.running == statuses["Running"]
     assert found.waiting == 1  # Who never got a node, and not who terminates without one.
-    assert f"{found.running} pods running" in "\n".join(line.plain for line in picture(state, "prod", 100, 40, state.time))
+    assert f"{found.running} pod running" in "\n".join(line.plain for line in picture(state, "prod", 100, 40, state.time))
 
 
 def test_a_plan_is_of_the_time_at_which_it_was_made_or_approved_and_not_of_the_record_before_it():

@@ -32,7 +32,7 @@ def test_it_says_how_full_the_cluster_is():
     text = "\n".join(said(migration()))
     assert "prod  sequence" in text
     assert "2 nodes   cpu 12 %" in text
-    assert "1 pods running" in text
+    assert "1 pod running" in text
 
 
 def test_who_waits_is_told_with_the_reason_the_longest_first():
@@ -153,7 +153,12 @@ def test_names_steer_no_terminal(restow, tmp_path):
     assert "[bold]" in output
 
 
-def test_in_a_terminal_it_is_live_and_ends_quietly(tmp_path):
+def test_before_anything_is_read_it_says_so():
+    assert said(Handmade(), now=time_at(1))[0] == "prod  nothing has been read yet"
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "q"])
+def test_in_a_terminal_it_is_live_and_ends_quietly(tmp_path, end):
     """On a broker whose log grows while it is looked at."""
     import asyncio
 
@@ -193,8 +198,11 @@ def test_in_a_terminal_it_is_live_and_ends_quietly(tmp_path):
             read("2 nodes")
             assert "2 nodes" in seen
             asyncio.run(append(server, log.records[4:]))
-            read("pods running")
-            process.send_signal(signal.SIGINT)
+            read("pod running")
+            if end == "q":
+                os.write(ours, b"xq")
+            else:
+                process.send_signal(signal.SIGINT)
             read("never said")
             assert process.wait(30) == 0
             assert "Traceback" not in seen

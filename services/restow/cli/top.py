@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+import termios
 import time
-from contextlib import closing, suppress
+import tty
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +29,7 @@ def top(file: str | None, every: float, once: bool, where: Where) -> None:
     """The cluster in this terminal, live: its nodes as a map, who waits and why, what moves.
 
     On the map each sign is a device, or a node where there are too many for that: · is wholly free, █ wholly used. A node with a hold is cyan, a cordoned one
-    yellow, one that is not ready red. Ctrl-C ends it. With FILE, an export or an archive, one picture of its end is printed.
+    yellow, one that is not ready red. `q` or Ctrl-C ends it. With FILE, an export or an archive, one picture of its end is printed.
 
     \b
     Examples:
@@ -49,12 +55,36 @@ def top(file: str | None, every: float, once: bool, where: Where) -> None:
         return
     with closing(where.live()) as source:
         folding = Folding(source)
-        with Live(console=console, screen=True, auto_refresh=False) as live, suppress(KeyboardInterrupt):
-            while True:
+        with Live(console=console, screen=True, auto_refresh=False) as live, _keys_at_once(), suppress(KeyboardInterrupt):
+            ended = False
+            while not ended:
                 with folding.lock:
                     lines = picture(folding.state, source.cluster, console.width, console.height, where.present(folding.state.time), folding.error)
                 live.update(Text("\n").join(lines), refresh=True)
-                time.sleep(every)
+                ended = _q_within(every)
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Where somebody can press keys here: each is there without Enter, and does not appear on the screen."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _q_within(seconds: float) -> bool:
+    """Whether `q` is pressed, or the terminal is gone, within that time."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        time.sleep(seconds)
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return bool(ready) and os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b"")
 
 
 def _at_its_end(where: Where) -> tuple[ClusterState, str]:

@@ -53,12 +53,13 @@ def _head(state: ClusterState, cluster: str, now: Millis, error: str) -> list[Te
     rows = [table.rows[name] for name in state.nodes]
     free = table.device_free[rows]
     known = free != NO_DEVICE
-    text = Text.assemble((f"{plain(cluster)}", "bold"), f"  sequence {number(state.seq)}, {span(now - state.time)} ago")
-    parts = [f"{number(len(state.nodes))} nodes", *(f"{name} {_percent(state, rows, name)}" for name in ("cpu", "memory"))]
+    text = Text.assemble((f"{plain(cluster)}", "bold"), f"  sequence {number(state.seq)}, {span(now - state.time)} ago" if state.seq else "  nothing has been read yet")
+    parts = [f"{number(len(state.nodes))} node{'s' * (len(state.nodes) != 1)}", *(f"{name} {_percent(state, rows, name)}" for name in ("cpu", "memory"))]
     if known.any():
         whole, total = int((free == WHOLE).sum()), int(known.sum())
         parts.append(f"gpus {number(whole)} of {number(total)} wholly free")
-    parts.append(f"{number(running(state))} pods running")
+    runs = running(state)
+    parts.append(f"{number(runs)} pod{'s' * (runs != 1)} running")
     lines = [text, Text("   ".join(parts))]
     closed = [(sum(not node.ready for node in state.nodes.values()), "not ready"), (sum(node.unschedulable for node in state.nodes.values()), "cordoned")]
     if said := ", ".join(f"{count} {word}" for count, word in closed if count):
