@@ -260,6 +260,21 @@ def test_no_more_moves_than_allowed_and_whoever_would_have_moved_is_told():
     assert got.kept == {"Limit": 2}
 
 
+def test_where_moves_are_few_one_that_gains_a_slot_comes_before_two_that_gain_as_much():
+    """Also before two off a node that one pod's leaving would gain most of all, had that one a place."""
+    shapes = [shape(f"s{i}", cpu=i * 1_000) for i in (2, 4, 8, 16)]
+    least = [one for i in range(2) for one in (node(f"b{i}", cpu=6_000), app(f"p{i}", f"b{i}", "s2"), app(f"q{i}", f"b{i}", "s2"))]
+    gaps = [one for i in range(2) for one in (node(f"t{i}", cpu=6_000), app(f"r{i}", f"t{i}", "s4"))]
+    most = [node("a", cpu=12_000), app("x", "a", "s8"), app("y", "a", "s2"), app("z", "a", "s2"), node("c", cpu=16_000), app("w", "c", "s16")]
+    state = given(*shapes, *most, *least, *gaps)
+    task = Task(state, FOUR, NOW, "p", 2)
+    with opened(task, "capacity", Rows(task)) as world:
+        before = world.total
+        Search(world, Limits(2, FOUR.minimumGain, FOUR.searchSteps, False)).run(np.arange(len(state.table.names)))
+        assert {world.name(world.home(uid).row) for uid in world.away} == {"b0", "b1"}
+        assert world.total == before + 2
+
+
 def test_the_search_ends_with_its_steps():
     state = cluster(3, "nodes")
     assert plan(state, msgspec.structs.replace(NODES, searchSteps=1)).steps <= 10 * (1 + FOLLOWING)

@@ -98,7 +98,7 @@ def test_who_could_be_pushed_is_the_same_after_many_changes_as_when_asked_for_th
 
 
 def _few_moves() -> Task:
-    """Two moves are allowed; a slot is 4 cores. `large` has two of them and goes nowhere but to `b`, if `x` makes way there: one slot for two moves. `p` and `q` keep one slot each, and
+    """Two moves are allowed; a slot is 4 cores. `large` has two of them and goes nowhere but to `b`, if `x` makes way there: one slot for two moves. `p`, `q` and `x` keep one slot each, and
     each needs one move."""
     facts = [shape("s1", cpu=1_000), shape("s4", cpu=4_000), shape("s5", cpu=5_000), shape("s8", cpu=8_000), node("a", cpu=8_000), pod_fact("large", "s8", "a", owner=replica_of("rs"))]
     facts += [node("b", cpu=8_000), pod_fact("x", "s1", "b", owner=replica_of("rs"))]
@@ -113,7 +113,8 @@ def test_where_moves_are_few_those_are_made_that_gain_most_each():
     with opened(task, "capacity", Rows(task)) as world:
         search, before = Search(world, Limits(2, 100, 10_000, False)), world.total
         search.run(np.flatnonzero(Rows(task).sources))
-        assert sorted(world.away) == ["p", "q"]
+        assert len(world.away) == 2
+        assert "large" not in world.away
         assert world.total == before + 2
         assert search.net() == world.total * 1_000_000 - 100 * world.spent, "what moves were to gain besides is forgotten"
 

@@ -153,10 +153,11 @@ class Search:
                 first[row] = self._key(row, pods, net, uses)
         items: list[Item] = [(key, 0, row, self._seen(row)) for row, key in first.items()]
         for toll in self._tolls([(net, uses[-1]) for *_, net, uses in offers if net > 0 and uses[-1]]):
-            self.toll = toll
+            if toll or self.toll:
+                # What is offered, and in which order, hangs on the toll.
+                self.toll = toll
+                items = [item for row in rows.tolist() if not self._is_refused(row) and (item := self._offer(row)) is not None]
             self._over(items)
-            items = [item for row in rows.tolist() if not self._is_refused(row) and (item := self._offer(row)) is not None]
-        self.toll = 0
 
     def _is_refused(self, row: int) -> bool:
         """Whether nobody may leave it any more: there is no move left, and all who are on it would take one."""
