@@ -20,7 +20,7 @@ from restow.contracts.envelope import Envelope
 from restow.contracts.reader import READER
 from restow.contracts.times import millis
 from restow.domain.too_old import TOO_OLD
-from restow.eventlog.port import Record
+from restow.eventlog.port import Record, Truncated
 from restow.replay.find import Ambiguous, Subject
 from restow.replay.state_at import state_at
 
@@ -437,3 +437,9 @@ def test_names_of_groups_are_whole_in_a_terminal_of_80_columns(capsys, monkeypat
     assert max(map(len, printed)) <= 80
     said = " ".join(" ".join(line[:18].strip() for line in printed[1:]).split())
     assert said == "2 gpu, 64 cpu, 512Gi 2 gpu, 104 cpu, 512Gi"
+
+
+def test_a_log_that_is_truncated_while_a_command_reads_it_is_no_riddle():
+    said = failure_of(Truncated(108, 121))
+    assert said.exit_code == 2
+    assert said.message == "the log was truncated while it was read: sequence 108 is gone, it begins at 121 now. Run the command again; --archive names the archive of what was before"

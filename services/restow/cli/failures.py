@@ -51,7 +51,7 @@ def failure_of(error: Exception) -> Failure:
     """What to say about an exception of the libraries. `RESTOW_DEBUG=1` prints where it came from as well."""
     if os.environ.get("RESTOW_DEBUG"):
         traceback.print_exception(error)
-    from restow.eventlog.port import BrokerRefused, LogError, Unavailable
+    from restow.eventlog.port import BrokerRefused, LogError, Truncated, Unavailable
     from restow.replay.find import Ambiguous, NotFound
     from restow.replay.state_at import ReplayError
     from restow.replay.times import PointError
@@ -68,6 +68,10 @@ def failure_of(error: Exception) -> Failure:
         if plan:
             return Failure(f"the plan itself, with its moves: restow describe plan/{plan}\n{error}; or choose one:\n" + "\n".join([*rows[:SHOWN], *more]), UNUSABLE)
         return Failure(f"{error}; choose one:\n" + "\n".join([*rows[:SHOWN], *more]), UNUSABLE)
+    if isinstance(error, Truncated):
+        return Failure(
+            f"the log was truncated while it was read: sequence {error.seq} is gone, it begins at {error.first_seq} now. Run the command again; --archive names the archive of what was before", UNUSABLE
+        )
     if isinstance(error, LogError | ReplayError | NotFound | PointError):
         return Failure(str(error), UNUSABLE)
     if isinstance(error, OSError):
