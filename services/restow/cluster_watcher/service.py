@@ -24,6 +24,8 @@ from restow.runtime.signals import Bell
 NOT_SERVED = "Status404"
 FIRST, LONGEST = 3.0, 60.0
 """Seconds between two questions to discovery about a collection that nobody serves: at first, doubled each time, and at most."""
+SHOWN = 3
+"""Collections that are named where more have only not been listed yet."""
 QUIET_REASONS = ("Expired", NOT_SERVED)
 """History is finite, and a CRD may not be installed (yet): nothing to worry about."""
 
@@ -96,8 +98,12 @@ class Watches:
 
     def problem(self) -> str:
         """Why facts are not complete yet. A standby watches nothing and is ready."""
-        missing = [f"{name} ({self._why.get(name, 'not listed yet')})" for name, whole in self.synced().items() if not whole]
-        return f"waiting for {', '.join(missing)}" if missing else ""
+        missing = [name for name, whole in self.synced().items() if not whole]
+        said = [f"{name} ({self._why[name]})" for name in missing if name in self._why]
+        if rest := [name for name in missing if name not in self._why]:
+            more = f" and {len(rest) - SHOWN} more" if len(rest) > SHOWN else ""
+            said.append(f"{', '.join(rest[:SHOWN])}{more} (not listed yet)")
+        return f"waiting for {', '.join(said)}" if said else ""
 
     def synced(self) -> dict[str, bool]:
         """By collection, whether it was listed to its end and is watched, or nobody serves it; of a standby nothing. Who is about to lead is none."""

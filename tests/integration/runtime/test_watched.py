@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 import yaml
 
 from restow.cluster_watcher import service as watcher_service
+from restow.cluster_watcher.service import Watches
 from restow.cluster_watcher.service import service as cluster_watcher
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -289,6 +291,14 @@ async def test_while_something_cannot_be_listed_no_pod_is_reported_and_the_servi
             async with asyncio.timeout(SOON):
                 while (await watcher.get("/readyz"))[0] != 200:
                     await asyncio.sleep(0.01)
+
+
+def test_what_only_was_not_listed_yet_does_not_hide_what_cannot_be():
+    """26 collections, on a log that is broken: each with the same words."""
+    watches = SimpleNamespace(synced=lambda: {"nodes": False, "pods": False, "jobs.batch": True, "csinodes": False, "queues": False, "devices": False}, _why={"csinodes": "Status403 no"})
+    assert Watches.problem(watches) == "waiting for csinodes (Status403 no), nodes, pods, queues and 1 more (not listed yet)"
+    watches.synced = lambda: {"nodes": True}
+    assert Watches.problem(watches) == ""
 
 
 async def test_statuses_and_a_relist_say_nothing_new(broker, cluster):
