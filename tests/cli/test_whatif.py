@@ -10,6 +10,7 @@ from replay.handmade import time_at
 from replay.test_whatif import queue
 
 from restow.cli.main import cli
+from restow.cli.whatif import largest_first
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.eventlog.jetstream import connect, open_snapshots
@@ -128,3 +129,8 @@ async def test_a_running_log_is_read_to_its_end_and_without_its_beginning_from_i
         found = await asyncio.to_thread(run, *address, "--from", "8")
         assert found.exit_code == 2
         assert "oldest snapshot is of sequence 8" in " ".join(found.output.split())
+
+
+def test_slots_are_listed_the_largest_first():
+    sizes = ["1 device", "no device", "0.81 device", "8 devices", "2 x 0.6 device", "10 devices"]
+    assert sorted(sizes, key=largest_first) == ["10 devices", "8 devices", "2 x 0.6 device", "1 device", "0.81 device", "no device"]

@@ -266,7 +266,7 @@ def peek(path: File) -> Header:
 def _check_seal(path: File, file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
     if size <= _SEAL:
-        raise ArchiveError(path, f"byte {size}", "the file is cut: it is too short for a sealed segment")
+        raise ArchiveError(path, f"byte {size}", "the file is cut, or not a Restow archive: it is too short for a sealed segment")
     file.seek(size - _SEAL)
     tail = file.read(_SEAL)
     if _SKIPPABLE.unpack_from(tail) != (_SKIPPABLE_MAGIC, 32):

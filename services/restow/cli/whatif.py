@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -118,7 +120,7 @@ def show(found: Answer) -> None:
     columns = ("QUEUE", "", "PODS", "GONE", "STILL WAITING", "P50", "P90", "MAX")
     table(columns, rows, right=columns[2:])
     click.echo(f"\n{heading('Free devices and slots, mean over the time and at its end')}")
-    names = [DEVICES, *dict.fromkeys(name for _, one in runs for sample in one.samples for name in sample.slots)]
+    names = [DEVICES, *sorted({name for _, one in runs for sample in one.samples for name in sample.slots}, key=largest_first)]
     heads = ("", *(name.upper() for name, _ in runs))
     table(heads, [(name if name == DEVICES else f"slots of {name}", *(_over_time(one, name) for _, one in runs)) for name in names], right=heads[1:])
     click.echo(f"\n{heading('Moves')}")
@@ -135,6 +137,11 @@ def show(found: Answer) -> None:
     _show_unknown(found.unknown)
     for name, times in found.unanswered.items():
         click.echo(f"* {name}: asked for {times} times and not carried out")
+
+
+def largest_first(size: str) -> tuple[float, str]:
+    """Sizes of slots (`2 devices`, `2 x 0.5 device`) in the order of a table."""
+    return -math.prod(map(float, re.findall(r"[0-9.]+", size) or [0])), size
 
 
 def show_sweep(found: Swept) -> None:
