@@ -262,6 +262,27 @@ def test_a_plan_that_was_not_worth_it_says_what_it_would_have_taken(objective, g
         assert missed.least < 0
 
 
+TIGHT = """
+share n0 0 J10 J10, share n0 2 J100 S S, cpu n0 - J100, whole n1 0 S, whole n1 1 S, share n1 2 J10, share n1 3 J10 J10 J1, cpu n1 - J1 J100,
+share n2 0 J500 S J100, cpu n2 - J1 S, share n3 0 S, share n3 2 J10 J100 J1, share n3 3 S, cpu n3 - J1
+"""
+"""Request, node, device, and whose: servers (S), Jobs with the hours for which they have run."""
+
+
+def test_where_what_is_found_has_no_order_what_is_worth_less_and_has_one_is_the_plan():
+    """The best that is found are two that go to each other's places, and cores are too few for one to come before the other leaves. With a third one out of the way they
+    can. The plan was empty, and said of these three that `minimumGain` 433 would do, where it was 100."""
+    state = given(job_of("job"), *(node(name, cpu=cpu, gpus=4) for name, cpu in (("n0", 16_000), ("n1", 16_000), ("n2", 12_000), ("n3", 16_000))))
+    then(state, shape("share", cpu=3_000, memory=0, gpu=(1, 100)), shape("whole", cpu=250, memory=0, gpu=(1, 1_000)), shape("cpu", cpu=500, memory=0))
+    for of, on, device, *owners in (line.split() for line in TIGHT.split(",")):
+        for who in owners:
+            held = () if device == "-" else (DeviceShare(int(device), 1_000 if of == "whole" else 100),)
+            owner = {"owner": SERVER} if who == "S" else {"owner": JOB, "created": NOW - int(who[1:]) * HOUR}
+            then(state, pod(f"p{len(state.pods):02}", of, on, devices=held, **owner))
+    got = plan(state, msgspec.structs.replace(VALUE, objective="devices", minimumGain=100))
+    assert (got.after.free_devices - got.before.free_devices, got.worth.missed) == (3, None)
+
+
 def test_one_piece_that_costs_more_than_any_gain_allows_is_told_all_the_same():
     """A job of eight GPUs that has run for a week costs 1,345 GPU-hours, and 1 is the least `minimumGain` that counts."""
     held = tuple(DeviceShare(i, 1_000) for i in range(8))

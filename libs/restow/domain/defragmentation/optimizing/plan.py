@@ -75,8 +75,13 @@ def plan(task: Task, stays: Stays) -> Found:
             steps += taken
             if with_gangs.net(ordered_with) > maker.net(ordered):
                 maker, search, ordered = with_gangs, search_with, ordered_with
+    missed = None if ordered.moves else maker.missed()
+    if missed is not None and missed.told.least >= task.args.minimumGain:
+        # It is worth its cost: what was found instead of it gains more, but has no order.
+        ordered, more = settle(maker, maker.order(missed.wanted, NOWHERE), task.args.searchSteps, maker.more(steps))
+        steps += more
     _tell(search, maker.rows, ordered, stays)
-    return Found(ordered.moves, ordered.ends, steps, None if ordered.moves else maker.missed())
+    return Found(ordered.moves, ordered.ends, steps, None if ordered.moves or missed is None else missed.told)
 
 
 def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
@@ -123,6 +128,13 @@ class Wanted(NamedTuple):
     wanted: Mapping[PodUid, Spot]
     steps: int
     full: bool
+
+
+class Little(NamedTuple):
+    """What a few moves would gain, and where these go."""
+
+    told: Missed
+    wanted: Mapping[PodUid, Spot]
 
 
 class Maker(Protocol):
@@ -288,14 +300,14 @@ class _Maker:
             Search(world, Limits(limits.moves, self.task.args.minimumGain, limits.steps // STARTING, limits.whole, limits.quota)).run(rows)
             return dict(world.away), world.steps
 
-    def missed(self) -> Missed | None:
-        """What gains anything, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""
+    def missed(self) -> Little | None:
+        """What gains anything and has an order, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""
         if self.task.args.objective == "value":
             return self._missed(gratis=True)
         # A piece that costs more than the least of all `minimumGain` allows is found where nothing costs anything.
         return self._missed(gratis=False) or self._missed(gratis=True)
 
-    def _missed(self, gratis: bool) -> Missed | None:
+    def _missed(self, gratis: bool) -> Little | None:
         args = self.task.args
         moves = self.limits.moves if args.wholeNodes else min(self.limits.moves, MISSED)
         with self._opened(NOWHERE) as world:
@@ -310,7 +322,7 @@ class _Maker:
             # It must be more than the cost, not as much.
             least = (gain * 1000 - 1) // max(cost, 1) - 1000 if by_value else (gain * THOUSANDTHS - 1) // max(cost, 1)
         found = Missed(args.objective, len(wanted), source, gain if by_value else gain * 1000, cost, least)
-        return found if self._in_order(wanted) else None
+        return Little(found, wanted) if self._in_order(wanted) else None
 
     def _in_order(self, wanted: Ends) -> bool:
         """Whether these can all be carried out: what some would leave may be somebody else's, who waits for it."""
@@ -323,8 +335,8 @@ class _Maker:
 
     def order(self, wanted: Mapping[PodUid, Spot], ends: Ends) -> Ordered:
         """All moves that can be carried out, as long as they gain what they cost. Those that are of no use without others that found no order are
-        left out, and the rest is put in order anew; after some times the rest is kept as it is, for all of it together is worth it."""
-        often, last = OFTEN, NONE
+        left out, and the rest is put in order anew; after some times, or where that finds less order, the best is kept as it is (of equals the last, which is the least), for all of it together is worth it."""
+        often, best, most = OFTEN, NONE, 0
         while often:
             with self._opened(ends) as world:
                 wanted = {uid: spot for uid, spot in wanted.items() if spot.row != world.home(uid).row}
@@ -346,11 +358,13 @@ class _Maker:
                 wanted = {uid: spot for uid, spot in ordered.ends.items() if uid not in dropped}
                 continue
             net, again = self._judged(ordered, ends, pruned=True)
-            if net > 0 and again == set(ordered.ends):
-                return ordered if ends else ordered._replace(net=net)
-            last = ordered
+            done = net > 0 and again == set(ordered.ends)
+            if (whole := net if done else self._judged(ordered, ends, pruned=False)[0]) >= max(most, 1):
+                best, most = ordered, whole
+            if done:
+                break
             wanted = {uid: ordered.ends[uid] for uid in again} if net > 0 else {}
-        return last if last.moves and self._judged(last, ends, pruned=False)[0] > 0 else NONE
+        return best if ends or best is NONE else best._replace(net=most)
 
     def _in_turn(self, wanted: Mapping[PodUid, Spot], ends: Ends, ordered: Ordered) -> Ordered:
         """Where somebody found no order: with places exchanged among equal pods, if more of them do then."""
