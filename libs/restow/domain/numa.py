@@ -42,6 +42,8 @@ KEPT = 4096
 _CORE = 1000
 _ABSENT = -1
 """Free amount of a resource that a zone does not report."""
+_TO_COME = 1 << 63
+"""The place of who is not in the log yet: after all that are."""
 
 Amounts = dict[str, int]
 
@@ -265,13 +267,16 @@ class Numa(Occupancy[Occupant]):
         return found
 
     def _turn(self, key: Who) -> tuple[int, str]:
-        """In the order in which the log saw them; the slots of a Reservation by name."""
+        """In the order in which the log saw them; the slots of a Reservation by name. Last those that it has not seen yet: whoever plans thinks of them, by name, so
+        that it does not matter who came and went before."""
         if not isinstance(key, tuple):
             pod = self._state.pods.get(key)
             if pod is not None:
                 return pod.order, ""
             # A slot that this session holds comes as a pod (`occupants.as_pod`).
             uid, _, slot = key.rpartition("/")
+            if ReservationUid(uid) not in self._state.reservations:
+                return _TO_COME, key
             key = ReservationUid(uid), SlotName(slot)
         return self._state.reservations[key[0]].order, key[1]
 

@@ -7,8 +7,9 @@ import msgspec
 from restow.contracts import values as v
 from restow.contracts.events import PodObserved
 from restow.domain.node_table import WHOLE
-from restow.domain.quantity import format_resource
-from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, NVIDIA_GPU, PODS
+from restow.domain.numa import GUARANTEED
+from restow.domain.quantity import CPU, format_resource
+from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, MEMORY, NVIDIA_GPU, PODS
 
 QOS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 """What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""
@@ -85,6 +86,7 @@ class Toleration(Json, frozen=True):
 
 class Resources(Json, frozen=True):
     requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
 
 
 class Port(Json, frozen=True):
@@ -121,6 +123,8 @@ class PodSpec(Json, frozen=True):
     scheduler_name: str
     node_name: str
     containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     topology_spread_constraints: tuple[Spread, ...] = ()
@@ -146,10 +150,13 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
     """Of a slot on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
     labels, annotations = _own_cpus(pod.labels, shape.cores)
     metadata = TemplateMetadata(labels, annotations) if labels or annotations else None
+    lasting, initial, overhead = _containers(shape)
     spec = PodSpec(
         scheduler_name=shape.scheduler,
         node_name=node,
-        containers=(Container("hold", IMAGE, Resources(quantities(shape.requests, shape.devices)), ports(shape)),),
+        containers=lasting,
+        init_containers=initial,
+        overhead=overhead,
         node_selector=shape.node_selector,
         affinity=_affinity(shape),
         topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.is_hard),
@@ -161,6 +168,43 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
         resource_claims=claims(shape),
     )
     return Template(spec, metadata)
+
+
+def _containers(shape: v.PodShape) -> tuple[tuple[Container, ...], tuple[Container, ...], dict[str, str]]:
+    """Those that run, those that end before these start, and what the pod has beside them. One in place of all, but of a Guaranteed pod with limits, and each for itself where
+    that comes to the same: kubelets that align pods with NUMA zones ask both, so what is held is held in a zone."""
+    guaranteed = shape.qos == GUARANTEED
+    overhead = _overhead(shape) if guaranteed else None
+    each = (v.Container("hold", requests=shape.requests),) if overhead is None else shape.containers
+    found: tuple[list[Container], list[Container]] = ([], [])
+    for one in each:
+        asked = quantities(one.requests, _devices_of(one, shape.devices))
+        found[one.init].append(Container(one.name, IMAGE, Resources(asked, asked if guaranteed else {}), () if found[0] or one.init else ports(shape)))
+    return tuple(found[0]), tuple(found[1]), quantities(overhead or {}, None)
+
+
+def _overhead(shape: v.PodShape) -> dict[str, int] | None:
+    """What the pod asks for beyond its containers. None where it has resources as a whole, or several containers share devices in a way that only all of them together say."""
+    milli = shape.devices.milli if shape.devices is not None else 0
+    shares = [one.requests[GPU_MILLI] for one in shape.containers if one.requests.get(GPU_MILLI)]
+    if milli and (any(share % milli for share in shares) or (milli != WHOLE and len(shares) > 1)):
+        return None
+    if not all(one.requests.get(CPU) and one.requests.get(MEMORY) for one in shape.containers):
+        return None
+    lasting, initial = ([one.requests for one in shape.containers if one.init is init] for init in (False, True))
+    if not lasting:
+        return None
+    rest = {
+        name: amount - max(sum(one.get(name, 0) for one in lasting), *(one.get(name, 0) for one in initial), 0)
+        for name, amount in shape.requests.items()
+        if name != PODS
+    }
+    return None if min(rest.values(), default=0) < 0 or rest.get(GPU_MILLI) else {name: amount for name, amount in rest.items() if amount}
+
+
+def _devices_of(container: v.Container, devices: v.DeviceRequest | None) -> v.DeviceRequest | None:
+    share = container.requests.get(GPU_MILLI, 0)
+    return v.DeviceRequest(share // devices.milli, devices.milli) if share and devices is not None else None
 
 
 def claims(shape: v.PodShape) -> tuple[PodClaim, ...]:
