@@ -460,6 +460,22 @@ def test_one_row_is_ranked_as_many_are(objective):
                 assert placement.rank(one, rows).tolist() == [placement.rank_one(one, row) for row in rows.tolist()]
 
 
+@pytest.mark.parametrize("objective", [*sorted(ARGS), *CAPACITIES])
+def test_where_one_pod_fits_is_told_without_the_ranks_of_all_rows(objective):
+    for seed in range(4):
+        state, args = cluster(seed, "devices" if objective in CAPACITIES else objective), (ARGS | CAPACITIES)[objective]
+        with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as world:
+            rows = range(len(state.table.names))
+            for uid in [uid for uid in sorted(state.charges) if world.movable(uid)]:
+                mark = world.mark()
+                world.lift(uid)
+                steps = world.steps
+                able = [world.placement.fits_at(uid, row) is not None for row in rows]
+                assert world.steps == steps + len(rows)
+                assert able == (world.placement.keys(uid) >= 0).tolist()
+                world.undo(mark)
+
+
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 

@@ -63,9 +63,10 @@ class _Class:
 
     __slots__ = ("items", "kept", "keys", "known", "mask", "number", "seen", "v")
 
-    def __init__(self, number: int, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray, seen: int) -> None:
-        self.number, self.v, self.items, self.kept, self.mask, self.seen = number, v, items, kept, mask, seen
-        self.keys = np.zeros(0, np.int64)
+    def __init__(self, number: int, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray) -> None:
+        self.number, self.v, self.items, self.kept, self.mask = number, v, items, kept, mask
+        self.keys, self.seen = np.zeros(0, np.int64), -1
+        """As of so many of the board's changes; none before somebody asks."""
         self.known: dict[int, int] = {}
         """Ranks by content of a row (`Placement._content`): what is tried and taken back is ranked once."""
 
@@ -126,7 +127,8 @@ class Placement:
     def fits_at(self, uid: PodUid, row: int) -> Spot | None:
         """What the pod gets on this row; None where it does not fit, or a rule does not let it."""
         self.steps += 1
-        if self.keys(uid)[row] < 0 or self.simulation.forbidden(uid, row):
+        # Without ranks: of one row they are not asked for, and of all rows they take long to bring up to date.
+        if not self._fits(self._class(uid), row) or self.simulation.forbidden(uid, row):
             return None
         return self.objective.spot(uid, row)
 
@@ -179,7 +181,11 @@ class Placement:
     def keys(self, uid: PodUid) -> np.ndarray:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the pod does not fit (rules about what runs aside)."""
         one, changes = self._class(uid), self._board.changes
-        if one.seen < len(changes):
+        if one.seen < 0:
+            one.seen = len(changes)
+            self.steps += 1 + len(one.mask) // RANKED
+            one.keys = self.rank(one, np.arange(len(one.mask)))
+        elif one.seen < len(changes):
             rows = set(changes[one.seen :])
             one.seen = len(changes)
             if len(rows) < MANY_ROWS:
@@ -222,26 +228,26 @@ class Placement:
             one = self._classes.get(key)
             if one is None:
                 mask = static_mask(self._state, shape) & self.open
-                self.steps += 1 + len(mask) // RANKED
-                one = self._classes[key] = _Class(len(self._classes), v, *self.objective.asks(v), mask, len(self._board.changes))
-                one.keys = self.rank(one, np.arange(len(self._table.names)))
+                one = self._classes[key] = _Class(len(self._classes), v, *self.objective.asks(v), mask)
             self._of_shape[shape] = one
         return one
 
     def rank_one(self, one: _Class, row: int) -> int:
         """`rank` of one row."""
+        return self.objective.rank_one(one.v, *self._board.row(row), row) if self._fits(one, row) else -1
+
+    def _fits(self, one: _Class, row: int) -> bool:
         if not one.mask[row]:
-            return -1
+            return False
         free, shares = self._board.row(row)
         floor = int(self.floor[row])
         for c, a in one.items:
             if free[c] - (floor if c == self.column else 0) < a:
-                return -1
-        if one.v.devices is not None:
-            milli = one.v.devices.milli + one.kept
-            if sum(share >= milli for share in shares) < one.v.devices.count:
-                return -1
-        return self.objective.rank_one(one.v, free, shares, row)
+                return False
+        if one.v.devices is None:
+            return True
+        milli = one.v.devices.milli + one.kept
+        return sum(share >= milli for share in shares) >= one.v.devices.count
 
     def rank(self, one: _Class, rows: np.ndarray) -> np.ndarray:
         free, shares = self._table.free[rows], self._table.device_free[rows]
