@@ -191,6 +191,12 @@ def test_a_budget_that_is_waited_for_is_not_tried_while_one_of_ours_uses_it_up()
     assert begun(advance(state, 35_000)) == ["x-2"], "what is used up now was by somebody else"
 
 
+def test_moves_whose_budget_somebody_else_has_used_up_are_patient_together():
+    """One after the other: of a plan of 20 the last one was given up after 20 times the patience."""
+    state = two_of_one_budget(0, budget_patience=10_000)
+    assert begun(advance(state)) == ["x-1", "x-2"]
+
+
 def test_what_the_api_says_of_a_budget_that_one_of_ours_has_just_used_up_is_no_refusal():
     """Its eviction was decided before that was known."""
     state = two_of_one_budget(2)

@@ -389,13 +389,13 @@ class Limits:
         return next((why for one in self.whole.first(migration) if (why := self._rests(one)) is not None), None)
 
     def _share_budget(self, uid: PodUid, more: int) -> str:
-        """Whether others of ours use up what a budget allows: those that are to be evicted, or that have left. Where a budget is waited for (`budgetPatience`), one
-        may try what somebody else has used up."""
+        """Whether others of ours use up what a budget allows: those that are to be evicted, or that have left. Where a budget is waited for (`budgetPatience`), all
+        try what somebody else has used up: each for so long, and not one after the other."""
         if not self._state.budgets or self._state.pods[uid].live.phase in OVER:
             return ""
         for path in self._spare.budgets.bind(uid):
             allowed = self._state.budgets[path].allowed
-            most = 1 if allowed <= 0 and self._config.budget_patience and path not in self._late_budgets() else allowed
+            most = ANY if allowed <= 0 and self._config.budget_patience and path not in self._late_budgets() else allowed
             if (self._budgeted[path] + more > most) if more else most <= 0:
                 return f"the disruption budget {path} allows {allowed} evictions now, and others are under way"
         return ""
