@@ -149,6 +149,9 @@ def bounded_in_words(bound: dict[str, Any] | None) -> str:
     return click.unstyle(plan_worth.bounded(bound)) if bound is not None else ""
 
 
+BY_VALUE = "By value: capacity for what pods ask for, those who wait above all. Single GPUs: --objective devices."
+
+
 def show(console: Console, outcome: Outcome) -> None:
     before, after = outcome.before, outcome.after
     console.print()
@@ -165,9 +168,9 @@ def show(console: Console, outcome: Outcome) -> None:
             console.print(_started(outcome.started), highlight=False)
         if outcome.bound is not None:
             console.print(bounded_in_words(outcome.bound), highlight=False)
-        elif outcome.objective == "value":
-            console.print("No bound is known for objective value; with --objective devices or nodes it is proven, and printed here.", highlight=False)
-        if outcome.started or outcome.bound is not None or outcome.objective == "value":
+        if by_value := outcome.objective == "value" and before.total > 0:
+            console.print(BY_VALUE, highlight=False)
+        if outcome.started or outcome.bound is not None or by_value:
             console.print()
     good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"
     facts = Table(box=None, pad_edge=False, show_header=False)
