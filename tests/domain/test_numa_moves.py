@@ -6,7 +6,7 @@ from domain.build import GIB, GPU, NOW, configured, given, node, pod, replica_of
 from domain.saga import BOLD, advance, evicts, hold, land, move, plan, session_answers, step
 
 from restow.contracts import events as e
-from restow.contracts.values import Container, NumaZone
+from restow.contracts.values import Container, DeviceShare, NumaZone
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.numa import demands
@@ -43,6 +43,25 @@ def test_a_slot_is_held_in_a_zone_so_that_others_leave_it_to_the_successor():
     assert step(state, "x-1") is Step.LANDED
 
 
+PARTS = {"cpu": 5_000, "memory": GIB, GPU: 300}
+
+
+@pytest.mark.parametrize(
+    ("more", "each"),
+    [({"gpu": (1, 600)}, [Container(name, requests=PARTS) for name in "cd"]), ({}, [Container("c", requests={"memory": GIB}), Container("d")])],
+    ids=["containers with parts of one GPU", "resources of the pod as a whole"],
+)
+def test_a_slot_is_held_on_a_node_where_no_zone_has_all_of_it_if_its_pod_can_run_there(more, each):
+    """Ten cores, that two containers have in two zones, or none of them says. One container was held in place of them, in no zone: such a move failed each time."""
+    of = shape("s", cpu=10_000, memory=2 * GIB, qos="Guaranteed", containers=each, **more)
+    state = given(node("a", cpu=16_000, gpus=1), node("b", cpu=16_000, gpus=1), of, pod("p", node="a", owner=replica_of("rs"), devices=(DeviceShare(0, 600),) if more else ()), two_zones("b"))
+    then(state, configured("migration", MigrationConfig(**BOLD)), plan("x", move("x-1", target="b")))
+    advance(state)
+    assert evicts(hold(state, "x-1")) == ["x-1"]
+    land(state, "x-1", "p2")
+    assert step(state, "x-1") is Step.LANDED
+
+
 def test_a_plan_moves_pods_to_zones_that_hold_them_and_every_move_lands():
     """No plan could be made where a Guaranteed pod was to go to such a node: the planner failed."""
     zones = [two_zones(name) for name in "abcd"]
@@ -72,9 +91,11 @@ WHOLE, SHARE = {GPU: 1_000}, {GPU: 500}
         ({"cpu": 3_000, "gpu": (1, 500)}, [Container("a", requests=ONE | SHARE), Container("b", requests=TWO)], True),
         ({"cpu": 3_000, "gpu": (2, 500)}, [Container("a", requests=ONE | SHARE), Container("b", requests=TWO | SHARE)], False),
         ({"cpu": 3_250}, [Container("a", requests=ONE), Container("b", requests=TWO)], True),
-        ({"cpu": 3_000}, [Container("a", requests={"cpu": 1_000}), Container("b", requests=TWO)], False),
+        ({"cpu": 3_000}, [Container("a", requests={"cpu": 1_000}), Container("b", requests=TWO)], True),
+        ({"cpu": 3_000, "gpu": (1, 600)}, [Container("a", requests=ONE | {GPU: 200}), Container("b", requests=TWO | {GPU: 400})], True),
+        ({"cpu": 3_000, "gpu": (1, 1_000)}, [Container("a", requests=ONE | SHARE), Container("b", requests=TWO | SHARE)], True),
     ],
-    ids=["two containers", "one before them", "a GPU each", "half a GPU", "half a GPU each", "overhead", "resources of the pod as a whole"],
+    ids=["two containers", "one before them", "a GPU each", "half a GPU", "half a GPU each", "overhead", "resources of the pod as a whole", "parts of a GPU", "a GPU together"],
 )
 def test_a_hold_is_read_back_as_a_guaranteed_pod_with_containers_that_are_aligned_alike(more, each, apart):
     """Where they do not say all of it, one has it all."""

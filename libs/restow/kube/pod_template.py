@@ -9,7 +9,15 @@ from restow.contracts.events import PodObserved
 from restow.domain.node_table import WHOLE
 from restow.domain.numa import GUARANTEED
 from restow.domain.quantity import CPU, format_resource
-from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, MEMORY, NVIDIA_GPU, PODS
+from restow.domain.resources import (
+    ALIBABA_GPU_COUNT,
+    ALIBABA_GPU_MILLI,
+    GPU_MILLI,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    NVIDIA_GPU,
+    PODS,
+)
 
 QOS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 """What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""
@@ -124,7 +132,7 @@ class PodSpec(Json, frozen=True):
     node_name: str
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...] = ()
-    overhead: dict[str, str] = {}
+    resources: Resources | None = None
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     topology_spread_constraints: tuple[Spread, ...] = ()
@@ -150,13 +158,13 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
     """Of a slot on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
     labels, annotations = _own_cpus(pod.labels, shape.cores)
     metadata = TemplateMetadata(labels, annotations) if labels or annotations else None
-    lasting, initial, overhead = _containers(shape)
+    lasting, initial, whole = _containers(shape)
     spec = PodSpec(
         scheduler_name=shape.scheduler,
         node_name=node,
         containers=lasting,
         init_containers=initial,
-        overhead=overhead,
+        resources=whole,
         node_selector=shape.node_selector,
         affinity=_affinity(shape),
         topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.is_hard),
@@ -170,41 +178,55 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
     return Template(spec, metadata)
 
 
-def _containers(shape: v.PodShape) -> tuple[tuple[Container, ...], tuple[Container, ...], dict[str, str]]:
-    """Those that run, those that end before these start, and what the pod has beside them. One in place of all, but of a Guaranteed pod with limits, and each for itself where
-    that comes to the same: kubelets that align pods with NUMA zones ask both, so what is held is held in a zone."""
+def _containers(shape: v.PodShape) -> tuple[tuple[Container, ...], tuple[Container, ...], Resources | None]:
+    """Those that run, those that end before these start, and what the pod asks for as a whole where they do not add up to it. One in place of all, but of a Guaranteed pod with
+    limits, and each for itself where that comes to the same: kubelets that align pods with NUMA zones ask both, so what is held is held in zones as the pod will be."""
     guaranteed = shape.qos == GUARANTEED
-    overhead = _overhead(shape) if guaranteed else None
-    each = (v.Container("hold", requests=shape.requests),) if overhead is None else shape.containers
+    whole = _as_a_whole(shape) if guaranteed else None
+    each = (v.Container("hold", requests=shape.requests),) if whole is None else shape.containers
+    shared = _share_one(shape)
     found: tuple[list[Container], list[Container]] = ([], [])
     for one in each:
-        asked = quantities(one.requests, _devices_of(one, shape.devices))
+        asked = _asked(one, shape.devices, shared)
         found[one.init].append(Container(one.name, IMAGE, Resources(asked, asked if guaranteed else {}), () if found[0] or one.init else ports(shape)))
-    return tuple(found[0]), tuple(found[1]), quantities(overhead or {}, None)
+    said = quantities(whole or {}, None)
+    return tuple(found[0]), tuple(found[1]), Resources(said, said) if said else None
 
 
-def _overhead(shape: v.PodShape) -> dict[str, int] | None:
-    """What the pod asks for beyond its containers. None where it has resources as a whole, or several containers share devices in a way that only all of them together say."""
-    milli = shape.devices.milli if shape.devices is not None else 0
-    shares = [one.requests[GPU_MILLI] for one in shape.containers if one.requests.get(GPU_MILLI)]
-    if milli and (any(share % milli for share in shares) or (milli != WHOLE and len(shares) > 1)):
-        return None
-    if not all(one.requests.get(CPU) and one.requests.get(MEMORY) for one in shape.containers):
+def _as_a_whole(shape: v.PodShape) -> dict[str, int] | None:
+    """Empty where its containers add up to what it asks for. None where what is missing is more than a pod can ask for beside them (KEP-2837), or some devices are several containers' in a
+    way that only all of them together say."""
+    milli, shares = shape.devices.milli if shape.devices is not None else 0, _shares(shape)
+    if milli and not _share_one(shape) and (any(share % milli for share in shares) or (milli != WHOLE and len(shares) > 1)):
         return None
     lasting, initial = ([one.requests for one in shape.containers if one.init is init] for init in (False, True))
-    if not lasting:
+    added = {name: max(sum(one.get(name, 0) for one in lasting), *(one.get(name, 0) for one in initial), 0) for name in shape.requests if name != PODS}
+    whole = {name: shape.requests[name] for name in added if name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)}
+    differs = {name for name, amount in added.items() if amount != shape.requests[name]}
+    if not lasting or differs - whole.keys():
         return None
-    rest = {
-        name: amount - max(sum(one.get(name, 0) for one in lasting), *(one.get(name, 0) for one in initial), 0)
-        for name, amount in shape.requests.items()
-        if name != PODS
-    }
-    return None if min(rest.values(), default=0) < 0 or rest.get(GPU_MILLI) else {name: amount for name, amount in rest.items() if amount}
+    # Where a container does not say both, the pod is Guaranteed by what it asks for as a whole, even if they add up to that.
+    all_said = all(one.requests.get(CPU) and one.requests.get(MEMORY) for one in shape.containers)
+    return whole if differs or not all_said else {}
 
 
-def _devices_of(container: v.Container, devices: v.DeviceRequest | None) -> v.DeviceRequest | None:
+def _shares(shape: v.PodShape) -> list[int]:
+    return [one.requests[GPU_MILLI] for one in shape.containers if one.requests.get(GPU_MILLI)]
+
+
+def _share_one(shape: v.PodShape) -> bool:
+    """Whether several containers have parts of one device: parts, without a number of devices, add up."""
+    shares = _shares(shape)
+    return shape.devices is not None and shape.devices.count == 1 and len(shares) > 1 and any(share != WHOLE for share in shares)
+
+
+def _asked(container: v.Container, devices: v.DeviceRequest | None, shared: bool) -> dict[str, str]:
     share = container.requests.get(GPU_MILLI, 0)
-    return v.DeviceRequest(share // devices.milli, devices.milli) if share and devices is not None else None
+    if not share or devices is None:
+        return quantities(container.requests, None)
+    if shared:
+        return quantities(container.requests, None) | {ALIBABA_GPU_MILLI: str(share)}
+    return quantities(container.requests, v.DeviceRequest(share // devices.milli, devices.milli))
 
 
 def claims(shape: v.PodShape) -> tuple[PodClaim, ...]:
@@ -217,7 +239,8 @@ def ports(shape: v.PodShape) -> tuple[Port, ...]:
 
 def tolerations(shape: v.PodShape) -> tuple[Toleration, ...]:
     return tuple(
-        Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds) for t in shape.tolerations
+        Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds)
+        for t in shape.tolerations
     )
 
 
@@ -241,7 +264,9 @@ def _own_cpus(labels: dict[str, str], cores: v.CoreRequest | None) -> tuple[dict
 def quantities(requests: dict[str, int], devices: v.DeviceRequest | None) -> dict[str, str]:
     """Canonical requests as the strings that mean exactly them."""
     said: dict[str, str] = {
-        name: format_resource(name, amount) for name, amount in requests.items() if name not in (PODS, GPU_MILLI)
+        name: format_resource(name, amount)
+        for name, amount in requests.items()
+        if name not in (PODS, GPU_MILLI)
     }
     if devices is not None and devices.milli == WHOLE:
         said[NVIDIA_GPU] = str(devices.count)
