@@ -277,11 +277,15 @@ class Beside(Effects):
         pod was looked at and the nomination has stayed, and that is made again until the pod is bound. One after the other on all nodes, for what
         becomes free for one makes the scheduler look at all of them: of one scheduler, for another one may be slow, or away."""
         async with self._free.setdefault(scheduler, asyncio.Lock()):
-            stayed = 0
+            stayed = without = rest = 0
             for look in range(1, LOOKS + 1):
                 there = await self._found(pod)
                 stayed = stayed + 1 if isinstance(there, wire.Pod) and is_looked_at(there) and _nomination(there) == node else 0
-                if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
+                without = without + 1 if isinstance(there, wire.Pod) and _nomination(there) != node else 0
+                # Each time it is taken away the scheduler looks once more at all pods of this priority or less, and at this one (kube-scheduler 1.36,
+                # hasNominatedNodeNameChanged): made again before it is through with them, it is taken away again, and so on.
+                if isinstance(there, wire.Pod) and not _node(there) and without > rest:
+                    rest = 2 * rest + 1
                     there = await self._nominated(pod, node)
                 if not isinstance(there, wire.Pod):
                     return there
