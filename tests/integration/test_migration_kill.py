@@ -124,4 +124,3 @@ def test_whoever_is_killed_every_migration_ends_no_pod_is_lost_and_no_hold_leaks
     # Whose time is up while everybody is away has not heard the API's last refusal.
     refused, unheard = ended.get("failed Budget", 0), ended.get("failed EvictTimeout", 0)
     assert refused + unheard == 6 * KEPT, f"RESTOW_KILL_SEED={seed}: {said}"
-    assert refused > unheard, f"RESTOW_KILL_SEED={seed}: {said}"
