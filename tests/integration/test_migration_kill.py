@@ -121,6 +121,4 @@ def test_whoever_is_killed_every_migration_ends_no_pod_is_lost_and_no_hold_leaks
     assert any(met.get(str(step), 0) for step in IN_EVICTION), f"no kill during evictions; RESTOW_KILL_SEED={seed}: {said}"
     ended = said["ended"]
     assert ended.get("landed", 0) >= MOVERS // 2, f"RESTOW_KILL_SEED={seed}: {said}"
-    # Whose time is up while everybody is away has not heard the API's last refusal.
-    refused, unheard = ended.get("failed Budget", 0), ended.get("failed EvictTimeout", 0)
-    assert refused + unheard == 6 * KEPT, f"RESTOW_KILL_SEED={seed}: {said}"
+    assert ended.get("failed Budget", 0) == 6 * KEPT, f"RESTOW_KILL_SEED={seed}: {said}"

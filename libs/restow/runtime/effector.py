@@ -6,6 +6,7 @@ Effects come from the fold, never from a decision's return value (DESIGN 2). Eac
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ from restow.domain.effects import (
 from restow.domain.state import ClusterState, Touched
 from restow.kube.effects import Failed, Refused
 from restow.runtime import effect_spans, logs
+from restow.runtime.command_queue import Outcome
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
@@ -77,7 +79,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The world's answer is an input of a decision."""
+    """The world's answer is an input of a decision. Where that decides nothing, and the effect is still owed, it is tried again."""
 
     command: c.Command
 
@@ -316,11 +318,18 @@ class Effector:
                 work.since = machine.steady() + after
                 return self._pause(lane, key, work, after)
             case Report(command=command):
-                self._commander.submit(command, cause="effect")
+                self._commander.submit(command, cause="effect").add_done_callback(partial(self._told, lane, key, work))
         lane.done.inc()
         if lane.executor.settle and isinstance(answer, Done):
             self._settling[key] = (work.effect, machine.steady() + lane.executor.settle)
         self._after(lane, key)
+
+    def _told(self, lane: _Lane, key: Any, work: _Work, outcome: asyncio.Future[Outcome]) -> None:
+        """Where nothing was decided of it, for the world has gone on since the attempt, nothing else has it tried again before a deadline."""
+        decided = not outcome.cancelled() and outcome.exception() is None and outcome.result().seq > 0
+        known = key in self._running or key in self._waiting
+        if self._acting and not self._draining and not decided and not known and self._decider.owed(self._follower.state, work.effect):
+            self._answered(lane, key, work, Retry("nothing was decided of what the API answered"))
 
     def _pause(self, lane: _Lane, key: Any, work: _Work, seconds: float) -> None:
         """Then it is asked again whether it is owed, and what of."""

@@ -82,6 +82,25 @@ async def test_a_failed_effect_is_tried_again_until_it_is_done():
     assert len(set(attempts)) == 1
 
 
+async def test_an_effect_of_which_something_is_told_that_changes_nothing_is_tried_again():
+    """Between the attempt and the decision the world goes on: a budget that was waited for long enough is to be waited for again. It was forgotten, until a deadline."""
+    log, attempts = memory(), []
+    done = asyncio.Event()
+
+    async def overtaken(effect, state):
+        attempts.append(effect)
+        if len(attempts) < 3:
+            return Report(c.RefuseBind(NOW, effect.pod, "another", "Forbidden"))
+        done.set()
+        return Done()
+
+    async with running(log, executors=executors(overtaken)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(done.wait())
+    assert len(set(attempts)) == 1
+
+
 async def test_an_api_that_asks_for_an_hour_is_asked_again_sooner(monkeypatch):
     """A gateway's page while it is serviced: `503`, `Retry-After: 3600`. Binds would wait for an hour, and moves fail for want of the mark that stops
     an eviction; what no timer can say would even be forgotten."""
