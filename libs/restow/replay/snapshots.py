@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
 
 from restow.contracts.ids import Millis
 from restow.domain import snapshot
@@ -13,6 +12,7 @@ from restow.eventlog.jetstream import JetStreamLog, open_snapshots
 from restow.eventlog.snapshots import SnapshotError
 from restow.replay.source import LiveSource, Source
 from restow.replay.state_at import Progress, ReplayError, no_progress, state_at
+from restow.runtime.other_history import of_another_history
 
 
 def oldest(source: LiveSource) -> ClusterState | None:
@@ -62,19 +62,8 @@ async def _first(source: LiveSource, newest_first: bool, fits: Callable[[Cluster
             found = await stored.latest(at_most=seq) if seq >= first - 1 else None
             if found is not None and found.seq >= first - 1 and found.fold_version == FOLD_VERSION:
                 state = snapshot.load(found.body)
-                if fits(state) and await _continued(source, state, first):
+                if fits(state) and not await of_another_history(source.log, state):
                     return state
         except (SnapshotError, snapshot.SnapshotError):
             continue
     return None
-
-
-async def _continued(source: LiveSource, state: ClusterState, first: int) -> bool:
-    """Whether the record with which the state ends is the log's. Where the log has lost it, another one stands there, or none."""
-    if state.seq < first:
-        return True
-    if state.seq > source.last:
-        return False
-    async with aclosing(source.log.read(state.seq)) as batches:  # type: ignore[type-var]
-        record = (await anext(batches))[0]
-    return state.history.ends_with(record.seq, record.family, record.envelope, record.body)

@@ -25,6 +25,7 @@ from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unava
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
 from restow.runtime import logs, release
+from restow.runtime.other_history import of_another_history
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class Loading:
                 except snapshot.SnapshotError as error:
                     self._logger.warning("a snapshot is passed over", seq=found.seq, reason=str(error))
                 else:
-                    if why := await self._of_another_history(state):
+                    if why := await of_another_history(self._log, state):
                         self._logger.error("a snapshot is passed over: the log has lost what it holds", seq=found.seq, reason=why)
                         self._note(Mark(state.repairs, state.seq, state.history.digest))
                     else:
@@ -112,24 +113,6 @@ class Loading:
                         self._broken = self._broken or state
             at_most = found.seq - 1
         return None
-
-    async def _of_another_history(self, state: ClusterState) -> str:
-        """Why the log is not the one that the state was folded from; empty where nothing speaks against it."""
-        tail = await self._log.tail()
-        if state.seq > tail:
-            return f"the log ends at {tail}"
-        if state.seq < await self._log.first():
-            return ""
-        try:
-            async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
-                async for batch in batches:
-                    last = batch[0]
-                    if not state.history.ends_with(last.seq, last.family, last.envelope, last.body):
-                        return f"record {last.seq} is another one"
-                    break
-        except Truncated:
-            pass  # The log has let it go since we asked where it begins.
-        return ""
 
     def _note(self, mark: Mark) -> None:
         if self.mark is None or (mark.repairs, mark.seq) > (self.mark.repairs, self.mark.seq):
