@@ -13,11 +13,11 @@ from restow.domain.resources import (
     ALIBABA_GPU_COUNT,
     ALIBABA_GPU_MILLI,
     GPU_MILLI,
-    HUGEPAGES_PREFIX,
     MEMORY,
     NVIDIA_GPU,
     PODS,
 )
+from restow.kube.requests import is_of_pods
 
 QOS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 """What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""
@@ -201,7 +201,7 @@ def _as_a_whole(shape: v.PodShape) -> dict[str, int] | None:
         return None
     lasting, initial = ([one.requests for one in shape.containers if one.init is init] for init in (False, True))
     added = {name: max(sum(one.get(name, 0) for one in lasting), *(one.get(name, 0) for one in initial), 0) for name in shape.requests if name != PODS}
-    whole = {name: shape.requests[name] for name in added if name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)}
+    whole = {name: shape.requests[name] for name in added if is_of_pods(name)}
     differs = {name for name, amount in added.items() if amount != shape.requests[name]}
     if not lasting or differs - whole.keys():
         return None
@@ -239,8 +239,7 @@ def ports(shape: v.PodShape) -> tuple[Port, ...]:
 
 def tolerations(shape: v.PodShape) -> tuple[Toleration, ...]:
     return tuple(
-        Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds)
-        for t in shape.tolerations
+        Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds) for t in shape.tolerations
     )
 
 
@@ -264,9 +263,7 @@ def _own_cpus(labels: dict[str, str], cores: v.CoreRequest | None) -> tuple[dict
 def quantities(requests: dict[str, int], devices: v.DeviceRequest | None) -> dict[str, str]:
     """Canonical requests as the strings that mean exactly them."""
     said: dict[str, str] = {
-        name: format_resource(name, amount)
-        for name, amount in requests.items()
-        if name not in (PODS, GPU_MILLI)
+        name: format_resource(name, amount) for name, amount in requests.items() if name not in (PODS, GPU_MILLI)
     }
     if devices is not None and devices.milli == WHOLE:
         said[NVIDIA_GPU] = str(devices.count)

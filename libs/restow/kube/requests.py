@@ -168,7 +168,12 @@ def _pod_level(resources: wire.Resources | None) -> Amounts:
     if resources is None:
         return {}
     asked = amounts(resources.limits, "spec.resources.limits") | amounts(resources.requests, "spec.resources.requests")
-    return {k: v for k, v in asked.items() if k in _POD_LEVEL or k.startswith(r.HUGEPAGES_PREFIX)}
+    return {k: v for k, v in asked.items() if is_of_pods(k)}
+
+
+def is_of_pods(resource: str) -> bool:
+    """Whether a pod may ask for it as a whole, beside its containers (KEP-2837)."""
+    return resource in _POD_LEVEL or resource.startswith(r.HUGEPAGES_PREFIX)
 
 
 def _add(into: Amounts, more: Mapping[str, int]) -> None:

@@ -128,7 +128,7 @@ class Placement:
         """What the pod gets on this row; None where it does not fit, or a rule does not let it."""
         self.steps += 1
         # Without ranks: of one row they are not asked for, and of all rows they take long to bring up to date.
-        if not self._fits(self._class(uid), row) or self.simulation.forbidden(uid, row):
+        if self._fits(self._class(uid), row) is None or self.simulation.forbidden(uid, row):
             return None
         return self.objective.spot(uid, row)
 
@@ -234,20 +234,23 @@ class Placement:
 
     def rank_one(self, one: _Class, row: int) -> int:
         """`rank` of one row."""
-        return self.objective.rank_one(one.v, *self._board.row(row), row) if self._fits(one, row) else -1
+        has = self._fits(one, row)
+        return -1 if has is None else self.objective.rank_one(one.v, *has, row)
 
-    def _fits(self, one: _Class, row: int) -> bool:
+    def _fits(self, one: _Class, row: int) -> tuple[list[int], list[int]] | None:
+        """What this row has free, and of each device; None where such a pod does not fit there."""
         if not one.mask[row]:
-            return False
+            return None
         free, shares = self._board.row(row)
         floor = int(self.floor[row])
         for c, a in one.items:
             if free[c] - (floor if c == self.column else 0) < a:
-                return False
-        if one.v.devices is None:
-            return True
-        milli = one.v.devices.milli + one.kept
-        return sum(share >= milli for share in shares) >= one.v.devices.count
+                return None
+        if one.v.devices is not None:
+            milli = one.v.devices.milli + one.kept
+            if sum(share >= milli for share in shares) < one.v.devices.count:
+                return None
+        return free, shares
 
     def rank(self, one: _Class, rows: np.ndarray) -> np.ndarray:
         free, shares = self._table.free[rows], self._table.device_free[rows]

@@ -381,8 +381,8 @@ class _Maker:
     def mended(self, wanted: Ends, made: Ordered) -> tuple[Ordered, int]:
         """By value: with others in place of those who found no order, whose nodes nobody else is to come to, and the steps that this took."""
         lost = [uid for uid in wanted if uid not in made.ends]
-        nobody = _all_taken(len(made.ends), len(wanted)) if self._sampled else self._few and not lost
-        if not self._exchanges or not made.moves or nobody:
+        enough = _all_taken(len(made.ends), len(wanted)) if self._sampled else self._few and not lost
+        if not self._exchanges or not made.moves or enough:
             return made, 0
         rows = copy(self.rows)
         rows.open = self.rows.open.copy()
