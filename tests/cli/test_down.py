@@ -36,6 +36,7 @@ def test_down_keeps_the_log_of_the_stack_of_a_folder_above_in_one_file_and_says_
         code, said = restow(folder / "below", "down")
     (file,) = kept(folder)
     assert (code, file.startswith("log-"), file.endswith(".jsonl.zst")) == (0, True, True)
+    assert "restow log stats --log '" in said
     assert f"a folder/.restow/{file}'" in said, said
     code, said = restow(folder, "get", "nodes", "--log", f".restow/{file}")
     assert (code, said.count("Ready")) == (0, 2), said
