@@ -219,8 +219,17 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
             if stack.failed.done():
                 stack.failed.result()
             await work
-        async with phases.phase("verify", "deciding everything again", lambda: f"{outcome.identical} of {outcome.decisions} identical"):
-            await asyncio.to_thread(_verify, stack, options["data"] / LOG_NAME, outcome)
+        read = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal read
+            read = 100 * done // total if total else 0
+
+        def verified() -> str:
+            return f"{outcome.identical} of {outcome.decisions} identical" if outcome.log else f"{read} % of the log"
+
+        async with phases.phase("verify", "deciding everything again", verified):
+            await asyncio.to_thread(_verify, stack, options["data"] / LOG_NAME, outcome, tell)
     finally:
         async with phases.phase("stop", "stopping everything", lambda: ""):
             await stack.stop()
@@ -385,7 +394,7 @@ async def _ask_for_plan(stack: Stack) -> bool:
         return False
 
 
-def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:
+def _verify(stack: Stack, file: Path, outcome: Outcome, tell: Callable[[int, int], None]) -> None:
     from restow.replay.source import open_broker, open_path, save
     from restow.replay.verify import verify
 
@@ -394,7 +403,7 @@ def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:
         save(live, file)
     finally:
         live.close()
-    report = verify(open_path(file), DECIDERS)
+    report = verify(open_path(file), DECIDERS, progress=tell)
     outcome.decisions, outcome.identical = report.decisions, report.identical
     outcome.events = report.events
     outcome.skipped, outcome.void = sum(report.skipped.values()), sum(report.void.values())
