@@ -80,11 +80,16 @@ class _Reader:
     def _end(self) -> Millis:
         """When the stretch ends: it is asked for before it is read, because what is measured is measured at even steps up to there."""
         source, last = self._source, self._source.last if self._until.seq is None else min(self._until.seq, self._source.last)
-        near = [record for batch in source.batches(max(source.first, last - NEAR), last) for record in batch]
-        known = [examined.time for record in near if not (examined := examine_record(record, source.log_id)).kind]
+        known = self._times(last - NEAR, last)
         if not known:
             raise ReplayError(f"the last records of {source.name} are none of ours: `restow log verify` says what they are")
         return known[-1] if self._until.time is None else min(known[-1], self._until.time)
+
+    def _times(self, first: int, last: int) -> list[Millis]:
+        """When our records of these sequences were written."""
+        source = self._source
+        near = [record for batch in source.batches(max(source.first, first), last) for record in batch]
+        return [examined.time for record in near if not (examined := examine_record(record, source.log_id)).kind]
 
     def _check_reaches(self, since: Point) -> None:
         state = self._state
@@ -118,7 +123,9 @@ class _Reader:
         if state.migration_config.beside:
             raise ReplayError("pods of other schedulers are moved in this log (restow.beside of the policy): what their scheduler would have done is not known")
         if self._heard is None or self._meter is None:
-            raise ReplayError(f"nothing happened in this stretch of {self._source.name}: the log holds sequences {self._source.first} to {self._source.last}, the last of {rfc3339(self._last)}")
+            first, last = self._source.first, self._source.last
+            held = self._times(first, min(first + NEAR, last))[:1] + self._times(last - NEAR, last)[-1:]
+            raise ReplayError(f"nothing happened in this stretch of {self._source.name}: the log holds sequences {first} to {last}, of {' to '.join(map(rfc3339, held))}")
         lives, items, delays, own = self._heard.told(state)
         measured: Measured = self._meter.measured(state, {uid for life in lives for uid in life.pods[1:]})
         return Recorded(
