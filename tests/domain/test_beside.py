@@ -26,6 +26,7 @@ from restow.domain.effects import (
 from restow.domain.landing_gate import LEASE
 from restow.domain.migration import gating
 from restow.domain.records import ON_NODE, SlotPhase, Step
+from restow.domain.state_maps import Touched
 from restow.kube.placeholder import of_slot
 from restow.replay.moves import beside_lines, stranger_lines
 
@@ -367,6 +368,42 @@ def test_a_successor_that_its_scheduler_has_failed_to_bind_is_nominated_again_un
             assert not session.decider.owed(state, again), "it has the nomination, its scheduler has another plan for it, or it is bound"
     then(state, node("b", cpu=4_000, unschedulable=True))
     assert again not in session_owes(state), "there it may not run any more"
+
+
+def test_a_successor_is_not_nominated_again_for_a_node_where_somebody_else_has_its_place():
+    """Each nomination that its scheduler takes away has it look at all that wait. Where the place is free again, it may have it."""
+    state = evicted(world(shape("tiny", cpu=100, scheduler=STOCK)))
+    successor(state)
+    advance(state)
+    again = NominateAgain("p2", "b")
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER), pod("small", "tiny", node="b"))
+    assert again in session_owes(state), "there is room beside this one"
+    then(state, pod("thief", node="b"))
+    assert again not in session_owes(state)
+    assert not session.decider.owed(state, again)
+    state.touched = Touched()
+    then(state, e.PodGone("thief"))
+    assert again in session.decider.pending(state, state.touched)
+
+
+def test_a_place_is_lost_also_where_only_the_slot_of_another_move_has_given_way_for_it():
+    """Its placeholder stands there, and every scheduler counts that."""
+    state = evicted(world(node("c", cpu=4_000), shape("tiny", cpu=1_000, scheduler=STOCK)))
+    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=7_000), plan("z", move("z-1", "q", "c")))
+    advance(state)
+    create(state, "z-1")
+    session_answers(state)
+    opened(state)
+    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
+    session_answers(state)
+    successor(state)
+    advance(state)
+    again = NominateAgain("p2", "b")
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER), pod("small", "tiny", node="b"))
+    assert again in session_owes(state)
+    then(state, pod("thief", "tiny", node="b"))
+    assert free(state, "b") == 0
+    assert again not in session_owes(state)
 
 
 def test_a_successor_that_came_without_the_gate_is_nominated_by_who_lands_it_while_its_placeholder_is_there():

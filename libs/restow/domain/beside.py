@@ -233,7 +233,21 @@ def is_denominated(state: Maps, pod: PodUid, may_run: MayRun) -> bool:
     fact, live = state.pods[pod].fact, state.live_of(pod)
     if live is None or live.node is not None or live.deleting or fact.nominated or _is_kept(state, pod):
         return False
-    return may_run(state, fact.shape, state.placed[pod].node)
+    return may_run(state, fact.shape, state.placed[pod].node) and not _has_lost_its_place(state, pod)
+
+
+def _has_lost_its_place(state: Maps, pod: PodUid) -> bool:
+    """Whether others have the capacity by now that was handed over to it, so that its scheduler would take each nomination away, and look at all that wait each time.
+    It is charged there still: then its node has less than nothing left, or a slot has given way whose placeholder stands there all the same."""
+    node = state.placed[pod].node
+    row = state.table.rows.get(node)
+    if row is None:
+        return False
+    free = state.table.free[row]
+    if any(free[column] < 0 for column, _ in state.vectors[state.pods[pod].fact.shape].items):
+        return True
+    lacking = ((key, slot) for key in state.waiting_on.get(node, ()) if not (slot := state.slots[key[0]][key[1]]).capacity.complete)
+    return any((body := state.stand_ins.get(key)) is not None and stands(state.live_of(body), slot) for key, slot in lacking)
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------------
@@ -378,7 +392,8 @@ def pending(state: Maps, touched: Touched | None, may_run: MayRun, owns: Callabl
         if _is_kept(state, pod):
             yield Land(pod, node)
     for pod in state.to_land:
-        if (touched is None or pod in touched.pods) and is_denominated(state, pod, may_run):
+        # Also where it is another one that has given its place back.
+        if is_denominated(state, pod, may_run):
             yield NominateAgain(pod, state.placed[pod].node)
     if state.gated:
         wanted = expected(state, may_run)

@@ -277,15 +277,11 @@ class Beside(Effects):
         pod was looked at and the nomination has stayed, and that is made again until the pod is bound. One after the other on all nodes, for what
         becomes free for one makes the scheduler look at all of them: of one scheduler, for another one may be slow, or away."""
         async with self._free.setdefault(scheduler, asyncio.Lock()):
-            stayed = without = rest = 0
+            stayed, lost = 0, _Lost(node)
             for look in range(1, LOOKS + 1):
                 there = await self._found(pod)
                 stayed = stayed + 1 if isinstance(there, wire.Pod) and is_looked_at(there) and _nomination(there) == node else 0
-                without = without + 1 if isinstance(there, wire.Pod) and _nomination(there) != node else 0
-                # Each time it is taken away the scheduler looks once more at all pods of this priority or less, and at this one (kube-scheduler 1.36,
-                # hasNominatedNodeNameChanged): made again before it is through with them, it is taken away again, and so on.
-                if isinstance(there, wire.Pod) and not _node(there) and without > rest:
-                    rest = 2 * rest + 1
+                if isinstance(there, wire.Pod) and lost.is_to_be_made(there):
                     there = await self._nominated(pod, node)
                 if not isinstance(there, wire.Pod):
                     return there
@@ -297,9 +293,10 @@ class Beside(Effects):
             vacated = await self.vacate(placeholder)
             if not isinstance(vacated, Done):
                 return vacated
+            lost = _Lost(node)
             for _ in range(LOOKS):
                 there = await self._found(pod)
-                if isinstance(there, wire.Pod) and not _node(there) and _nomination(there) != node:
+                if isinstance(there, wire.Pod) and lost.is_to_be_made(there):
                     there = await self._nominated(pod, node)
                 if not isinstance(there, wire.Pod):
                     return there
@@ -343,6 +340,22 @@ class Beside(Effects):
         except ApiStatus as status:
             return Refused(status.code, status.reason, status.message) if status.code in (401, 403) else ""
         return lease.spec.holderIdentity if lease.spec is not None and lease.spec.holderIdentity else ""
+
+
+class _Lost:
+    """A nomination that its scheduler takes away is made again, later each time. Whenever it goes the scheduler looks once more at all pods of this priority or less, and at this one
+    (kube-scheduler 1.36, hasNominatedNodeNameChanged): made again before it is through with them, or where somebody else has the place, it is taken away again, and so on."""
+
+    def __init__(self, node: str) -> None:
+        self._node, self._without, self._rest = node, 0, 0
+
+    def is_to_be_made(self, pod: wire.Pod) -> bool:
+        """Asked at each look at the pod."""
+        self._without = self._without + 1 if _nomination(pod) != self._node else 0
+        if self._without <= self._rest or _node(pod):
+            return False
+        self._rest = 2 * self._rest + 1
+        return True
 
 
 class _Deleted(msgspec.Struct):

@@ -586,6 +586,23 @@ async def test_a_nomination_that_goes_again_and_again_is_made_again_once_the_sch
     assert scheduler.nominated == "t"
 
 
+class Crowded(Scheduler):
+    """Once the placeholder is gone somebody else has the place: it takes each nomination away."""
+
+    async def __call__(self, seconds):
+        await asyncio.sleep(0.0005)
+        if not await there(self.api, self.held) and (await self.api.read_pod(self.pod))["status"].get("nominatedNodeName"):
+            await self.refuse()
+
+
+async def test_where_somebody_else_has_the_place_the_nomination_is_made_again_a_few_times_and_not_at_each_look(api, beside):
+    held, pod = await occupied(beside), await api.pod()
+    scheduler = Crowded(api, pod)
+    scheduler.held = held
+    assert await Beside(api.client, FAST, scheduler).land_free(pod, "t", held, LOG, "stock") == Done()
+    assert scheduler.there == [0] * 9
+
+
 async def test_without_the_gate_one_lands_after_the_other_and_nobody_waits_for_ever(api, beside):
     held, pod = await occupied(beside), await api.pod()
     quick = Beside(api.client, FAST, Scheduler(api, pod))
