@@ -288,7 +288,7 @@ def test_values_are_what_the_schema_says(path):
         {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
         {"garbageCollector": {"archive": {"prefix": "restow/../other"}}}, {"garbageCollector": {"archive": {"prefix": "/".join("abcdefghijklmnopqrst")}}},
         {"nats": {"tls": {"enabled": True, "existingSecret": "mine"}}}, {"nats": {"tls": {"enabled": True, "certificate": "cert-manager", "existingSecret": "mine"}}},
-        {"beside": {"claimNamespaces": ["A_B"]}},
+        {"nats": {"tls": {"enabled": True, "caOnly": True}}}, {"beside": {"claimNamespaces": ["A_B"]}},
         {"garbageCollector": {"archive": {"bucket": "back..ups"}}}, {"networkPolicy": {"collectorPorts": [0]}},
     ],
     ids=json.dumps,
@@ -655,6 +655,17 @@ def test_three_brokers_know_each_other_and_the_services_know_all_three_by_the_na
     assert [rule["ports"][0]["port"] for rule in (clients, brokers)] == [4222, 6222]
     assert brokers["from"][0]["podSelector"]["matchLabels"].items() <= broker["spec"]["template"]["metadata"]["labels"].items()
     assert not named(manifests, "ConfigMap", "restow-nats")["data"].get("nats-three.conf")
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_broker_of_ones_own_is_shown_a_certificate_unless_it_wants_none(only):
+    """A Secret with its authority alone was not enough: every service ended, for there was no /tls/tls.crt."""
+    values = f"nats.enabled=false,nats.url=nats://b,nats.existingSecret=p,nats.tls.enabled=true,nats.tls.existingSecret=s,nats.tls.caOnly={json.dumps(only)}"
+    manifests = rendered("--set", values)
+    for name in (*SERVICES, "console"):
+        (one,) = containers(named(manifests, "Deployment", f"restow-{name}"))
+        files = {key: value for key, value in env(one).items() if str(value).startswith("/tls/")}
+        assert files == {"RESTOW_NATS_CA": "/tls/ca.crt"} | ({} if only else {"RESTOW_NATS_CERTIFICATE": "/tls/tls.crt", "RESTOW_NATS_KEY": "/tls/tls.key"})
 
 
 def test_the_certificate_that_the_chart_makes_is_of_its_authority_and_names_every_broker(tmp_path):

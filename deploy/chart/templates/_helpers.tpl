@@ -126,8 +126,10 @@ checksum/passwords: {{ sha256sum $data }}
     secretKeyRef: {name: {{ include "restow.passwords" .root }}, key: {{ .user }}}
 {{- if $nats.tls.enabled }}
 - {name: RESTOW_NATS_CA, value: /tls/ca.crt}
+{{- if not $nats.tls.caOnly }}
 - {name: RESTOW_NATS_CERTIFICATE, value: /tls/tls.crt}
 - {name: RESTOW_NATS_KEY, value: /tls/tls.key}
+{{- end }}
 {{- end }}
 {{- end }}
 
