@@ -312,6 +312,26 @@ async def test_the_map_can_be_walked_with_the_keyboard_and_is_read_out(opened):
         assert unnamed == 0
 
 
+async def test_arrows_go_from_view_to_view_and_who_chooses_with_keys_is_at_what_is_chosen(opened):
+    focused = "document.activeElement.textContent"
+    async with opened(migration()) as it:
+        await it.go()
+        await it.page.keyboard.press("Tab")
+        assert await it.page.evaluate(focused) == "Map"
+        for key, view in (("ArrowRight", "Moves"), ("ArrowRight", "Plans"), ("End", "Health"), ("Home", "Map")):
+            await it.page.keyboard.press(key)
+            await it.until(f"document.activeElement.textContent === '{view}' && document.activeElement.getAttribute('aria-selected') === 'true'")
+        await it.page.keyboard.press("Tab")
+        assert await it.page.evaluate(focused) == "Tour"
+        await it.page.keyboard.press("/")
+        await it.page.keyboard.type("web-new")
+        await it.until("document.querySelector('#found')?.getAttribute('aria-busy') === 'false'")
+        await it.page.keyboard.press("Enter")
+        await it.until(f"{focused} === 'shop/web-new'")
+        await it.page.keyboard.press("Tab")
+        assert await it.page.evaluate(focused) == "Copy link"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_on_a_phone_nothing_is_wider_than_the_screen(opened, scheme):
     async with opened(migration(), viewport=PHONE, color_scheme=scheme) as it:

@@ -121,6 +121,17 @@ function Instant({ world, what, children }) {
 }
 const VIEWS = new Map([["moves", Moves], ["plans", Plans], ["queues", Queues], ["health", HealthView]]);
 
+// Arrow keys: from tab to tab. Tab itself leaves them, so that it takes one step to pass.
+function besideIt(event) {
+  const tabs = [...event.currentTarget.children];
+  const to = { ArrowLeft: -1, ArrowRight: 1, Home: -tabs.length, End: tabs.length }[event.key];
+  if (!to) return;
+  event.preventDefault();
+  const one = tabs[Math.max(0, Math.min(tabs.length - 1, tabs.indexOf(event.target) + to))];
+  one.focus();
+  one.click();
+}
+
 function App({ store }) {
   const [, again] = useReducer((count) => count + 1, 0);
   const said = useRef(null);
@@ -129,12 +140,13 @@ function App({ store }) {
     store.start();
     const key = (event) => {
       const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+      const pressing = event.key === " " && /^(BUTTON|SUMMARY)$/.test(event.target.tagName);
       if (event.key === "Escape" && store.state.selected && !typing) store.select("");
       if (typing || event.ctrlKey || event.metaKey || event.altKey || !store.state.log?.last) return;
       const { world, state } = store;
       const doing = {
         "/": () => document.getElementById("search").focus(),
-        " ": () => (event.target.tagName === "BUTTON" ? null : state.playing ? store.pause() : store.play()),
+        " ": () => (pressing ? null : state.playing ? store.pause() : store.play()),
         "[": () => store.jump("earlier"), "]": () => store.jump("later"),
         ",": () => store.seek({ at: Math.max(state.log.first, world.at - 1) }), ".": () => store.seek({ at: Math.min(state.log.last, world.at + 1) }),
         m: () => store.choose({ view: "map" }), v: () => store.choose({ view: "moves" }), p: () => store.choose({ view: "plans" }), q: () => store.choose({ view: "queues" }), h: () => store.choose({ view: "health" }), e: () => store.toEnd(),
@@ -142,7 +154,7 @@ function App({ store }) {
         t: () => store.choose({ tour: state.tour === null ? 1 : null }),
       }[event.key];
       if (doing) {
-        if (event.key === "/" || (event.key === " " && event.target.tagName !== "BUTTON")) event.preventDefault();
+        if (event.key === "/" || (event.key === " " && !pressing)) event.preventDefault();
         doing();
       }
     };
@@ -156,12 +168,12 @@ function App({ store }) {
   }
   const View = VIEWS.get(state.view);
   const announce = (text) => { said.current.textContent = text; };
-  const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} onClick=${() => store.choose({ view })}>${text}</button>`;
+  const tab = (view, text) => html`<button role="tab" aria-selected=${state.view === view} tabIndex=${state.view === view ? 0 : -1} onClick=${() => store.choose({ view })}>${text}</button>`;
   return html`<div class="page">
     <div>
     <header>
       <span class="brand"><img src="/icon.svg" alt="" width="22" height="22" /><b>Restow</b> <span>${state.log?.cluster ?? ""}</span></span>
-      <nav role="tablist" aria-label="Views">${tab("map", "Map")}${tab("moves", "Moves")}${tab("plans", "Plans")}${tab("queues", "Queues")}${tab("health", "Health")}</nav>
+      <nav role="tablist" aria-label="Views" onKeyDown=${besideIt}>${tab("map", "Map")}${tab("moves", "Moves")}${tab("plans", "Plans")}${tab("queues", "Queues")}${tab("health", "Health")}</nav>
       <button class="guide" aria-pressed=${state.tour !== null} title="what happened in this log, step by step (t)" disabled=${!state.log?.last} onClick=${() => store.choose({ tour: state.tour === null ? 1 : null })}>Tour</button>
       <${Search} store=${store} />
       <${Health} state=${state} />

@@ -1,7 +1,7 @@
 // Beside the map: what is chosen, or the instant as a whole.
 
 import { h } from "./vendor/preact.js";
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { json } from "./api.js";
 import { bytes, clock, cores, date, devices, isEmpty, many, number, percent } from "./format.js";
@@ -21,11 +21,16 @@ export function Panel({ store }) {
   const { selected } = store.state;
   const kind = selected.split("/")[0];
   const Body = DETAILS.get(kind);
+  const name = useRef(null);
+  // Who has chosen it in the search, or from a list that is gone now, is here next. The map keeps its arrow keys.
+  useEffect(() => {
+    if (document.activeElement === document.body) name.current?.focus({ preventScroll: true });
+  }, [selected]);
   if (!Body && store.state.beside !== null && store.state.view === "map") return html`<aside class="panel" aria-label="What differs"><${Differences} store=${store} /></aside>`;
   if (!Body) return html`<aside class="panel" aria-label="This instant"><${Overview} store=${store} /></aside>`;
   return html`<aside class="panel" aria-label=${selected}>
     <div class="title">
-      <div><small>${CALLED[kind] ?? kind}</small><h2>${selected.slice(kind.length + 1)}</h2></div>
+      <div><small>${CALLED[kind] ?? kind}</small><h2 ref=${name} tabIndex="-1">${selected.slice(kind.length + 1)}</h2></div>
       <${CopyLink} />
       <button class="icon" aria-label="Close" title="Escape" onClick=${() => store.select("")}>✕</button>
     </div>
