@@ -29,6 +29,7 @@ from restow.domain.effects import (
     TellWorkload,
     WithdrawRequest,
 )
+from restow.domain.migration import open_hours
 from restow.domain.migration.deadlines import aborts_until
 from restow.domain.migration.eviction import may_be_tried, waits_for_budget
 from restow.domain.migration.facts import NOT_MARKED
@@ -53,6 +54,8 @@ MARK_PAUSE = 5.0
 """Seconds until a mark that the API has refused is tried again."""
 GANG_PAUSE = 0.1
 """Seconds until it is asked again whether the pods of a gang may leave."""
+CLOSED_PAUSE = 1.0
+"""Seconds until it is asked again whether pods may move by the clock."""
 BUDGET_PAUSE = 2.0
 """Seconds until a budget is asked again, where the API does not say."""
 
@@ -113,6 +116,9 @@ class _MigrationEffects:
         return Done()
 
     async def evict(self, effect: Evict, state: ClusterState) -> Answer:
+        if not open_hours.is_open(state.migration_config, self._now()):
+            # Its plan ends with that, but the log may not take the decision: nobody moves meanwhile.
+            return Wait(CLOSED_PAUSE)
         migration = state.migrations[effect.migration]
         pod, victim = _pod(migration), state.fact_of(migration.move.pod)
         foreign = victim is not None and migration.move.target and is_beside(state, migration.shape)
