@@ -153,6 +153,18 @@ def test_where_the_last_one_that_is_to_come_runs_elsewhere_its_slot_is_free_at_o
     assert bool(state.missed) == (bool(expected) and not busy), "it has landed on no slot; whose owner is at work misses none"
 
 
+@pytest.mark.parametrize(("came", "wanted", "reasons"), [(1, 2, ["Elsewhere", "NotNeeded"]), (2, 3, ["Elsewhere", "Elsewhere"])])
+def test_of_two_evicted_pods_one_is_missed_where_one_has_come_elsewhere_and_fewer_are_wanted(came, wanted, reasons):
+    """Two misses are a reason to pause."""
+    state = of_deployment(moves=("web-a", "web-b"))
+    then(state, e.PodGone("web-a"), e.PodGone("web-b"), *(pod(f"later-{i}", owner=WEB, node="c") for i in range(came)))
+    advance(state)
+    then(state, wants(wanted))
+    advance(state)
+    assert [state.migrations[id].reason for id in ("x-1", "x-2")] == reasons
+    assert len(state.missed) == came
+
+
 @pytest.mark.parametrize(("wanted", "busy", "reason"), [(2, "", "NotNeeded"), (2, "scaling_down", "NotNeeded"), (3, "", "SuccessorGone"), (3, "rollout", "SuccessorGone")])
 def test_a_successor_that_goes_before_it_is_ready_because_fewer_are_wanted_is_no_failure(wanted, busy, reason):
     """An autoscaler takes the youngest first. Who is deleted while as many are wanted is made again."""

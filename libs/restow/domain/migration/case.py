@@ -21,7 +21,7 @@ from restow.domain.pod_controllers import is_last
 from restow.domain.promised_slots import fits
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import JOB_ENDED, ended
+from restow.domain.verdicts import JOB_ENDED, NOT_NEEDED, ended
 
 Answer = c.ReportHold | c.ReportEviction | c.ReportConsent
 """What the API, or a workload, has said to what was asked of it."""
@@ -219,6 +219,8 @@ class Case:
             return None
         if (uid := successor.elsewhere(self.state, self.migration)) is None:
             return None
+        if not self.late and successor.follows_earlier(self.state, self.migration):
+            return NOT_NEEDED, f"{self.name_of(uid)} runs on {self.state.node_of(uid)}, for another pod of its controller that was evicted before it, and no more are wanted"
         node = self.state.node_of(uid)
         how = "but has not taken its slot" if node == self.move.target else f"not on {self.move.target}"
         return "Elsewhere", f"{self.name_of(uid)} runs on {node}, {how}"

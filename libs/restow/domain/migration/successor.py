@@ -56,6 +56,16 @@ def no_other_comes(state: ClusterState, migration: Migration) -> bool:
     return all(state.pods[uid].live.node is not None and (not name or has_its_name(state, uid)) for uid in followers(state, migration))
 
 
+def follows_earlier(state: ClusterState, migration: Migration) -> bool:
+    """Whether those who may follow it are no more than wait for others of its controller that were evicted before it. O(migrations)."""
+    armed = (state.migrations[id] for id in state.armed.get(migration.lineage, ()))
+    before = [one for one in armed if not one.successor and (one.armed, one.id) < (migration.armed, migration.id)]
+    if not before:
+        return False
+    found = {uid for one in (*before, migration) for uid in followers(state, one)} - _of_others(state, migration)
+    return len(found) <= len(before)
+
+
 def has_its_name(state: ClusterState, uid: PodUid) -> bool:
     """Whether this pod alone may follow one whose lineage it shares: its controller makes no second one of that name beside it."""
     owner = known_owner(state.pods[uid].fact)
