@@ -60,6 +60,15 @@ def test_a_node_is_worth_what_it_has_in_gpu_hours_unless_somebody_says_a_price()
     assert Appraisal(given(node("plain"), node("unreadable", labels={OWN_PRICE: "much"})), VALUE, NOW).prices.unit == "GPU-hours"
 
 
+@pytest.mark.parametrize(("resource", "many", "worth"), [
+    ("nvidia.com/mig-1g.5gb", 7, 999_999), ("nvidia.com/mig-3g.20gb", 2, 857_142), ("nvidia.com/mig-1g.10gb.me", 1, 142_857), ("nvidia.com/mig-7g.40gb", 1, 1_000_000),
+    ("amd.com/gpu", 8, 8_000_000), ("example.com/license", 8, 0), ("nvidia.com/mig-9g.1gb", 1, 0),
+])  # fmt: skip
+def test_a_slice_counts_as_many_sevenths_of_a_gpu_as_its_profile_says_and_other_whole_devices_as_one(resource, many, worth):
+    state = given(node("n", cpu=0, memory=0, allocatable={resource: many}))
+    assert Appraisal(state, VALUE, NOW).prices.per_hour == [worth, *[0] * (len(state.table.names) - 1)]
+
+
 @pytest.mark.parametrize(
     ("prices", "labels", "told"),
     [
@@ -230,6 +239,17 @@ def test_a_plan_by_value_makes_room_for_who_waits_and_says_what_that_is_worth_an
     assert (got.worth.before, got.worth.after) == (Appraisal(state, VALUE, NOW).total(), Appraisal(moved, VALUE, NOW).total())
     assert got.worth.after - got.worth.before > got.worth.cost
     assert plan(moved).moves == (), "a second plan right after it is empty"
+
+
+def test_slices_of_a_device_plugin_are_moved_together_for_who_waits_for_more_of_them():
+    slices = "nvidia.com/mig-1g.5gb"
+    state = given(
+        *(node(name, allocatable={slices: 7}) for name in "ab"), shape("s", cpu=100, requests={slices: 1}), shape("seven", cpu=100, requests={slices: 7}),
+        pod("p", "s", "a", owner=SERVER), pod("q", "s", "b", owner=SERVER), pod("r", "s", "b", owner=SERVER), pod("w", "seven"),
+    )  # fmt: skip
+    got = plan(state)
+    assert [(m.pod, m.source, m.target) for m in got.moves] == [("p", "a", "b")]
+    assert got.worth.after - got.worth.before > got.worth.cost
 
 
 def test_nothing_moves_whose_work_is_worth_more_than_what_is_won():

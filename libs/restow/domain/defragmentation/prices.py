@@ -1,9 +1,10 @@
 """What capacity is worth per hour, in one unit: that is what plans are weighed in.
 
 A node has a price per hour: its own (label `restow.dev/price-per-hour`), that of its class (`prices`, by the value of a label), or else that of what it
-has, a GPU counting 1, a core 0.02 and a GiB 0.0025: GPU-hours. A request is worth its part of the node's price. All in integers, in millionths of the unit.
+has, a GPU counting 1, a core 0.02, a GiB 0.0025, and a MIG slice of a device plugin so many sevenths as its profile says: GPU-hours. A request is worth its part of the node's price. All in integers, in millionths of the unit.
 """
 
+import re
 from decimal import Decimal, InvalidOperation
 
 import msgspec
@@ -22,6 +23,10 @@ MILLIONTHS = 1_000_000
 MOST = 10**4
 """Units per hour that a price may say at most."""
 _PER_GPU_MILLI, _PER_CPU_MILLI, _PER_GIB = 1_000, 20, 2_500
+_MIG, _MIG_SLICES = re.compile(r"nvidia\.com/mig-([1-7])g\."), 7
+"""Profiles as NVIDIA's device plugin names them (`nvidia.com/mig-3g.20gb`), and how many slices a GPU has."""
+WHOLE_DEVICES = frozenset({"amd.com/gpu", "google.com/tpu", "habana.ai/gaudi"})
+"""Resources of other device plugins, one of which counts as a GPU."""
 _GIB = 30
 """Bits of a GiB."""
 _LARGEST = 1 << 28
@@ -45,6 +50,8 @@ class Sizes(msgspec.Struct, frozen=True):
     gpu: int
     cpu: int
     memory: int
+    others: dict[int, int] = {}
+    """Of other devices: what one of them counts."""
 
     def of(self, v: Vector) -> int:
         size = 0
@@ -55,12 +62,23 @@ class Sizes(msgspec.Struct, frozen=True):
                 size += amount * _PER_CPU_MILLI
             elif column == self.memory:
                 size += amount * _PER_GIB >> _GIB
+            elif column in self.others:
+                size += amount * self.others[column]
         return size
 
 
 def sizes(state: ClusterState) -> Sizes:
     columns = state.table.columns
-    return Sizes(columns.get(GPU_MILLI, -1), columns.get(CPU, -1), columns.get(MEMORY, -1))
+    others = {column: size for name, column in columns.items() if (size := _of_device(name))}
+    return Sizes(columns.get(GPU_MILLI, -1), columns.get(CPU, -1), columns.get(MEMORY, -1), others)
+
+
+def _of_device(resource: str) -> int:
+    """Of a device that is no GPU of ours, by its resource's name; 0 where nobody knows what it is worth."""
+    if resource in WHOLE_DEVICES:
+        return MILLIONTHS
+    profile = _MIG.match(resource)
+    return MILLIONTHS * int(profile[1]) // _MIG_SLICES if profile else 0
 
 
 class Prices:
