@@ -1,8 +1,9 @@
 """The session's effects for pods that another scheduler binds: placeholders, and the gate of their successors (`restow.domain.beside`)."""
 
+from restow import machine
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import MigrationId
+from restow.contracts.ids import MigrationId, PodUid
 from restow.domain.beside import GUARD, NAMESPACES, keeps_slot, let_go_at, placeholder_of, steps_aside_at
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Land, LetGo, ListOwners, NominateAgain
 from restow.domain.gated import forsaken_at
@@ -22,6 +23,11 @@ LOOK = 0.25
 
 REFUSED_CLAIM = 2.0
 """Seconds until a landing that was refused is tried again: an evicted pod waits for it, and it is not tried for long (`restow.kube.handover.PATIENCE`)."""
+AGAIN, RARELY = 0.5, 5.0
+"""Seconds between two nominations of one pod, doubled each time, and at most. kube-scheduler 1.36 looks at a pod that did not fit again after one second, then two, up to ten: it is
+nominated before that. But whenever a nomination goes, it looks at all that wait."""
+MOST = 64
+"""Pods that were nominated again, before those are forgotten that are nobody's business any more."""
 LONGEST = 10.0
 """Seconds between two looks at the clock for a pod that another installation has gated: its annotation may say an earlier end by then."""
 LACKING = " (is deploy/beside applied?)"
@@ -37,6 +43,8 @@ class BesideEffects:
         self._context, self._leases, self._image = context, leases, image or IMAGE
         self._kube = Beside(context.client, Backoff(attempts=1), image=self._image)
         self._clock = ServerClock(context.client, context.clock.now)
+        self._nominated: dict[PodUid, tuple[float, float]] = {}
+        """Until when (steady seconds) a pod that was nominated again is not, and the pause after the next time."""
 
     async def occupy(self, effect: CreatePlaceholder, state: ClusterState) -> Answer:
         """Where the pod is gone there is nobody to hold for: that is a fact, and ends the move."""
@@ -93,6 +101,12 @@ class BesideEffects:
         return Done()
 
     async def nominate_again(self, effect: NominateAgain, state: ClusterState) -> Answer:
+        until, pause = self._nominated.get(effect.pod, (0.0, AGAIN))
+        if (left := until - machine.steady()) > 0:
+            return Wait(left)
+        if len(self._nominated) > MOST:
+            self._nominated = {pod: known for pod, known in self._nominated.items() if pod in state.to_land}
+        self._nominated[effect.pod] = machine.steady() + pause, min(2 * pause, RARELY)
         outcome = await self._kube.patch_nominated_node(_ref(state.pods[effect.pod].fact), effect.node)
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 

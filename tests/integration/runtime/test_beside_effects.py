@@ -21,7 +21,7 @@ from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
 from restow.domain import beside, config, gated, session
-from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, Land, LetGo, ListOwners, OpenLanding
+from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, Land, LetGo, ListOwners, NominateAgain, OpenLanding
 from restow.domain.landing_gate import LEASE, RENEWED
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
@@ -563,3 +563,24 @@ async def test_placeholders_and_guards_have_the_image_of_the_settings(monkeypatc
     for key in (("hold-x-1", slot), beside.guard_of("x-1")):
         await effects.occupy(CreatePlaceholder(*key), state)
     assert made == [image, image]
+
+
+async def test_a_nomination_that_is_taken_away_each_time_is_made_again_later_each_time(monkeypatch):
+    """For as long as its move goes on: once a second for five minutes, its scheduler would look at all that wait as often."""
+    state = evicted(world())
+    then(state, pod("p2", "s", owner=OWNER))
+    session_answers(state)
+    then(state, e.PodGone("h"))
+    assert NominateAgain("p2", "b") in session.decider.pending(state, None)
+    api, made = Api(monkeypatch), []
+
+    async def patch(_, ref, on):
+        made.append(api.steady - 1_000)
+        return k.Done()
+
+    monkeypatch.setattr(Beside, "patch_nominated_node", patch)
+    effects = effects_of(SimpleNamespace(client=None, state=state, clock=SimpleNamespace(now=lambda: NOW), recorder=None))
+    while api.steady < 1_030:
+        said = await effects.nominate_again(NominateAgain("p2", "b"), state)
+        api.steady += said.after if isinstance(said, Wait) else 0.1
+    assert [round(at, 1) for at in made] == [0, 0.5, 1.5, 3.5, 7.5, 12.5, 17.5, 22.5, 27.5]
