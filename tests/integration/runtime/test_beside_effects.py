@@ -21,7 +21,16 @@ from restow.contracts.times import rfc3339
 from restow.descheduler import landings as subject
 from restow.descheduler.effects import executors
 from restow.domain import beside, config, gated, session
-from restow.domain.effects import CloseLanding, CreatePlaceholder, Evict, Land, LetGo, ListOwners, NominateAgain, OpenLanding
+from restow.domain.effects import (
+    CloseLanding,
+    CreatePlaceholder,
+    Evict,
+    Land,
+    LetGo,
+    ListOwners,
+    NominateAgain,
+    OpenLanding,
+)
 from restow.domain.landing_gate import LEASE, RENEWED
 from restow.domain.migration import gating
 from restow.domain.pod_controllers import LWS_GROUP, LWS_INDEX, LWS_NAME
