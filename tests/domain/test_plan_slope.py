@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from restow.domain.defragmentation.optimizing.descent import descend
-from restow.domain.defragmentation.optimizing.patterns import Pattern, Prices, Start, Table
+from restow.domain.defragmentation.optimizing.patterns import Pattern, Prices, Start, Table, table_of
 from restow.domain.defragmentation.optimizing.rounding import rounded
 from restow.domain.defragmentation.optimizing.slope import descended, total
 
@@ -54,6 +54,21 @@ def test_none_is_below_nothing_or_above_the_most_and_no_worse_than_the_first():
             assert (found.pods <= DEVICE).all()
 
 
+def test_what_patterns_are_worth_and_change_is_what_is_said_of_each() -> None:
+    chance = np.random.default_rng(3)
+    table = _table(3)
+    prices = Prices(chance.integers(0, DEVICE, CLASSES), DEVICE // 30)
+    paid = [sum(int(prices.pods[k]) * n for k, n in one.changes) for one in table.patterns]
+    expected = [one.value - len(one.start.gone) * prices.move + more for one, more in zip(table.patterns, paid, strict=True)]
+    assert table.scores(prices).tolist() == expected
+    chosen = table.best(table.scores(prices))
+    changed = np.zeros(CLASSES, np.int64)
+    for j in chosen.tolist():
+        for k, n in table.patterns[j].changes:
+            changed[k] += n
+    assert table.changes(chosen, CLASSES).tolist() == changed.tolist()
+
+
 def _table(seed: int) -> Table:
     """Of each node the pattern in which nothing changes, those in which some of its pods leave, and those in which others come beside."""
     chance = np.random.default_rng(seed)
@@ -70,7 +85,7 @@ def _table(seed: int) -> Table:
     at, kind, more = np.array(entries, np.int64).T
     node = np.array([one.start.node for one in patterns])
     value, moves = np.array([one.value for one in patterns], np.int64), np.array([len(one.start.gone) for one in patterns])
-    return Table(patterns, node, value, moves, at, kind, more, np.searchsorted(at, np.arange(len(patterns))), np.searchsorted(node, np.arange(NODES)))
+    return table_of(patterns, node, value, moves, at, kind, more)
 
 
 def _mixture(table: Table, limit: int) -> float:

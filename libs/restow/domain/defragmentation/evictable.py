@@ -98,8 +98,11 @@ class Evictable:
         if live.phase != "Running" or not live.ready or live.deleting or live.node is None:
             return None
         node = state.nodes.get(live.node)
-        if node is None or node.do_not_disrupt or any(uid in some for some in self._alone) or state.owes(uid):
+        if node is None or node.do_not_disrupt or state.owes(uid):
             return None
+        for some in self._alone:
+            if uid in some:
+                return None
         known = known_owner(pod)
         if pod.owner is None or known is None or known.again != "always":
             return None

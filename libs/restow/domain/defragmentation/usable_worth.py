@@ -137,14 +137,16 @@ class UsableWorth:
     def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: the same of many; `free` `(rows, resources)`, `shares` `(rows, devices)`, `loads` `(rows,)`."""
         # Columns and devices lie side by side then, and each is divided by one number at a time: several times as fast as by an array of them.
-        columns, shares = free.T, np.asfortranarray(shares)
+        columns, shares = np.ascontiguousarray(free.T), np.asfortranarray(shares)
         often = np.empty((len(self._amounts) + len(self._requests) + 1, len(rows)), np.int64)
         for at, (c, a) in enumerate(self._amounts):
             np.floor_divide(columns[c], a, out=often[at])
         for at, request in enumerate(self._requests, len(self._amounts)):
             often[at] = copies_many(shares, request)
         often[-1] = MANY
-        fit = often[self._scarcest].min(axis=0)
+        fit = often[self._scarcest[0]]
+        for others in self._scarcest[1:]:
+            np.minimum(fit, often[others], out=fit)
         np.maximum(fit, 0, out=fit)
         size = np.einsum("dn,d->n", fit, self._weight) if self._weight is not None else (fit * self._weights[:, rows]).sum(axis=0)
         size //= WHOLE_PART

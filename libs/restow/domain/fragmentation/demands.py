@@ -4,6 +4,7 @@ from collections import Counter
 
 import msgspec
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain.state import ClusterState
@@ -67,8 +68,12 @@ def alike(state: ClusterState, shape_id: ShapeId) -> ShapeId:
 
 def is_load(state: ClusterState, pod: PodUid) -> bool:
     """Whether a pod keeps its node from being free: DaemonSet and static pods do not."""
-    observed = state.pods[pod].fact
-    return not observed.static and (observed.owner is None or observed.owner.kind != "DaemonSet")
+    return _is_placed(state.pods[pod].fact)
+
+
+def _is_placed(pod: PodObserved) -> bool:
+    """Whether a scheduler chooses its place, so that it could be elsewhere."""
+    return not pod.static and (pod.owner is None or pod.owner.kind != "DaemonSet")
 
 
 def is_counted(state: ClusterState, pod: PodUid) -> bool:
@@ -78,7 +83,7 @@ def is_counted(state: ClusterState, pod: PodUid) -> bool:
 
 def heads(state: ClusterState) -> Counter[ShapeId]:
     """How many of the pods that count have each shape. O(pods)."""
-    return Counter(pod.fact.shape for uid, pod in state.pods.items() if is_counted(state, uid))
+    return Counter([pod.fact.shape for pod in state.pods.values() if pod.live.phase in _COUNTED and _is_placed(pod.fact)])
 
 
 def typical_shapes(state: ClusterState, coverage: int = COVERAGE, counts: Counter[ShapeId] | None = None) -> tuple[Typical, ...]:

@@ -160,25 +160,31 @@ class Packing:
 
     def _with_home(self, table: np.ndarray, prices: Prices) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`(bins,)` what each is worth, `(bins, most) bool` who stays there, and `(bins,)` the units that are left to those who come."""
-        patterns, units, every = self._patterns, self._units, np.arange(len(self._home))
+        patterns, units = self._patterns, self._units
         of = np.append(patterns.of, 0)
         paid = patterns.cost + prices.move + prices.pods[of]
-        value = np.full((len(self._home), 2 * units + 1), NEVER)
-        value[:, units:] = np.repeat(table[self._group], self._width, axis=0)
-        at, chosen = np.arange(units, 2 * units + 1)[None], list[np.ndarray]()
-        for nth in range(self._home.shape[1]):
-            pods = self._home[:, nth]
-            size, bonus = np.where(pods >= 0, self._size[of[pods]], 0), np.where(pods >= 0, paid[pods] // self._parts[of[pods]], NEVER)
-            with_one = np.take_along_axis(value, at - size[:, None], axis=1) + bonus[:, None]
-            better = with_one > value[:, units:]
-            np.copyto(value[:, units:], with_one, where=better)
-            chosen.append(better)
-        left, stays = self._capacity.copy(), np.zeros(self._home.shape, bool)
-        for nth in reversed(range(self._home.shape[1])):
-            pods = self._home[:, nth]
-            stays[:, nth] = chosen[nth][every, left]
-            left -= np.where(stays[:, nth], self._size[of[pods]], 0)
-        return value[every, units + self._capacity], stays, left
+        # Of devices that there are, those with the most pods first: whoever comes later in the list concerns fewer and fewer of them.
+        many = (self._home >= 0).sum(axis=1)
+        bins = np.flatnonzero(self._there.ravel())
+        bins = bins[np.argsort(-many[bins], kind="stable")]
+        home, many, every = self._home[bins], many[bins], np.arange(len(bins))
+        value = np.full((len(bins), 2 * units + 1), NEVER)
+        value[:, units:] = table[self._group[bins // self._width]]
+        flat, begins, at, chosen = value.ravel(), every * (2 * units + 1) + units, np.arange(units + 1), list[np.ndarray]()
+        for nth in range(int(many.max(initial=0))):
+            pods = home[: int((many > nth).sum()), nth]
+            some = value[: len(pods), units:]
+            with_one = flat.take((begins[: len(pods)] - self._size[of[pods]])[:, None] + at) + (paid[pods] // self._parts[of[pods]])[:, None]
+            chosen.append(with_one > some)
+            np.copyto(some, with_one, where=chosen[-1])
+        left, stay = self._capacity[bins], np.zeros(home.shape, bool)
+        for nth, better in reversed(list(enumerate(chosen))):
+            staying = better[every[: len(better)], left[: len(better)]]
+            stay[: len(better), nth] = staying
+            left[: len(better)] -= np.where(staying, self._size[of[home[: len(better), nth]]], 0)
+        worth, stays, units_left = np.zeros(len(self._home), np.int64), np.zeros(self._home.shape, bool), np.zeros(len(self._home), np.int64)
+        worth[bins], stays[bins], units_left[bins] = value[every, units + self._capacity[bins]], stay, left
+        return worth, stays, units_left
 
 
 def _listed(came: np.ndarray, before: np.ndarray, units: int) -> list[int]:

@@ -63,7 +63,7 @@ NOTHING = ((0, 0),)
 
 class Table(NamedTuple):
     """Patterns, by node: `node`, `value`, `moves` `(patterns,)`, and what they change, `at` (a pattern), `kind` and `more` `(entries,)`, where each has one entry at least, from `begin` `(patterns,)` on; `first`
-    `(nodes,)` the first of each node."""
+    `(nodes,)` the first of each node. `layers`: `kind` and `more` of the first entries of all patterns, then of the second ones, the patterns with the most entries first; `place` `(patterns,)` is which of these each pattern is."""
 
     patterns: list[Pattern]
     node: np.ndarray
@@ -74,18 +74,23 @@ class Table(NamedTuple):
     more: np.ndarray
     begin: np.ndarray
     first: np.ndarray
+    layers: list[tuple[np.ndarray, np.ndarray]]
+    place: np.ndarray
 
     def scores(self, prices: Prices) -> np.ndarray:
-        """`(patterns,) int64`: what each is worth at these prices."""
-        return self.value - prices.move * self.moves + np.add.reduceat(prices.pods[self.kind] * self.more, self.begin)
+        """`(patterns,) int64`: what each is worth at these prices. Layer by layer: several times as fast as pattern by pattern."""
+        paid = np.zeros(len(self.patterns), np.int64)
+        for kind, more in self.layers:
+            paid[: len(kind)] += prices.pods.take(kind) * more
+        return self.value - prices.move * self.moves + paid.take(self.place)
 
     def changes(self, chosen: np.ndarray, classes: int) -> np.ndarray:
         """`(classes,) int64`: how many more there are of each with these patterns."""
-        some = np.zeros(len(self.patterns), bool)
-        some[chosen] = True
-        entries = some[self.at]
+        begin = self.begin[chosen]
+        many = np.append(self.begin[1:], len(self.at))[chosen] - begin
+        entries = np.repeat(begin - np.cumsum(many) + many, many) + np.arange(int(many.sum()))
         # Floats are exact for so few.
-        return np.bincount(self.kind[entries], self.more[entries], classes).astype(np.int64)
+        return np.bincount(self.kind.take(entries), self.more.take(entries), classes).astype(np.int64)
 
     def best(self, scores: np.ndarray) -> np.ndarray:
         """`(nodes,) int64`: which pattern of each node; the first of those that are as good."""
@@ -102,6 +107,17 @@ class Table(NamedTuple):
     def slope(self, chosen: np.ndarray, classes: int, limit: int) -> np.ndarray:
         """`(classes + 1,) int64`: how many more come than leave with these, by class, and at last how many more moves there may be: by that what is reached falls with each price."""
         return np.append(self.changes(chosen, classes), limit - int(self.moves[chosen].sum()))
+
+
+def table_of(patterns: list[Pattern], node: np.ndarray, value: np.ndarray, moves: np.ndarray, at: np.ndarray, kind: np.ndarray, more: np.ndarray) -> Table:
+    """Of patterns of all nodes, by node, with what they change by pattern."""
+    lengths = np.bincount(at, minlength=len(patterns))
+    begin, longest = np.cumsum(lengths) - lengths, np.argsort(-lengths, kind="stable")
+    layers = list[tuple[np.ndarray, np.ndarray]]()
+    for nth in range(int(lengths.max(initial=0))):
+        entries = begin[longest[: int((lengths > nth).sum())]] + nth
+        layers.append((kind[entries], more[entries]))
+    return Table(patterns, node, value, moves, at, kind, more, begin, np.flatnonzero(np.diff(node, prepend=-1)), layers, np.argsort(longest))
 
 
 def rows_of(board: Board) -> np.ndarray:
@@ -128,7 +144,10 @@ class Patterns:
         for i, row in enumerate(board.home.tolist()):
             if (node := index.get(row)) is not None:
                 self.at_home[node].append(i)
-        self.devices = [[np.flatnonzero(used).tolist() for used in board.home_used[some]] for some in self.at_home]
+        of_pod: list[list[int]] = [[] for _ in board.uids]
+        for i, d in np.argwhere(board.home_used[:-1]).tolist():
+            of_pod[i].append(d)
+        self.devices = [[of_pod[i] for i in some] for some in self.at_home]
         self.cost, self._nobody = np.minimum(np.append(board.cost, 0), DEAREST), len(board.uids)
         """`(pods + 1,)`, as on the board; nobody's last."""
         self._need = np.vstack([board.need[board.kind], np.zeros((1, board.need.shape[1]), np.int64)])
@@ -161,7 +180,7 @@ class Patterns:
         lengths = np.array([max(len(one.changes), 1) for one in patterns], np.int64)
         changes = np.array(list(chain.from_iterable(one.changes or NOTHING for one in patterns)), np.int64).reshape(-1, 2)
         value, moves = np.array([one.value for one in patterns], np.int64), np.array([len(one.start.gone) for one in patterns], np.int64)
-        return Table(patterns, node, value, moves, np.repeat(np.arange(len(patterns)), lengths), changes[:, 0], changes[:, 1], np.cumsum(lengths) - lengths, np.searchsorted(node, np.arange(len(self.rows))))
+        return table_of(patterns, node, value, moves, np.repeat(np.arange(len(patterns)), lengths), changes[:, 0].copy(), changes[:, 1].copy())
 
     def forget(self, table: Table, scores: np.ndarray) -> None:
         """All but the best of each node, and that in which nothing changes, which is its first."""
@@ -236,10 +255,10 @@ class Patterns:
     def _without(self, starts: Sequence[Start], gone: np.ndarray) -> Contents:
         """What nodes have without those who leave them."""
         board, rows = self.board, self.rows[[one.node for one in starts]]
-        free, shares = board.free[rows], board.shares[rows]
+        free, shares = board.free.take(rows, axis=0), board.shares.take(rows, axis=0)
         for at in range(gone.shape[1]):
-            free += self._need[gone[:, at]]
-            shares += board.home_used[gone[:, at]]
+            free += self._need.take(gone[:, at], axis=0)
+            shares += board.home_used.take(gone[:, at], axis=0)
         return Contents(free, shares, board.loads[rows] - (gone < self._nobody).sum(axis=1))
 
     def _gone(self, starts: Sequence[Start]) -> np.ndarray:
@@ -296,7 +315,7 @@ class Patterns:
             if not len(at):
                 break
             which = left[at]
-            possible, after = board.fitting(rows[which], Contents(*(of[which] for of in there)), self.kind[kinds], np.full(len(which), nobody))
+            possible, after = board.fitting(rows[which], Contents(*(of.take(which, axis=0) for of in there)), self.kind[kinds], np.full(len(which), nobody))
             able[left] = False
             which, kinds = which[possible], kinds[possible]
             able[which, kinds] = True
