@@ -13,7 +13,7 @@ from restow.domain import config
 from restow.domain.allowed_words import allowed_words
 from restow.domain.duration import DurationError, milliseconds
 from restow.domain.state import ClusterState
-from restow.machine.files import stamp
+from restow.machine.files import Stamp, stamp
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 
@@ -24,6 +24,10 @@ everywhere."""
 
 class BadConfig(ValueError):
     """A configuration that is not allowed. Says file, path, value and what is allowed."""
+
+
+class Unreadable(BadConfig):
+    """The file cannot be read, or not now."""
 
 
 Read = Callable[[Any], config.Config]
@@ -188,7 +192,7 @@ def read_file(path: str, read: Read) -> config.Config:
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise BadConfig(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise Unreadable(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
         return read(parse(text))
     except ValueError as error:
@@ -201,7 +205,10 @@ class ConfigSource:
     def __init__(self, path: str, read: Read, commander: Commander, default: config.Config | None = None, fits: Fits | None = None) -> None:
         self.path, self._read, self._commander, self._default, self._fits = path, read, commander, default, fits
         self.problem = ""
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: Stamp | None = None
+        """What was read."""
+        self._looked: Stamp | None = None
+        """What was there at the last look."""
         self._changed = asyncio.Event()
         self._log = logs.get()
 
@@ -216,13 +223,16 @@ class ConfigSource:
         self._commander.configuration = self._text()
 
     def reload(self) -> None:
-        """Read the file again; where it is refused the last good configuration stays."""
+        """Read the file again; where it is refused the last good configuration stays. One that cannot be read is tried again: who may read it says nothing of when it was changed."""
         self._seen = stamp(self.path)
         try:
             text = self._text()
         except BadConfig as error:
+            if isinstance(error, Unreadable):
+                self._seen = None
+            if str(error) != self.problem:
+                self._log.error("configuration refused; the last good one stays", reason=str(error))
             self.problem = str(error)
-            self._log.error("configuration refused; the last good one stays", reason=str(error))
             return
         self.problem = ""
         if text != self._commander.configuration:
@@ -231,12 +241,12 @@ class ConfigSource:
             self._commander.wake()
 
     def hup(self) -> None:
-        """SIGHUP: look now."""
-        self._seen = None
+        """SIGHUP: read it now."""
+        self._seen, self._looked = None, stamp(self.path)
         self._changed.set()
 
     async def watch(self, poll: float = POLL) -> None:
-        """For ever."""
+        """For ever. What is found changed is read once it is the same at the next look: half of a file that is being written may mean something, too."""
         while True:
             timer = asyncio.get_running_loop().call_later(poll, self._changed.set) if self.path else None
             try:
@@ -245,7 +255,8 @@ class ConfigSource:
                 if timer is not None:
                     timer.cancel()
             self._changed.clear()
-            if self.path and stamp(self.path) != self._seen:
+            before, self._looked = self._looked, stamp(self.path) if self.path else None
+            if self.path and self._looked != self._seen and self._looked == before:
                 self.reload()
 
     def _text(self) -> str:

@@ -1,5 +1,6 @@
 """Every service's HTTP: health, metrics, a summary of the state, and the description of exactly these routes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from restow.runtime.bearer import Gate, Guard, is_local
 from restow.runtime.health import Health
+from restow.runtime.http_bounds import BoundedConnections, Reused
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,8 +51,11 @@ class Server:
         summary: Callable[[], dict[str, Any]],
         gate: Gate | None = None,
     ) -> None:
-        self._service, self._health, self._registry, self._summary = service, health, registry, summary
+        self._health = health
         self._gate = gate or Gate()
+        self._numbers = Reused(lambda: generate_latest(registry))
+        self._shown = Reused(lambda: msgspec.json.encode(summary()))
+        self._described = Reused(lambda: msgspec.json.encode(describe(service, self.routes)))
         self.routes = [
             Route("GET", "/livez", "The process is alive", self._livez, {200: "alive"}),
             Route("GET", "/readyz", "The service can do its work", self._readyz, {200: "ready", 503: "not ready, and why"}),
@@ -62,6 +67,8 @@ class Server:
         """Whether the service has added its own routes."""
         self.address = ""
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._connections: BoundedConnections | None = None
 
     async def start(self, host: str, port: int, publish: str = "") -> None:
         """Listen. Raises OSError. `publish`: file to write `http://host:port` to, in one step."""
@@ -69,9 +76,10 @@ class Server:
         app.router.add_route("*", "/{path:.*}", self._dispatch)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host or None, port, reuse_address=True)
-        await site.start()
-        bound = self._runner.addresses[0]
+        assert self._runner.server is not None
+        self._connections = BoundedConnections(self._runner.server)
+        self._listening = await asyncio.get_running_loop().create_server(self._connections, host or None, port, reuse_address=True)
+        bound = self._listening.sockets[0].getsockname()
         shown = "127.0.0.1" if bound[0] in ("0.0.0.0", "::") else bound[0]
         self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"
         if publish:
@@ -80,6 +88,14 @@ class Server:
             temporary.replace(publish)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        assert self._connections is not None
+        self._connections.busy.add(request.protocol)
+        try:
+            return await self._answered(request)
+        finally:
+            self._connections.busy.discard(request.protocol)
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
         """The server runs before the service has any routes of its own: until then nobody can say that a path is not one of them."""
         there = [route for route in self.routes if route.path == request.path]
         there = there or [route for route in self.routes if _matches(route, request)]
@@ -102,6 +118,8 @@ class Server:
         self.complete = True
 
     async def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -113,13 +131,13 @@ class Server:
         return answer(report, 200 if report.ready else 503)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=self._numbers(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _state(self, _request: web.Request) -> web.Response:
-        return answer(self._summary())
+        return web.Response(body=self._shown(), content_type="application/json")
 
     async def _openapi(self, _request: web.Request) -> web.Response:
-        return answer(describe(self._service, self.routes))
+        return web.Response(body=self._described(), content_type="application/json")
 
 
 def _matches(route: Route, request: web.Request) -> bool:

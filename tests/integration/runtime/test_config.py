@@ -1,8 +1,10 @@
 """Settings and configuration: refused at start with name, value and what is allowed; a bad change keeps the last good one."""
 
+import asyncio
 import json
 import re
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -52,6 +54,55 @@ async def test_a_changed_file_is_logged_and_used_and_a_bad_one_keeps_the_last_go
         await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
         assert rig.state.session_config.scheduler_names == ("restow", "volcano")
         assert source.problem == ""
+
+
+async def test_a_file_that_could_not_be_read_is_read_once_it_can_be(tmp_path, monkeypatch):
+    """Who may read it changes no time of the file. (Whoever runs this test may be root, who may read everything.)"""
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text("actions: allocate\n")
+    may, whole = False, Path.read_bytes
+
+    def reading(path):
+        if path == file and not may:
+            raise PermissionError(13, "Permission denied")
+        return whole(path)
+
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        monkeypatch.setattr(Path, "read_bytes", reading)
+        file.write_text(GOOD)
+        watching = asyncio.create_task(source.watch(0.001))
+        with capture_logs() as said:
+            await asyncio.sleep(0.05)
+        assert source.problem == f"{file}: cannot be read: Permission denied"
+        assert len([one for one in said if one["log_level"] == "error"]) == 1
+        may = True
+        await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
+        assert source.problem == ""
+        watching.cancel()
+
+
+async def test_half_of_a_file_that_is_being_written_is_not_used(tmp_path):
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text("actions: allocate\n")
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        await until(lambda: names(rig) == ["allocate"], rig.follower)
+        watching, used = asyncio.create_task(source.watch(0.1)), []
+        with file.open("w") as half:
+            # An empty file is a configuration, too: the default one.
+            for line in GOOD.splitlines(keepends=True):
+                await asyncio.sleep(0.06)
+                used.append(names(rig))
+                half.write(line)
+                half.flush()
+        await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
+        assert used == [["allocate"]] * len(used)
+        watching.cancel()
 
 
 async def test_what_is_written_otherwise_but_means_the_same_is_not_logged_again(tmp_path):
