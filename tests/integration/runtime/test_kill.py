@@ -210,7 +210,11 @@ async def test_each_service_killed_during_migrations_loses_no_pod_and_leaks_no_h
         assert not [event for event in ends if isinstance(event, e.NotRecreated)]
         for name in SERVICES:
             await made.leading(name)
-            assert (await made.ask(name, "/state"))[1]["holds"] == 0
+            await made.until(f"{name} knows that no hold is left", lambda name=name: _knows_no_hold(made, name))
+
+
+async def _knows_no_hold(made, name):
+    return (await made.ask(name, "/state"))[1].get("holds") == 0
 
 
 async def _no_hold(made):
