@@ -106,6 +106,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(False, False, True, answers=2, mistrusted="restow-webhook-x shows a certificate that has ended")), "beside", "bad", "no API server trusts what answers for the webhook restow-landing: restow-webhook-x shows a certificate that has ended, so that it gates no successor, and no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
+        (seen(gate=None, lax=["restow-guard"]), "rights", "warning", "the policy restow-guard refuses nothing (its binding does not Deny, its failurePolicy is Ignore, or it has no validations), which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
         (seen(gate=None, unguarded=["restow-guard-volumes"]), "rights", "warning", "the policy restow-guard-volumes is missing, or nothing binds it, which keeps a stolen account from giving away or deleting other people's volumes"),
         (seen(gate=None, unguarded=["restow-guard-nodes"]), "rights", "warning", "the policy restow-guard-nodes is missing, or nothing binds it, which keeps a stolen account from labels and taints of nodes"),
@@ -144,6 +145,39 @@ def test_services_of_two_releases_are_said_also_where_their_images_have_one_name
     what = "services of several releases: 0.2.0+1, 0.3.0+2"
     assert troubles(seen(installed(pods=[*told, Pod("n", "restow-nats", True, NATS)]))) == [("services", "warning", f"restow-system: {what}")]
     assert troubles(seen(installations=[], stack=Stack("{}", told))) == [("services", "warning", what)]
+
+
+def test_services_that_read_several_logs_are_told_although_each_is_ready():
+    """One with another RESTOW_CLUSTER, or another broker, is ready, leads, and hears of nothing."""
+    said = [one._replace(log="7c1f" if one.app == "restow-scheduler-session" else "" if one.app == "restow-descheduler" else "a0b2") for one in pods()]
+    what = "services read several logs, so they do not hear of each other: "
+    others = "restow-cluster-watcher-x, restow-reservation-cache-x, restow-garbage-collector-x read a0b2; restow-scheduler-session-x reads 7c1f"
+    assert troubles(seen(installed(pods=[one if one.app != "restow-nats" else one._replace(log="") for one in said]))) == [("log", "bad", f"restow-system: {what}{others}")]
+    stack = Stack("logs/{}.log", [one for one in said if one.app != "restow-nats"])
+    assert [one[2] for one in troubles(seen(installations=[], stack=stack))] == [what + others]
+
+
+@pytest.mark.parametrize(
+    ("policy", "binding"),
+    [({}, {"validationActions": ["Audit"]}), ({}, {}), ({"failurePolicy": "Ignore"}, {"validationActions": ["Deny"]}), ({"validations": []}, {"validationActions": ["Deny"]})],
+)
+async def test_a_policy_that_somebody_has_made_refuse_nothing_is_told(policy, binding):
+    group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol"
+    spec = {"failurePolicy": "Fail", "validations": [{"expression": "false"}]}
+    listed = {
+        f"{group}icies": [{"metadata": {"name": name}, "spec": spec | more} for name, more in (("restow-guard", policy), ("restow-guard-bindings", {}))],
+        f"{group}icybindings": [
+            {"metadata": {"name": "a"}, "spec": {"policyName": "restow-guard", **binding}},
+            {"metadata": {"name": "b"}, "spec": {"policyName": "restow-guard-bindings", "validationActions": ["Deny", "Audit"]}},
+        ],
+    }
+
+    async def items(path, *_):
+        return listed[path]
+
+    looker = Looker(None, datetime(2026, 1, 1, tzinfo=UTC))
+    looker._optional = items
+    assert await looker._unguarded(["restow-guard", "restow-guard-bindings", "restow-guard-volumes"]) == (["restow-guard-volumes"], ["restow-guard"])
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ class Finding(NamedTuple):
 
 class Pod(NamedTuple):
     """One of Restow's. `words`: what it says of itself (`/readyz`): reasons against readiness, and notes; None where it could not be asked, `why`. `lag`: records
-    of the log that it has not folded, -1 for not known. `service`: which one it is, by its own word (`cluster_watcher`); `release`: its wheel, code and image, the same way; empty
-    where it has not said so."""
+    of the log that it has not folded, -1 for not known. `service`: which one it is, by its own word (`cluster_watcher`); `release`: its wheel, code and image, the same way, and `log`: the id of the
+    log that it reads; empty where it has not said so."""
 
     name: str
     app: str
@@ -62,6 +62,7 @@ class Pod(NamedTuple):
     leads: bool = False
     service: str = ""
     release: str = ""
+    log: str = ""
 
 
 class Lease(NamedTuple):
@@ -139,7 +140,8 @@ class Stack(NamedTuple):
 
 class Seen(NamedTuple):
     """`skew`: seconds that this machine's clock is ahead of the API's; None where that does not say. `definitions`: name → versions that are served, empty
-    where it is not established. `gate` is None without `deploy/beside`. `unguarded`: policies that nobody has made, or bound. `api`: which API server that is."""
+    where it is not established. `gate` is None without `deploy/beside`. `unguarded`: policies that nobody has made, or bound; `lax`: those that
+    somebody has made refuse nothing. `api`: which API server that is."""
 
     version: str
     skew: float | None
@@ -148,13 +150,14 @@ class Seen(NamedTuple):
     gate: Gate | None = None
     stack: Stack | None = None
     unguarded: Sequence[str] = ()
+    lax: Sequence[str] = ()
     api: str = ""
 
 
 def examine(seen: Seen) -> list[Finding]:
     here = [*_stack(seen.stack), *(_left_out(seen.stack) if seen.stack.named and not seen.installations else ())] if seen.stack is not None else ()
     installed = _all(seen) if seen.stack is None or seen.installations else ()
-    return [*_server(seen), *_definitions(seen), *here, *installed, *_unguarded(seen.unguarded), *_gate(seen.gate)]
+    return [*_server(seen), *_definitions(seen), *here, *installed, *_unguarded(seen), *_gate(seen.gate)]
 
 
 def _server(seen: Seen) -> Iterator[Finding]:
@@ -205,6 +208,7 @@ def _stack(stack: Stack) -> Iterator[Finding]:
         yield Finding("services", "ok" if one.ready else "bad", f"{one.name}: {'ready' + (', leads' if one.leads else '') if one.ready else 'not ready'}", "" if one.ready or one.reasons else "see " + stack.logs.replace("{}", one.name))
         yield from _unasked(one, one.name, "")
     yield from _several("releases", [one.release for one in stack.services])
+    yield from _logs(stack.services)
     yield from _said({one.name: one for one in stack.services}, "", "restow log verify (or repair; docs/failures.md)")
     yield from _silent_brokers(stack.services)
     if stack.accounts:
@@ -223,6 +227,7 @@ def _left_out(stack: Stack) -> Iterator[Finding]:
 def _services(one: Installation) -> Iterator[Finding]:
     ours = [pod for pod in one.pods if pod.app.removeprefix("restow-") in SERVICES]
     yield from list(_several("images", [pod.image for pod in ours], f"{one.namespace}: ")) or _several("releases", [pod.release for pod in ours], f"{one.namespace}: ")
+    yield from _logs(ours, f"{one.namespace}: ")
     for service in SERVICES:
         name = f"restow-{service}"
         wanted, pods = one.wanted.get(name), [pod for pod in one.pods if pod.app == name]
@@ -242,6 +247,17 @@ def _several(kind: str, said: Sequence[str], where: str = "") -> Iterator[Findin
     """What of all services should be one. Whoever does not say it may have any."""
     if len(found := sorted({*said} - {""})) > 1:
         yield Finding("services", "warning", f"{where}services of several {kind}: {', '.join(found)}", "finish the upgrade; any order is right")
+
+
+def _logs(pods: Sequence[Pod], where: str = "") -> Iterator[Finding]:
+    """Each of them may be ready, and nothing comes of it: what one says the others do not hear."""
+    readers: dict[str, list[str]] = {}
+    for pod in pods:
+        readers.setdefault(pod.log, []).append(pod.service or pod.name)
+    readers.pop("", None)
+    if len(readers) > 1:
+        said = "; ".join(f"{', '.join(names)} {'reads' if len(names) == 1 else 'read'} {log}" for log, names in sorted(readers.items(), key=lambda one: -len(one[1])))
+        yield Finding("log", "bad", f"{where}services read several logs, so they do not hear of each other: {said}", "give all the same RESTOW_CLUSTER and RESTOW_NATS_URL")
 
 
 def _pod(one: Installation, pod: Pod) -> Iterator[Finding]:
@@ -351,10 +367,12 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
             yield Finding("rights", "bad", f"{whose}: {service} may not {verbs} {resource}{where}", do)
 
 
-def _unguarded(policies: Sequence[str]) -> Iterator[Finding]:
-    for name in policies:
-        why, about, again = UNGUARDED[name]
-        yield Finding(about, "warning", f"the policy {name} is missing, or nothing binds it, {why}", again)
+def _unguarded(seen: Seen) -> Iterator[Finding]:
+    lax = "refuses nothing (its binding does not Deny, its failurePolicy is Ignore, or it has no validations)"
+    for names, how in ((seen.unguarded, "is missing, or nothing binds it"), (seen.lax, lax)):
+        for name in names:
+            why, about, again = UNGUARDED[name]
+            yield Finding(about, "warning", f"the policy {name} {how}, {why}", again)
 
 
 # -- beside another scheduler --------------------------------------------------------------------------------------------

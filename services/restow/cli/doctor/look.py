@@ -101,8 +101,8 @@ class Looker:
             wanted += GUARDED_CLAIMS
         if any([await self._marks_nodes(namespace) for namespace in of_services]):
             wanted += GUARDED_NODES
-        unguarded = await self._unguarded(wanted)
-        return Seen(version, skew, definitions, found, gate, unguarded=unguarded)
+        unguarded, lax = await self._unguarded(wanted)
+        return Seen(version, skew, definitions, found, gate, unguarded=unguarded, lax=lax)
 
     async def _server(self) -> tuple[str, datetime | None]:
         said = msgspec.json.decode(await self._client.get("/version")).get("gitVersion", "")
@@ -155,7 +155,7 @@ class Looker:
             report, state = await self._words(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/proxy")
         except ApiStatus as error:
             return known._replace(why=f"{error.message or error.reason} ({error.code})" if error.code else f"no answer ({error.message})")
-        return known._replace(reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", release=state.get("release", ""))
+        return known._replace(reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", release=state.get("release", ""), log=state.get("log", ""))
 
     async def _words(self, path: str) -> tuple[Report, dict[str, Any]]:
         """Raises ApiStatus where the API does not hand the question on, or no service of Restow's answers."""
@@ -297,15 +297,17 @@ class Looker:
         why = mistrusted(shown, base64.b64decode(bundle).decode(), host, clock or self._now) if code == 200 else ""
         return f"{name} shows a certificate that {why}" if why else ""
 
-    async def _unguarded(self, wanted: Iterable[str]) -> list[str]:
-        """Of these policies those that are not there or that nothing binds; none where the API server knows no such policies."""
+    async def _unguarded(self, wanted: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Of these policies those that are not there or that nothing binds, and those that refuse nothing; none where the API server knows no such policies."""
         group = "/apis/admissionregistration.k8s.io/v1"
         policies = await self._optional(f"{group}/validatingadmissionpolicies")
         if policies is None:
-            return []
+            return [], []
         bindings = await self._optional(f"{group}/validatingadmissionpolicybindings") or []
         there = names(policies) & {binding["spec"]["policyName"] for binding in bindings}
-        return [name for name in wanted if name not in there]
+        denied = {binding["spec"]["policyName"] for binding in bindings if "Deny" in binding["spec"].get("validationActions", ())}
+        strict = denied & names(policy for policy in policies if policy["spec"].get("validations") and policy["spec"].get("failurePolicy") != "Ignore")
+        return [name for name in wanted if name not in there], [name for name in wanted if name in there - strict]
 
     # -- within ----------------------------------------------------------------------------------------------------------
 
