@@ -242,7 +242,7 @@ class Process:
                 return None
             log = there
             stack.push_async_callback(there.close)
-            self.health.checks += [there.away, there.too_few]
+            self.health.checks += [there.away, there.too_few, there.unlike]
             self.health.notes.append(there.some_silent)
             self.health.notes.append(there.crowded)
             self.health.notes.append(lambda: of_broker(self.settings.nats_files, machine.now()))

@@ -147,6 +147,10 @@ class JetStreamLog:
         """See Copies. As of the last `tail`."""
         return self._stream.copies.too_few()
 
+    def unlike(self) -> str:
+        """That somebody has given the stream settings with which records go that are to stay, such as an age; empty while it is as it was made. As of the last `tail`."""
+        return self._stream.unlike
+
     def some_silent(self) -> str:
         """See Copies. As of the last `tail`."""
         return self._stream.copies.some_silent()

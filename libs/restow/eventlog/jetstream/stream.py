@@ -153,7 +153,8 @@ class Stream:
         self.import_to = 0
         """The last record of what an import has begun to put back, if it was made by one."""
         self.copies = Copies()
-        """By the last time that `state` was asked for."""
+        self.unlike = ""
+        """Why the stream keeps the log no more, by its settings; empty where it does. Both by the last time that `state` was asked for."""
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
@@ -199,12 +200,8 @@ class Stream:
 
     def _check(self, config: dict[str, Any], replicas: int | None) -> None:
         check_replicas(self.name, config, replicas)
-        found = differences(self.cluster, config)
-        if found:
-            raise LogMismatch(
-                f"stream {self.name!r} is not configured as Restow's log: {'; '.join(found)}. "
-                "Somebody changed or pre-created it; restore these settings (`nats stream edit`)"
-            )
+        if unlike := self._unlike(config):
+            raise LogMismatch(unlike)
         metadata = config.get("metadata") or {}
         if not metadata.get(LOG_ID):
             raise LogMismatch(f"stream {self.name!r} has no {LOG_ID!r} in its metadata: Restow did not create it")
@@ -213,6 +210,14 @@ class Stream:
                 f"stream {self.name!r} has format {metadata.get(FORMAT_KEY)!r}; this Restow reads format {FORMAT}"
             )
         self.log_id = metadata[LOG_ID]
+
+    def _unlike(self, config: dict[str, Any]) -> str:
+        if not (found := differences(self.cluster, config)):
+            return ""
+        return (
+            f"stream {self.name!r} is not configured as Restow's log: {'; '.join(found)}. "
+            "Somebody changed or pre-created it; restore these settings (`nats stream edit`)"
+        )
 
     def _check_whole(self, info: dict[str, Any]) -> None:
         last = info["state"]["last_seq"]
@@ -259,6 +264,7 @@ class Stream:
         if log_id != self.log_id:
             raise LogMismatch(f"stream {self.name!r} is now log {log_id!r}, but this process folded log {self.log_id!r}")
         self.copies.hear(info.get("cluster") or {}, monotonic())
+        self.unlike = self._unlike(info["config"])
         said = datetime.fromisoformat(info["ts"])
         time = round(said.timestamp() * 1e6) * 1000
         return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id, time=time)
