@@ -94,6 +94,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(installed(unasked=["restow-nats-0"])), "broker", "unknown", "restow-system: restow-nats-0: not asked whether all that is acknowledged is on disk, nor how full the store is: no answer on port 8222, as the chart's NetworkPolicy wants it"),
         (seen(installed(stores=[Store("restow-nats-0", "2.11.9", True, 120.0, 1, 100)])), "broker", "bad", "restow-system: restow-nats-0 is nats-server 2.11"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc since 40 s"),
+        (seen(installed(leases={"restow-session": Lease("laptop/1", 1.0, 15)})), "leaders", "warning", "restow-system: restow-session is held by laptop, which is none of the pods of restow-scheduler-session: what leads there is another process, unless that pod is ending"),
         (seen(installed(leases={"restow-gc": Lease("", 40.0, 15)})), "leaders", "bad", "restow-system: nobody leads restow-gc"),
         (seen(installed(leases={"restow-gc": Lease("x/1", 40.0, 15, True)})), "leaders", "warning", "restow-system: restow-gc was renewed 40 s in the API server's past"),
         (seen(installed(leases={"restow-gc": Lease("x/1", -30.0, 15)})), "leaders", "warning", "restow-system: restow-gc was renewed 30 s in the API server's future"),
@@ -124,7 +125,7 @@ def test_each_trouble_is_said(said, about, word, what):
 def test_what_several_services_say_is_said_once():
     told = {service: Pod(service, f"restow-{service}", True, "restow:1", reasons=("no broker",), notes=("the clock is wrong",)) for service in SERVICES}
     everybody = ", ".join(SERVICES)
-    assert troubles(seen(installed(pods=[*told.values(), Pod("n", "restow-nats", True, NATS)]))) == [
+    assert troubles(seen(installed(pods=[*told.values(), Pod("n", "restow-nats", True, NATS)], leases={}))) == [
         ("services", "bad", f"restow-system: {everybody} are not ready: no broker"),
         ("services", "warning", f"restow-system: {everybody}: the clock is wrong"),
     ]
@@ -143,16 +144,17 @@ def test_services_of_two_releases_are_said_also_where_their_images_have_one_name
     of = {"cluster-watcher": "0.2.0+1", "descheduler": "0.3.0+2"}
     told = [Pod(service, f"restow-{service}", True, "restow:latest", reasons=(), release=of.get(service, "")) for service in SERVICES]
     what = "services of several releases: 0.2.0+1, 0.3.0+2"
-    assert troubles(seen(installed(pods=[*told, Pod("n", "restow-nats", True, NATS)]))) == [("services", "warning", f"restow-system: {what}")]
+    assert troubles(seen(installed(pods=[*told, Pod("n", "restow-nats", True, NATS)], leases={}))) == [("services", "warning", f"restow-system: {what}")]
     assert troubles(seen(installations=[], stack=Stack("{}", told))) == [("services", "warning", what)]
 
 
 def test_services_that_read_several_logs_are_told_although_each_is_ready():
     """One with another RESTOW_CLUSTER, or another broker, is ready, leads, and hears of nothing."""
-    said = [one._replace(log="7c1f" if one.app == "restow-scheduler-session" else "" if one.app == "restow-descheduler" else "a0b2") for one in pods()]
+    of = {"restow-scheduler-session": "7c1f", "restow-descheduler": "", "restow-nats": ""}
+    said = [one._replace(log=of.get(one.app, "a0b2")) for one in pods()]
     what = "services read several logs, so they do not hear of each other: "
     others = "restow-cluster-watcher-x, restow-reservation-cache-x, restow-garbage-collector-x read a0b2; restow-scheduler-session-x reads 7c1f"
-    assert troubles(seen(installed(pods=[one if one.app != "restow-nats" else one._replace(log="") for one in said]))) == [("log", "bad", f"restow-system: {what}{others}")]
+    assert troubles(seen(installed(pods=said))) == [("log", "bad", f"restow-system: {what}{others}")]
     stack = Stack("logs/{}.log", [one for one in said if one.app != "restow-nats"])
     assert [one[2] for one in troubles(seen(installations=[], stack=stack))] == [what + others]
 

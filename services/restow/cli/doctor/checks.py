@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from restow.cli.doctor.guards import BESIDE_AGAIN, UNGUARDED
+from restow.contracts.ids import WRITERS
 from restow.domain.history import BROKEN
 from restow.eventlog.port import SILENT_BROKER
 
@@ -336,16 +337,24 @@ def _broker(one: Installation) -> Iterator[Finding]:
             yield Finding("broker", "bad", f"{one.namespace}: {pod.name} is nats-server {_dotted(version)}", f"Restow needs {_dotted(LEAST_BROKER)} or newer: an older one ignores settings that keep the log whole")
 
 
+def _writer_of(lease: str) -> str:
+    return f"restow-{WRITERS[lease.removeprefix('restow-')].replace('_', '-')}"
+
+
 def _leaders(one: Installation) -> Iterator[Finding]:
     led = []
     for name, lease in sorted(one.leases.items()):
+        ours = {pod.name for pod in one.pods if pod.app == _writer_of(name)}
         if lease.age < -MOST_SKEW or (lease.old and lease.renewed):
             when = f"{abs(lease.age):.0f} s in the API server's {'past' if lease.old else 'future'}"
             yield Finding("leaders", "warning", f"{one.namespace}: {name} was renewed {when}", f"the clock of {lease.holder}'s node is wrong: set it by NTP")
         if not lease.holder or (lease.old and not lease.renewed):
             yield Finding("leaders", "bad", f"{one.namespace}: nobody leads {name}" + (f" since {lease.age:.0f} s" if lease.holder else ""), "see what its services say above: a standby takes over within seconds if it is ready")
+        elif (holder := lease.holder.partition("/")[0]) not in ours:
+            what = f"{one.namespace}: {name} is held by {holder}, which is none of the pods of {_writer_of(name)}: what leads there is another process, unless that pod is ending"
+            yield Finding("leaders", "warning", what, "look again in half a minute; else find it and stop it: nothing here says which release, configuration and log it has")
         else:
-            led.append(f"{name.removeprefix('restow-')} {lease.holder.partition('/')[0]}")
+            led.append(f"{name.removeprefix('restow-')} {holder}")
     if led:
         yield Finding("leaders", "ok", f"{one.namespace}: {', '.join(led)}")
 
