@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from domain.build import NOW, configured, given, node, pod, replica_of, shape, then
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.values import Move, Packing
@@ -175,3 +176,24 @@ def test_landings_count_evicted_pods_alone_and_those_that_missed_their_slots_as_
     then(state, e.Landed("x-1", "p9", "b"), e.NotRecreated("x-2"), e.MigrationFailed("x-3", "NoCapacity", ""))
     progress.look(tell=True)
     assert landings() == [1, 1]
+
+
+def test_metrics_do_not_grow_with_every_node_that_ever_was_nor_with_what_people_call_their_plans():
+    """Autoscalers name no two nodes alike. What was counted by itself goes on to be, and nothing is left out of the sum."""
+    state, metrics = cluster(), Metrics("migration")
+    shown = DeschedulerMetrics(SimpleNamespace(state=state, metrics=metrics, clock=SimpleNamespace(now=lambda: 0)))
+    then(state, plan("x", "p1"))
+    moved, made = state.migrations["x-1"], state.plans["x"]
+    for number in (*range(3_000), 0, 0):
+        shown.evicted(state, SimpleNamespace(plan="x", move=SimpleNamespace(namespace=moved.move.namespace, source=f"node-{number}")))
+    for number in (*range(200), 0):
+        shown.planned(state, replace(made, planned=replace(made.planned, trigger=f"t-{number}")))
+
+    def of(name, **labels):
+        samples = [sample for metric in metrics.registry.collect() for sample in metric.samples if sample.name == name]
+        return len(samples), sum(sample.value for sample in samples), [sample.value for sample in samples if labels.items() <= sample.labels.items()]
+
+    assert of("descheduler_pods_evicted_total", node="node-0") == (1_001, 3_002, [3])
+    assert of("descheduler_pods_evicted_total", node="others", namespace="others")[2] == [2_000]
+    assert of("restow_plans_total", trigger="others") == (51, 201, [150])
+    assert of("restow_plans_total", trigger="t-0")[2] == [2]
