@@ -46,6 +46,23 @@ async def test_an_export_continues_where_it_ended(log, tmp_path):
         await export(log, tmp_path / "a", 3)
 
 
+async def test_an_export_continues_although_the_log_lets_go_what_is_archived_meanwhile(log, tmp_path, monkeypatch):
+    """The collector truncates beside its archiving: the archive's last record may go between two questions about it."""
+    await fill(log, 10)
+    await export(log, tmp_path / "a")
+    await fill(log, 5, 10)
+    first = log.first
+
+    async def and_then_it_goes():
+        begins = await first()
+        await log.truncate(10)
+        return begins
+
+    monkeypatch.setattr(log, "first", and_then_it_goes)
+    archive = await export(log, tmp_path / "a")
+    assert (archive.first, archive.last) == (1, 15)
+
+
 async def test_an_import_restores_sequences_bytes_and_id(log, make_log, tmp_path):
     await fill(log, 30)
     await export(log, tmp_path / "a")
