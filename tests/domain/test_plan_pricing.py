@@ -14,7 +14,7 @@ from restow.contracts.values import DeviceShare, LabelSelector, Spread
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing import patterns as patterns_module
-from restow.domain.defragmentation.optimizing import pricing
+from restow.domain.defragmentation.optimizing import filling, pricing
 from restow.domain.defragmentation.optimizing.annealing import anneal
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.filling import Filling
@@ -291,6 +291,34 @@ def _as_many(monkeypatch, nodes: int, sample: int) -> None:
     monkeypatch.setattr(pricing, "MANY", nodes)
     monkeypatch.setattr(pricing, "SAMPLE", sample)
     monkeypatch.setattr(sys.modules[_Maker.__module__], "FEW", nodes)
+
+
+@pytest.mark.usefixtures("all_counts")
+def test_of_many_nodes_only_those_are_annealed_that_gain_something_and_in_parts(monkeypatch):
+    _as_many(monkeypatch, 2, 2)
+    monkeypatch.setattr(filling, "CELLS", 1)
+    begun, fill, starts, checked = list[set[int]](), pricing._fill, Filling.starts, 0
+
+    def started(self, prices, begin, *rest):
+        begun.append({one.node for one in begin})
+        return starts(self, prices, begin, *rest)
+
+    def filled(patterns, filling, prices, device, course, nth):
+        nonlocal checked
+        table = patterns.table()
+        scores = table.scores(prices)
+        gaining = {table.patterns[j].start.node for j in table.best(scores).tolist() if scores[j] > 0}
+        fill(patterns, filling, prices, device, course, nth)
+        assert not course.gaining or begun[-1] == gaining
+        checked += course.gaining and 0 < len(gaining) < len(patterns.rows)
+
+    monkeypatch.setattr(Filling, "starts", started)
+    monkeypatch.setattr(pricing, "_fill", filled)
+    for seed in range(6):
+        task = _task(cluster(seed, "devices"))
+        with opened(task, "value", Rows(task)) as world:
+            _priced(_search(world, task))
+    assert checked, "on some of them something is gained"
 
 
 def test_without_devices_nothing_is_packed():

@@ -61,7 +61,7 @@ LARGEST = 1 << 61
 
 class Course(NamedTuple):
     """`grown`: times that patterns are added from nothing, of devices packed exactly and of those who come one after the other; then in all other `rounds` by annealing each node alone, at once so many `copies` of it,
-    in so many steps the `last` time. `slope`: steps down the slope each time; `tries`: of rounding."""
+    in so many steps the `last` time. `slope`: steps down the slope each time; `tries`: of rounding. `gaining`: only nodes of which a pattern is worth something at the prices are annealed."""
 
     grown: int
     rounds: int
@@ -69,9 +69,10 @@ class Course(NamedTuple):
     last: int
     slope: int
     tries: int
+    gaining: bool = False
 
 
-ALL, OF_SAMPLE, THEN = Course(2, 11, 8, 300, DOWN, TRIES), Course(2, 8, 4, 300, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100)
+ALL, OF_SAMPLE, THEN = Course(2, 11, 4, 300, DOWN, TRIES), Course(2, 8, 4, STEPS, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100, gaining=True)
 """Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for."""
 
 Start = tuple[dict[PodUid, Spot], int]
@@ -167,7 +168,8 @@ def _fill(patterns: Patterns, filling: Filling, prices: Prices, device: int, cou
     best = table.best(scores)
     copies, steps = max(course.copies, min(TOGETHER // len(best), MOST_COPIES)), course.last if nth + 1 == course.rounds else STEPS
     anew = nth % 2 and course.copies > 1
-    begin = [table.patterns[j].start for j in np.repeat(table.first if anew else best, copies).tolist()]
+    some = best[scores[best] > 0] if course.gaining else table.first if anew else best
+    begin = [table.patterns[j].start for j in np.repeat(some, copies).tolist()]
     found = filling.starts(prices, begin, steps, device // HEAT)
     least = scores[best] - device // NEAR
     patterns.take_in(list(dict.fromkeys(one for one, reached in found if reached > least[one.node])))
