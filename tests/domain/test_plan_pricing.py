@@ -13,8 +13,8 @@ from restow.contracts.ids import PlanId
 from restow.contracts.values import DeviceShare, LabelSelector, Spread
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing import patterns as patterns_module
 from restow.domain.defragmentation.optimizing import filling, pricing
+from restow.domain.defragmentation.optimizing import patterns as patterns_module
 from restow.domain.defragmentation.optimizing.annealing import anneal
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.filling import Filling
