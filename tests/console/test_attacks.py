@@ -19,6 +19,7 @@ from restow.eventlog.testing import running_server, unique_cluster
 from restow.replay.restore import restore
 from restow.replay.source import ListSource, open_broker
 from restow.replay.state_at import state_at
+from restow.runtime.http_bounds import CONNECTIONS
 
 
 async def test_health_is_told_while_a_commit_is_folded_and_touches_nothing_of_it(looking):
@@ -310,3 +311,22 @@ async def test_a_link_to_before_the_log_leads_to_its_beginning(opened):
     async with opened(migration()) as it:
         await it.go("#at=0")
         await it.at(1)
+
+
+async def test_connections_that_ask_nothing_keep_nobody_away(looking):
+    async with looking(placements().source()) as client:
+        host, _, port = client.url.removeprefix("http://").rpartition(":")
+        stream = await client.session.get(client.url + "/api/v1/live")
+        assert (await stream.content.readline()) == b"event: log\n"
+        opened = []
+        for _ in range(2 * CONNECTIONS):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET / HTTP/1.1\r\nHost: ")
+            opened.append((reader, writer))
+        assert (await client.json("/api/v1/log"))["last"] == 7
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await opened[0][0].readexactly(1)
+        assert not stream.content.at_eof()
+        stream.close()
+        for _, writer in opened:
+            writer.close()

@@ -1,6 +1,5 @@
 """Every service's HTTP: health, metrics, a summary of the state, and the description of exactly these routes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,8 +66,7 @@ class Server:
         """Whether the service has added its own routes."""
         self.address = ""
         self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
-        self._connections: BoundedConnections | None = None
+        self._connections = BoundedConnections()
 
     async def start(self, host: str, port: int, publish: str = "") -> None:
         """Listen. Raises OSError. `publish`: file to write `http://host:port` to, in one step."""
@@ -76,24 +74,17 @@ class Server:
         app.router.add_route("*", "/{path:.*}", self._dispatch)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
         await self._runner.setup()
-        assert self._runner.server is not None
-        self._connections = BoundedConnections(self._runner.server)
-        self._listening = await asyncio.get_running_loop().create_server(self._connections, host or None, port, reuse_address=True)
-        bound = self._listening.sockets[0].getsockname()
-        shown = "127.0.0.1" if bound[0] in ("0.0.0.0", "::") else bound[0]
-        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"
+        address, bound = await self._connections.listen(self._runner, host or None, port)
+        shown = "127.0.0.1" if address in ("0.0.0.0", "::") else address
+        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound}"
         if publish:
             temporary = Path(publish).with_suffix(".tmp")
             temporary.write_text(self.address)
             temporary.replace(publish)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
-        assert self._connections is not None
-        self._connections.busy.add(request.protocol)
-        try:
+        with self._connections.answering(request):
             return await self._answered(request)
-        finally:
-            self._connections.busy.discard(request.protocol)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         """The server runs before the service has any routes of its own: until then nobody can say that a path is not one of them."""
@@ -118,8 +109,7 @@ class Server:
         self.complete = True
 
     async def stop(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
+        self._connections.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -1,7 +1,8 @@
 """What keeps the HTTP of a service from taking all of its process: anybody in the cluster may reach it, and decisions are made on the same thread."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -14,18 +15,42 @@ SHARE = 0.05
 
 
 class BoundedConnections:
-    """Makes the protocols of `server`. Where one more comes than `most`, the oldest is ended on which nothing is being answered; where something is on all, the new one is. So
+    """Makes the protocols of a server. Where one more comes than `most`, the oldest is ended on which nothing is being answered; where something is on all, the new one is. So
     connections that are merely open, however many there are, keep nobody away who asks. (`cli/bounded_socket` is for asyncio's own loop only, which calls `accept`.)"""
 
-    def __init__(self, server: web.Server, most: int = CONNECTIONS) -> None:
-        self._server, self._most = server, most
-        self.busy: set[asyncio.BaseProtocol] = set()
+    def __init__(self, most: int = CONNECTIONS) -> None:
+        self._most = most
+        self._busy: set[asyncio.BaseProtocol] = set()
         """On which something is being answered."""
+        self._server: web.Server | None = None
+        self._listening: asyncio.Server | None = None
+
+    async def listen(self, runner: web.AppRunner, host: str | None, port: int) -> tuple[str, int]:
+        """In place of aiohttp's TCPSite, of a runner that is set up. The address and port that it has got. Raises OSError."""
+        self._server = runner.server
+        self._listening = await asyncio.get_running_loop().create_server(self, host, port, reuse_address=True)
+        address, bound = self._listening.sockets[0].getsockname()[:2]
+        return address, bound
+
+    def close(self) -> None:
+        """Listen no longer; those who are there are the runner's to end."""
+        if self._listening is not None:
+            self._listening.close()
+
+    @contextmanager
+    def answering(self, request: web.Request) -> Iterator[None]:
+        """Around what answers a request."""
+        self._busy.add(request.protocol)
+        try:
+            yield
+        finally:
+            self._busy.discard(request.protocol)
 
     def __call__(self) -> asyncio.BaseProtocol:
+        assert self._server is not None
         there = [one for one in self._server.connections if one.transport is not None]
         if len(there) >= self._most:
-            oldest = next((one for one in there if one not in self.busy), None)
+            oldest = next((one for one in there if one not in self._busy), None)
             if oldest is None:
                 return _Full()
             oldest.force_close()

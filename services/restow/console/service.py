@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from restow.console.access import Access, BadAccess
 from restow.console.api import Api
@@ -17,6 +18,7 @@ from restow.console.guard import guarded
 from restow.console.orders import Orders
 from restow.console.stories import Stories
 from restow.replay.source import Source
+from restow.runtime.http_bounds import BoundedConnections
 
 __all__ = ["Access", "BadAccess", "Console", "Orders"]
 
@@ -34,24 +36,31 @@ class Console:
         self.api = Api(self.follower, Stories(source), access, orders, verify)
         self.address = ""
         self._runner: web.AppRunner | None = None
+        self._connections = BoundedConnections()
 
     async def start(self, port: int = 0) -> None:
         """Listen, and begin to read. port 0: any. Raises OSError."""
-        app = web.Application(middlewares=[guarded(self._published, self._access)], client_max_size=64 * 1024)
+        app = web.Application(middlewares=[self._counted, guarded(self._published, self._access)], client_max_size=64 * 1024)
         self.api.add_to(app)
         for path, (body, kind) in page().items():
             app.router.add_get(path, _file(body, kind))
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, None if self._published else HOST, port, reuse_address=True).start()
-        self.address = f"http://{HOST}:{self._runner.addresses[0][1]}"
+        _, bound = await self._connections.listen(self._runner, None if self._published else HOST, port)
+        self.address = f"http://{HOST}:{bound}"
         if not self._on_demand:
             self.follower.start()
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        with self._connections.answering(request):
+            return await handler(request)
 
     async def stop(self) -> None:
         self.api.close()
         await self.api.verifier.stop()
         await asyncio.to_thread(self.follower.stop)
+        self._connections.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
