@@ -12,6 +12,8 @@ CONNECTIONS = 100
 """Open at a time: a kubelet's, Prometheus', and those of at most 32 who follow plans. Whoever opens more takes their file descriptors and memory, and says nothing."""
 SHARE = 0.05
 """Of the thread's time that the same answer, made anew and anew, may take."""
+OLDEST = 10.0
+"""Seconds that an answer is shown again at most: the process may have been stopped for minutes while it was made (a host that is moved, a debugger)."""
 
 
 class BoundedConnections:
@@ -53,7 +55,11 @@ class BoundedConnections:
             oldest = next((one for one in there if one not in self._busy), None)
             if oldest is None:
                 return _Full()
+            transport = oldest.transport
             oldest.force_close()
+            if transport is not None:
+                # To close it is to send first what is left: for ever, where nobody reads.
+                transport.abort()
         return self._server()
 
 
@@ -63,7 +69,7 @@ class _Full(asyncio.Protocol):
 
 
 class Reused:
-    """An answer that is made anew once it is old, by how long it took: 20 times that, so that nobody who asks for it again and again takes more than SHARE."""
+    """An answer that is made anew once it is old, by how long it took: 20 times that (at most OLDEST), so that nobody who asks for it again and again takes more than SHARE."""
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self._make = make
@@ -74,5 +80,5 @@ class Reused:
         if began >= self._until:
             self._made = self._make()
             now = machine.steady()
-            self._until = now + (now - began) / SHARE
+            self._until = now + min((now - began) / SHARE, OLDEST)
         return self._made

@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import os
+import socket
 
 import aiohttp
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from restow import machine
 from restow.runtime.health import Health
 from restow.runtime.http import Route, Server, answer
-from restow.runtime.http_bounds import CONNECTIONS, Reused
+from restow.runtime.http_bounds import CONNECTIONS, OLDEST, Reused
 
 
 async def plan(_request):
@@ -18,8 +19,8 @@ async def plan(_request):
 
 
 @contextlib.asynccontextmanager
-async def serving(health):
-    server = Server("descheduler", health, CollectorRegistry(), dict)
+async def serving(health, registry=None):
+    server = Server("descheduler", health, registry or CollectorRegistry(), dict)
     await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(server.address) as session:
@@ -62,6 +63,31 @@ async def test_connections_that_ask_nothing_keep_nobody_away_and_no_file_descrip
         assert len(os.listdir("/proc/self/fd")) - before <= 3 * CONNECTIONS + CONNECTIONS + 2
         for _, writer in opened:
             writer.close()
+
+
+async def test_connections_that_read_no_answer_are_ended_too():
+    """What they were sent and do not take would be kept for them for ever, and their file descriptors with it."""
+    registry, loop = CollectorRegistry(), asyncio.get_running_loop()
+    series = Gauge("place", "Where", ("node",), registry=registry)
+    for node in range(500):
+        series.labels(f"node-{node}").set(1)
+    opened = []
+    async with serving(Health(), registry) as (server, session):
+        host, _, port = server.address.removeprefix("http://").rpartition(":")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(2 * CONNECTIONS):
+            ours = socket.socket()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            ours.setblocking(False)
+            await loop.sock_connect(ours, (host, int(port)))
+            await loop.sock_sendall(ours, b"GET /metrics HTTP/1.1\r\nHost: s\r\n\r\n" * 200)
+            opened.append(ours)
+        async with session.get("/livez") as alive:
+            assert alive.status == 200
+        await asyncio.sleep(0.2)
+        assert len(os.listdir("/proc/self/fd")) - before <= 2 * CONNECTIONS + CONNECTIONS + 2
+        for ours in opened:
+            ours.close()
 
 
 async def _ended(reader):
@@ -111,3 +137,21 @@ def test_an_answer_that_is_asked_for_again_and_again_takes_a_twentieth_of_the_ti
         said.add(numbers())
         now += 0.001
     assert 45 <= len(made) == len(said) <= 50
+
+
+def test_an_answer_that_took_long_is_not_shown_for_minutes(monkeypatch):
+    """The process may have been stopped while it was made."""
+    now, made = 0.0, []
+    monkeypatch.setattr(machine, "steady", lambda: now)
+
+    def make():
+        nonlocal now
+        now += 60
+        made.append(now)
+        return b""
+
+    numbers = Reused(make)
+    numbers()
+    now += OLDEST
+    numbers()
+    assert len(made) == 2
