@@ -288,7 +288,7 @@ def test_values_are_what_the_schema_says(path):
         {"garbageCollector": {"storage": {"accessMode": "ReadOnlyMany"}}}, {"garbageCollector": {"archive": {"prefix": "/restow"}}},
         {"garbageCollector": {"archive": {"prefix": "restow/../other"}}}, {"garbageCollector": {"archive": {"prefix": "/".join("abcdefghijklmnopqrst")}}},
         {"nats": {"tls": {"enabled": True, "existingSecret": "mine"}}}, {"nats": {"tls": {"enabled": True, "certificate": "cert-manager", "existingSecret": "mine"}}},
-        {"nats": {"tls": {"enabled": True, "caOnly": True}}}, {"beside": {"claimNamespaces": ["A_B"]}},
+        {"nats": {"tls": {"enabled": True, "caOnly": True}}}, {"nats": {"keys": True}}, {"beside": {"claimNamespaces": ["A_B"]}},
         {"garbageCollector": {"archive": {"bucket": "back..ups"}}}, {"networkPolicy": {"collectorPorts": [0]}},
     ],
     ids=json.dumps,
@@ -666,6 +666,20 @@ def test_a_broker_of_ones_own_is_shown_a_certificate_unless_it_wants_none(only):
         (one,) = containers(named(manifests, "Deployment", f"restow-{name}"))
         files = {key: value for key, value in env(one).items() if str(value).startswith("/tls/")}
         assert files == {"RESTOW_NATS_CA": "/tls/ca.crt"} | ({} if only else {"RESTOW_NATS_CERTIFICATE": "/tls/tls.crt", "RESTOW_NATS_KEY": "/tls/tls.key"})
+
+
+def test_a_broker_of_ones_own_is_shown_a_key_in_place_of_a_password():
+    owners = {service: service.replace("-", "_") for service in SERVICES} | {"console": "console", "traces": "console"}
+    manifests = rendered("--set", "nats.enabled=false,nats.url=nats://b,nats.existingSecret=keys,nats.keys=true,traces.enabled=true,traces.endpoint=http://c:4318")
+    pods = {name: (named(manifests, "Deployment", f"restow-{name}"), user) for name, user in owners.items()}
+    for manifest, user in pods.values():
+        (one,) = containers(manifest)
+        given = env(one)
+        assert (given["RESTOW_NATS_CREDENTIALS"], given["RESTOW_NATS_USER"]) == ("/nats/credentials", user)
+        assert "RESTOW_NATS_PASSWORD" not in given
+        (mount,) = [mount for mount in one["volumeMounts"] if mount["mountPath"] == "/nats"]
+        (volume,) = [volume["secret"] for volume in manifest["spec"]["template"]["spec"]["volumes"] if volume["name"] == mount["name"]]
+        assert (volume["secretName"], volume["items"]) == ("keys", [{"key": user, "path": "credentials"}])
 
 
 def test_the_certificate_that_the_chart_makes_is_of_its_authority_and_names_every_broker(tmp_path):

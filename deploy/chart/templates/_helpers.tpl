@@ -121,15 +121,43 @@ checksum/passwords: {{ sha256sum $data }}
 - {name: RESTOW_NATS_REPLICAS, value: {{ $nats.replicas | quote }}}
 {{- end }}
 - {name: RESTOW_NATS_USER, value: {{ .user }}}
+{{- if $nats.keys }}
+- {name: RESTOW_NATS_CREDENTIALS, value: /nats/credentials}
+{{- else }}
 - name: RESTOW_NATS_PASSWORD
   valueFrom:
     secretKeyRef: {name: {{ include "restow.passwords" .root }}, key: {{ .user }}}
+{{- end }}
 {{- if $nats.tls.enabled }}
 - {name: RESTOW_NATS_CA, value: /tls/ca.crt}
 {{- if not $nats.tls.caOnly }}
 - {name: RESTOW_NATS_CERTIFICATE, value: /tls/tls.crt}
 - {name: RESTOW_NATS_KEY, value: /tls/tls.key}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* And the files of that: read again for each new connection. Where they are mounted, and what they are. root; user. */}}
+{{- define "restow.natsMounts" -}}
+{{- if .Values.nats.tls.enabled }}
+- {name: broker, mountPath: /tls, readOnly: true}
+{{- end }}
+{{- if .Values.nats.keys }}
+- {name: credentials, mountPath: /nats, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "restow.natsVolumes" -}}
+{{- if .root.Values.nats.tls.enabled }}
+- name: broker
+  secret: {secretName: {{ include "restow.brokerTLS" .root }}, defaultMode: 0440}
+{{- end }}
+{{- if .root.Values.nats.keys }}
+- name: credentials
+  secret:
+    secretName: {{ include "restow.passwords" .root }}
+    defaultMode: 0440
+    items: [{key: {{ .user }}, path: credentials}]
 {{- end }}
 {{- end }}
 
