@@ -252,6 +252,21 @@ def test_slices_of_a_device_plugin_are_moved_together_for_who_waits_for_more_of_
     assert got.worth.after - got.worth.before > got.worth.cost
 
 
+@pytest.mark.parametrize(("resource", "many"), [("nvidia.com/mig-1g.5gb", 8), ("amd.com/gpu", 10**10), ("amd.com/gpu", 2**63 - 1), ("cpu", 2**63 - 1), ("memory", 2**63 - 1)])
+def test_a_pod_that_asks_for_more_than_any_node_has_keeps_no_plan_from_others(resource, many):
+    """Whoever may make a pod may write any number into it."""
+    slices = "nvidia.com/mig-1g.5gb"
+    state = given(
+        *(node(name, allocatable={slices: 7, "amd.com/gpu": 8}) for name in "ab"), shape("s", cpu=100, requests={slices: 1}), shape("seven", cpu=100, requests={slices: 7}),
+        pod("p", "s", "a", owner=SERVER), pod("q", "s", "b", owner=SERVER), pod("r", "s", "b", owner=SERVER), pod("w", "seven"),
+    )  # fmt: skip
+    alone = plan(state)
+    then(state, shape("typo", requests={resource: many}), pod("v", "typo"))
+    got = plan(state)
+    assert [(m.pod, m.source, m.target) for m in got.moves] == [("p", "a", "b")]
+    assert got.worth == alone.worth
+
+
 def test_nothing_moves_whose_work_is_worth_more_than_what_is_won():
     hundred_hours = {"owner": JOB, "created": NOW - 100 * HOUR}
     state = waiting_for_eight(**hundred_hours)

@@ -4,7 +4,10 @@ By what is asked for and not by heads: a hundred pods with a tenth of a GPU each
 """
 
 from collections import Counter
+from itertools import islice
 from typing import NamedTuple
+
+import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.domain.defragmentation.prices import Sizes
@@ -29,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 def mix(state: ClusterState, sizes: Sizes) -> tuple[Wanted, ...]:
-    """The largest part first. O(pods)."""
+    """The largest part first. O(pods). Who asks for more than any node has is left out: no plan helps them, and beside a mistyped one nobody else would count."""
     heads: Counter[ShapeId] = Counter()
     for uid, pod in state.pods.items():
         if is_counted(state, uid):
@@ -40,7 +43,8 @@ def mix(state: ClusterState, sizes: Sizes) -> tuple[Wanted, ...]:
         key = keys.key(state, shape)
         before, first = merged.get(key, (0, shape))
         merged[key] = before + count, min(first, shape)
-    asked = sorted(((count * sizes.of(state.vectors[shape]), shape) for count, shape in merged.values()), key=lambda one: (-one[0], one[1]))[:MOST]
+    every = sorted(((count * sizes.of(state.vectors[shape]), shape) for count, shape in merged.values()), key=lambda one: (-one[0], one[1]))
+    asked = list(islice((one for one in every if _has_some_node(state, state.vectors[one[1]])), MOST))
     total = sum(much for much, _ in asked)
     if not total:
         return ()
@@ -49,3 +53,9 @@ def mix(state: ClusterState, sizes: Sizes) -> tuple[Wanted, ...]:
         for much, shape in asked
         if (part := much * WHOLE_PART // total)
     )
+
+
+def _has_some_node(state: ClusterState, v: Vector) -> bool:
+    """Whether a node would have enough of each, were it empty. O(nodes)."""
+    columns, amounts = [column for column, _ in v.items], np.array([amount for _, amount in v.items], np.int64)
+    return bool((state.table.allocatable[:, columns] >= amounts).all(axis=1).any())

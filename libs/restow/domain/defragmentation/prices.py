@@ -30,7 +30,7 @@ WHOLE_DEVICES = frozenset({"amd.com/gpu", "google.com/tpu", "habana.ai/gaudi"})
 _GIB = 30
 """Bits of a GiB."""
 _LARGEST = 1 << 28
-"""A node is no larger: amounts times prices are to fit into int64."""
+"""A node is no larger, nor does a request count more, whatever somebody writes into a pod: amounts times prices are to fit into int64."""
 
 
 def micros(said: str) -> int | None:
@@ -64,7 +64,7 @@ class Sizes(msgspec.Struct, frozen=True):
                 size += amount * _PER_GIB >> _GIB
             elif column in self.others:
                 size += amount * self.others[column]
-        return size
+        return min(size, _LARGEST)
 
 
 def sizes(state: ClusterState) -> Sizes:
@@ -94,7 +94,7 @@ class Prices:
         for name, row in state.table.rows.items():
             node = state.nodes.get(name)
             if node is not None:
-                self.size[row] = min(self.sizes.of(state.table.vector(node.allocatable, None)), _LARGEST)
+                self.size[row] = self.sizes.of(state.table.vector(node.allocatable, None))
                 own = priced(node, args.label, classes)
                 self.per_hour[row] = self.size[row] if own is None else own
                 said = said or own is not None
