@@ -406,6 +406,24 @@ def test_a_place_is_lost_also_where_only_the_slot_of_another_move_has_given_way_
     assert again not in session_owes(state)
 
 
+def test_a_place_is_not_lost_where_the_slot_of_another_move_lacks_only_what_the_successor_does_not_ask_for():
+    """A device that has died takes nothing from a pod without one."""
+    device = "example.com/device"
+    state = evicted(world(node("c", cpu=4_000, allocatable={device: 1}), shape("with", cpu=3_000, requests={device: 1}, scheduler=STOCK)))
+    then(state, pod("q", "with", node="c", owner=OWNER), node("b", cpu=7_000, allocatable={device: 1}), plan("z", move("z-1", "q", "c")))
+    advance(state)
+    create(state, "z-1")
+    session_answers(state)
+    opened(state)
+    then(state, replace(placeholder(state, "z-1", "h2"), shape="with"), changed("h2", node="b", phase="Running", ready=True))
+    session_answers(state)
+    successor(state)
+    advance(state)
+    then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER), node("b", cpu=7_000, allocatable={device: 0}))
+    assert state.waiting_on["b"], "the other move's slot has lost its device"
+    assert NominateAgain("p2", "b") in session_owes(state)
+
+
 def test_a_successor_that_came_without_the_gate_is_nominated_by_who_lands_it_while_its_placeholder_is_there():
     state = evicted(world())
     then(state, pod("p2", "s", owner=OWNER))

@@ -24,7 +24,7 @@ from restow.domain import thefts, verdicts
 from restow.domain.effects import CreatePlaceholder, DeletePlaceholder, Effect, Land, LetGo, NominateAgain
 from restow.domain.gated import MayRun, expected, forsaken_at
 from restow.domain.landing_gate import GATE as GATE
-from restow.domain.node_table import WHOLE
+from restow.domain.node_table import WHOLE, Vector
 from restow.domain.other_schedulers import LOG, held_for
 from restow.domain.other_schedulers import is_beside as is_beside
 from restow.domain.quantity import format_resource
@@ -243,11 +243,20 @@ def _has_lost_its_place(state: Maps, pod: PodUid) -> bool:
     row = state.table.rows.get(node)
     if row is None:
         return False
-    free = state.table.free[row]
-    if any(free[column] < 0 for column, _ in state.vectors[state.pods[pod].fact.shape].items):
+    free, asked = state.table.free[row], state.vectors[state.pods[pod].fact.shape]
+    if any(free[column] < 0 for column, _ in asked.items):
         return True
-    lacking = ((key, slot) for key in state.waiting_on.get(node, ()) if not (slot := state.slots[key[0]][key[1]]).capacity.complete)
+    lacking = ((key, slot) for key in state.waiting_on.get(node, ()) if _lacks(slot := state.slots[key[0]][key[1]], asked))
     return any((body := state.stand_ins.get(key)) is not None and stands(state.live_of(body), slot) for key, slot in lacking)
+
+
+def _lacks(slot: Slot, asked: Vector) -> bool:
+    """Whether a slot is short of something that is asked for. What else it is short of, as where a device has died, is nobody's but its own."""
+    held = dict(slot.capacity.held)
+    columns = {column for column, _ in asked.items}
+    return any(held.get(column, 0) < amount for column, amount in slot.capacity.wanted if column in columns) or (
+        asked.devices is not None and slot.capacity.held_devices != slot.capacity.devices
+    )
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------------
