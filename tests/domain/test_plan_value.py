@@ -14,7 +14,9 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig, PriceArgs
 from restow.domain.defragmentation import ArgsError, check
 from restow.domain.defragmentation.appraisal import Appraisal
+from restow.domain.defragmentation.bound import judged
 from restow.domain.defragmentation.optimizing.usable import Usable
+from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.prices import OWN_PRICE
 from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.hooks import CHECKPOINTED
@@ -389,3 +391,18 @@ def test_a_plan_of_the_greedy_planner_says_its_worth_too():
     got = plan(waiting_for_eight(), args)
     assert [m.cost for m in got.moves] == [1_000]
     assert got.worth.after > got.worth.before
+
+
+@pytest.mark.parametrize("objective", ["value", "devices", "nodes", "capacity"])
+def test_a_pod_that_runs_and_asks_for_more_than_any_node_has_stays_and_others_move(objective):
+    """Whoever may bind a pod may write any number into it. A search that pushed others, and the bound, failed on it."""
+    args = msgspec.structs.replace(VALUE, objective=objective, minimumGain=0, **({"capacity": {"cpu": "7"}} if objective == "capacity" else {}))
+    state = given(
+        *(node(name, gpus=8) for name in "abc"), ONE, EIGHT, shape("typo", cpu=1 << 62, memory=1 << 62, requests={"example.com/x": (1 << 63) - 1}), *(one(f"p{d}", "a", d) for d in range(3)), *(one(f"q{d}", "b", d) for d in range(7)),
+        pod("w", "eight"), pod("v", "typo", "c", owner=SERVER),
+    )  # fmt: skip
+    got = plan(state, args)
+    assert "v" not in {move.pod for move in got.moves}
+    for kind in ("LP", "volume"):
+        bound = judged(Task(state, args, NOW, "p", 20), got, kind)
+        assert bound.gained - bound.cost <= bound.net

@@ -91,7 +91,7 @@ class Board:
         self.rank, self.largest, self.gpu = world.state.table.rank, np.array(world.largest), world.value.gpu
         by_name = np.argsort(world.state.table.rank[: len(world.worth)], kind="stable")
         self.rows = by_name[world.open[by_name]]
-        movable = [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if (world.sources[row] or uid in world.away) and not world.verdict(uid)]
+        movable = [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid)]
         self._take_in(search, sorted(uid for uid in movable if takes_part(world, uid)))
         self.everybody = len(self.uids) == len(movable)
         """Whether all who may move take part."""

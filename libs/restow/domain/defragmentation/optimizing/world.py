@@ -53,6 +53,7 @@ class World:
         self.value, self._costs = _value(task, objective, rows.appraisal), rows.appraisal.costs
         self.column, self.floor = _floor(state, args)
         self._evictable, self._verdicts = rows.evictable, rows.verdicts
+        self._sized: dict[PodUid, bool] = {}
         self.waiting: Sequence[Unplaced] = ()
         """Who waits, and fitted nowhere before anybody moved; nobody in plans for those who wait, which hold what they make."""
         self.moved: dict[PodUid, Spot] = {}
@@ -199,7 +200,14 @@ class World:
         return known
 
     def movable(self, uid: PodUid) -> bool:
-        return not self.verdict(uid) and (uid in self.away or bool(self.sources[self.home(uid).row]))
+        return not self.verdict(uid) and (uid in self.away or bool(self.sources[self.home(uid).row])) and self._has_its_size(uid)
+
+    def _has_its_size(self, uid: PodUid) -> bool:
+        """Whether any node has as much as it asks for. Whoever may bind a pod may write any number into it; one that no node has goes nowhere."""
+        known = self._sized.get(uid)
+        if known is None:
+            known = self._sized[uid] = all(amount <= self.largest[column] for column, amount in self.vector(uid).items)
+        return known
 
     def cost(self, uid: PodUid) -> int:
         if self.gratis:
