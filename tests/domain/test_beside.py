@@ -106,6 +106,17 @@ def successor(state, uid: str = "p2", **more) -> None:
     session_answers(state)
 
 
+def follows(state, of: str = "s", **more) -> None:
+    """A second move to b, of q on c, whose placeholder stands there. Node b has so much (`**more`) by now."""
+    then(state, pod("q", of, node="c", owner=OWNER), node("b", **more), plan("z", move("z-1", "q", "c")))
+    advance(state)
+    create(state, "z-1")
+    session_answers(state)
+    opened(state)
+    then(state, replace(placeholder(state, "z-1", "h2"), shape=of), changed("h2", node="b", phase="Running", ready=True))
+    session_answers(state)
+
+
 def slot(state):
     (one,) = state.slots["hold-x-1"].values()
     return one
@@ -326,14 +337,7 @@ def test_when_a_move_ends_its_placeholder_is_deleted_and_counts_until_it_is_gone
 
 def test_on_one_node_one_lands_after_the_other():
     state = evicted(world(node("c", cpu=4_000)))
-    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=8_000))
-    then(state, plan("z", move("z-1", "q", "c")))
-    advance(state)
-    create(state, "z-1")
-    session_answers(state)
-    opened(state)
-    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
-    session_answers(state)
+    follows(state, cpu=8_000)
     advance(state)
     terminate(state, "q")
     advance(state)
@@ -389,13 +393,7 @@ def test_a_successor_is_not_nominated_again_for_a_node_where_somebody_else_has_i
 def test_a_place_is_lost_also_where_only_the_slot_of_another_move_has_given_way_for_it():
     """Its placeholder stands there, and every scheduler counts that."""
     state = evicted(world(node("c", cpu=4_000), shape("tiny", cpu=1_000, scheduler=STOCK)))
-    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=7_000), plan("z", move("z-1", "q", "c")))
-    advance(state)
-    create(state, "z-1")
-    session_answers(state)
-    opened(state)
-    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
-    session_answers(state)
+    follows(state, cpu=7_000)
     successor(state)
     advance(state)
     again = NominateAgain("p2", "b")
@@ -410,13 +408,7 @@ def test_a_place_is_not_lost_where_the_slot_of_another_move_lacks_only_what_the_
     """A device that has died takes nothing from a pod without one."""
     device = "example.com/device"
     state = evicted(world(node("c", cpu=4_000, allocatable={device: 1}), shape("with", cpu=3_000, requests={device: 1}, scheduler=STOCK)))
-    then(state, pod("q", "with", node="c", owner=OWNER), node("b", cpu=7_000, allocatable={device: 1}), plan("z", move("z-1", "q", "c")))
-    advance(state)
-    create(state, "z-1")
-    session_answers(state)
-    opened(state)
-    then(state, replace(placeholder(state, "z-1", "h2"), shape="with"), changed("h2", node="b", phase="Running", ready=True))
-    session_answers(state)
+    follows(state, "with", cpu=7_000, allocatable={device: 1})
     successor(state)
     advance(state)
     then(state, e.PodGone("h"), pod("p2", "s", owner=OWNER), node("b", cpu=7_000, allocatable={device: 0}))

@@ -19,6 +19,7 @@ from domain.saga import OWNER, advance, create, decider, evicts, failed, move, o
 from domain.test_beside import (
     STOCK,
     evicted,
+    follows,
     free,
     guard,
     holding,
@@ -435,13 +436,7 @@ def test_a_target_that_is_lost_after_the_eviction_sends_the_successor_back(lost)
 def two_in_line():
     """Two successors have slots on b: p2 lands, and q2 waits for its turn. Their pods have gone from a and c."""
     state = evicted(world(node("c", cpu=4_000)))
-    then(state, pod("q", node="c", owner=OWNER), node("b", cpu=8_000), plan("z", move("z-1", "q", "c")))
-    advance(state)
-    create(state, "z-1")
-    session_answers(state)
-    opened(state)
-    then(state, placeholder(state, "z-1", "h2"), changed("h2", node="b", phase="Running", ready=True))
-    session_answers(state)
+    follows(state, cpu=8_000)
     advance(state)
     then(state, guard(state, "g2", "z-1", "c"))
     terminate(state, "q")

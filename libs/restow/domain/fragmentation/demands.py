@@ -7,6 +7,7 @@ import msgspec
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import PodShape
+from restow.domain.pods import Pod
 from restow.domain.state import ClusterState
 
 COVERAGE = 95
@@ -78,12 +79,16 @@ def _is_placed(pod: PodObserved) -> bool:
 
 def is_counted(state: ClusterState, pod: PodUid) -> bool:
     """Whether a pod says what people ask for: one that waits or runs, and for which a scheduler chooses a place."""
-    return state.pods[pod].live.phase in _COUNTED and is_load(state, pod)
+    return _asks(state.pods[pod])
+
+
+def _asks(pod: Pod) -> bool:
+    return pod.live.phase in _COUNTED and _is_placed(pod.fact)
 
 
 def heads(state: ClusterState) -> Counter[ShapeId]:
     """How many of the pods that count have each shape. O(pods)."""
-    return Counter([pod.fact.shape for pod in state.pods.values() if pod.live.phase in _COUNTED and _is_placed(pod.fact)])
+    return Counter([pod.fact.shape for pod in state.pods.values() if _asks(pod)])
 
 
 def typical_shapes(state: ClusterState, coverage: int = COVERAGE, counts: Counter[ShapeId] | None = None) -> tuple[Typical, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from restow.cli.doctor.guards import BESIDE_AGAIN, UNGUARDED
 from restow.contracts.ids import WRITERS
 from restow.domain.history import BROKEN
 from restow.eventlog.port import SILENT_BROKER
+
+if TYPE_CHECKING:
+    from restow.runtime.health import Report
 
 Word = Literal["ok", "warning", "bad", "unknown"]
 """`bad`: Restow cannot do its work, or not all of it. `warning`: it can, for now. `unknown`: you may not ask, or nobody answers."""
@@ -64,6 +67,12 @@ class Pod(NamedTuple):
     service: str = ""
     release: str = ""
     log: str = ""
+
+    def heard(self, report: Report, state: Mapping[str, Any]) -> Pod:
+        """The same with what it says at `/readyz` and `/state`."""
+        return self._replace(
+            reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", release=state.get("release", ""), log=state.get("log", "")
+        )  # fmt: skip
 
 
 class Lease(NamedTuple):

@@ -101,7 +101,7 @@ def _of_stack(name: str, address: str) -> Pod:
         return Pod(name, name, False, why=f"{redacted(address)} does not answer ({redacted(str(error)) or type(error).__name__})")
     if report is None:
         return Pod(name, name, False, why=f"what answers at {redacted(address)} is no service of Restow's")
-    return Pod(name, name, report.ready, reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", service=state.get("service", ""), release=state.get("release", ""), log=state.get("log", ""))
+    return Pod(name, name, report.ready, service=state.get("service", "")).heard(report, state)
 
 
 def _asked(url: str) -> bytes:

@@ -155,7 +155,7 @@ class Looker:
             report, state = await self._words(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/proxy")
         except ApiStatus as error:
             return known._replace(why=f"{error.message or error.reason} ({error.code})" if error.code else f"no answer ({error.message})")
-        return known._replace(reasons=report.reasons, notes=report.notes, lag=state.get("lag", -1), leads=state.get("phase") == "leading", release=state.get("release", ""), log=state.get("log", ""))
+        return known.heard(report, state)
 
     async def _words(self, path: str) -> tuple[Report, dict[str, Any]]:
         """Raises ApiStatus where the API does not hand the question on, or no service of Restow's answers."""

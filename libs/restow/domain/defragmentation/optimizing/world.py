@@ -203,7 +203,7 @@ class World:
         return not self.verdict(uid) and (uid in self.away or bool(self.sources[self.home(uid).row])) and self._has_its_size(uid)
 
     def _has_its_size(self, uid: PodUid) -> bool:
-        """Whether any node has as much as it asks for. Whoever may bind a pod may write any number into it; one that no node has goes nowhere."""
+        """Whether some node has as much as it asks for, of each resource by itself. Whoever may bind a pod may write any number into it; one that no node has goes nowhere."""
         known = self._sized.get(uid)
         if known is None:
             known = self._sized[uid] = all(amount <= self.largest[column] for column, amount in self.vector(uid).items)
