@@ -22,6 +22,10 @@ POLL = 0.25
 everywhere."""
 
 
+PATIENCE = 8
+"""Looks in a row at which the file is always another one, after which it is read as it is: whoever writes it more often than it is looked at has no other one."""
+
+
 class BadConfig(ValueError):
     """A configuration that is not allowed. Says file, path, value and what is allowed."""
 
@@ -209,6 +213,8 @@ class ConfigSource:
         """What was read."""
         self._looked: Stamp | None = None
         """What was there at the last look."""
+        self._restless = 0
+        """Looks since then at which it was another one each time."""
         self._changed = asyncio.Event()
         self._log = logs.get()
 
@@ -246,7 +252,8 @@ class ConfigSource:
         self._changed.set()
 
     async def watch(self, poll: float = POLL) -> None:
-        """For ever. What is found changed is read once it is the same at the next look: half of a file that is being written may mean something, too."""
+        """For ever. What is found changed is read once it is the same at the next look: half of a file that is being written may mean something, too. One that never
+        comes to rest is read at every eighth look."""
         while True:
             timer = asyncio.get_running_loop().call_later(poll, self._changed.set) if self.path else None
             try:
@@ -256,8 +263,13 @@ class ConfigSource:
                     timer.cancel()
             self._changed.clear()
             before, self._looked = self._looked, stamp(self.path) if self.path else None
-            if self.path and self._looked != self._seen and self._looked == before:
+            if not self.path or self._looked == self._seen:
+                self._restless = 0
+            elif self._looked == before or self._restless == PATIENCE:
+                self._restless = 0
                 self.reload()
+            else:
+                self._restless += 1
 
     def _text(self) -> str:
         """As the log is to have it: in the command and in its event, in one commit."""

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -13,9 +14,9 @@ from structlog.testing import capture_logs
 from restow.domain import config
 from restow.domain.migration import check_in
 from restow.reservation_cache import service as reservation_cache
+from restow.runtime import config_source, settings
 from restow.runtime import policy_file as policy
 from restow.runtime import scheduler_conf as session_conf
-from restow.runtime import settings
 from restow.runtime.config_source import BadConfig, ConfigSource, parse, plain
 
 from .rig import idle, memory, running, until
@@ -103,6 +104,29 @@ async def test_half_of_a_file_that_is_being_written_is_not_used(tmp_path):
         await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
         assert used == [["allocate"]] * len(used)
         watching.cancel()
+
+
+async def test_a_file_that_changes_at_every_look_is_read_nevertheless(tmp_path):
+    """Somebody's generator writes it each tenth of a second; it was never read again."""
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text("actions: allocate\n")
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        await until(lambda: names(rig) == ["allocate"], rig.follower)
+        looks = 0
+
+        def changing(path):
+            nonlocal looks
+            looks += 1
+            return (looks, 1, 1)
+
+        file.write_text(GOOD)
+        with patch.object(config_source, "stamp", changing):
+            watching = asyncio.create_task(source.watch(0.001))
+            await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
+            watching.cancel()
 
 
 async def test_what_is_written_otherwise_but_means_the_same_is_not_logged_again(tmp_path):
