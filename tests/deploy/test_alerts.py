@@ -39,6 +39,7 @@ CASES = {
     "RestowStandbyBehind": ({"restow_log_lag:family=gc,pod=a": "50000x30", "restow_log_lag:family=gc,pod=b": "0x30"}, {"restow_log_lag:family=gc,pod=a": "9000x30"}),
     "RestowClockWrong": ({"restow_clock_ahead_seconds:family=gc": "-3x20"}, {"restow_clock_ahead_seconds:family=gc": "1x20"}),
     "RestowLogBroken": ({"restow_log_broken:family=gc": "1x5"}, {"restow_log_broken:family=gc": "0x5"}),
+    "RestowLogDamaged": ({"restow_log_damaged:family=gc": "1x5"}, {"restow_log_damaged:family=gc": "0x5"}),
     "RestowLogStuck": ({"restow_log_stuck:family=gc": "1x5"}, {"restow_log_stuck:family=gc": "1 0x5"}),
     "RestowForeignRecords": ({"restow_state_foreign_records:family=gc": "3x50 4x5"}, {"restow_state_foreign_records:family=gc": "3x55"}),
     "RestowBrokerDiskFull": (

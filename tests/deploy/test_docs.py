@@ -69,7 +69,7 @@ def test_every_metric_is_described():
     session = SimpleNamespace(client=None, metrics=Metrics(FAMILIES[0]), state=state, health=SimpleNamespace(notes=[]), clock=clock)
     collector = SimpleNamespace(metrics=Metrics(FAMILIES[0]), state=state, settings=SimpleNamespace(archive_of=lambda cluster: "/"), log=SimpleNamespace(cluster="c"))
     expose(metrics, Observer(), dict, ClusterState)
-    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *undecided_gauges(Undecided(state), 0), *CollectorMetrics(collector, bool).read())
+    sources = (*sources, *NominationChecks(session)._gauges(), *Watch(session)._answers(), *undecided_gauges(Undecided(state), 0), *CollectorMetrics(collector, bool, bool).read())
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced", "restow_moves_beside_rest", "restow_gates_refused", "restow_effect_oldest_seconds"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

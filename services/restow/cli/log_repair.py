@@ -47,11 +47,14 @@ async def look(log: EventLog, snapshots: Snapshots | None, archive: str | None, 
     state = await loading.state()
     await loading.follow(state)
     mark, repairs = loading.mark, 0
+    known = "The log shows no break, but you say (--lost) that it has lost records"
     if mark is not None and mark.repairs >= state.repairs:
         lost, repairs = max(lost, mark.seq), mark.repairs
+        known = "The log has lost records"
     what = f"The log is broken at record {state.broken}" if state.broken else ""
     if lost:
-        what = f"{what or 'The log has lost records'}: it ends at {state.seq}, and {lost} was read of it before"
+        there = f"it ends at {state.seq}, and {lost} was read of it before" if lost > state.seq else f"record {lost} was another one before"
+        what = f"{what or known}: {there}"
     return Found(state=state, what=what, lost=lost, repairs=repairs)
 
 

@@ -11,10 +11,10 @@ from restow.runtime.telemetry import Labelled
 
 
 class CollectorMetrics:
-    """`failing`: whether the last snapshot or archive could not be stored."""
+    """`failing`: whether the last snapshot or archive could not be stored. `damaged`: whether the broker shows other records than were read of it."""
 
-    def __init__(self, context: Context, failing: Callable[[], bool]) -> None:
-        self._context, self._failing = context, failing
+    def __init__(self, context: Context, failing: Callable[[], bool], damaged: Callable[[], bool]) -> None:
+        self._context, self._failing, self._damaged = context, failing, damaged
         context.metrics.labelled(self.read)
 
     def read(self) -> Iterable[Labelled]:
@@ -23,6 +23,7 @@ class CollectorMetrics:
         yield Labelled.one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
         yield Labelled.one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
         yield Labelled.one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
+        yield Labelled.one("log_damaged", "1 while the log holds records that have changed on the broker's disk since they were read", self._damaged())
         if place is not None:
             yield Labelled.one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
             if isinstance(place, Folder) and (disk := _disk(place.path)) is not None:

@@ -25,5 +25,5 @@ def service() -> Service:
 
 def assemble(context: Context) -> Parts:
     keeper = Keeper(context)
-    CollectorMetrics(context, keeper.failing)
+    CollectorMetrics(context, keeper.failing, keeper.damaged)
     return Parts(executors=executors(context), tasks=[keeper.run(), Leftovers(context).run(), MarksOfNobody(context).run()])

@@ -14,6 +14,7 @@ from restow.eventlog.archive import covered as archived_to
 from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, Unavailable
 from restow.eventlog.segment import ArchiveError, Place
 from restow.eventlog.snapshots import Snapshot
+from restow.garbage_collector.rereading import Rereading
 from restow.runtime import logs
 from restow.runtime.clock import Timer
 from restow.runtime.offload import CopyFailed, in_copy
@@ -54,24 +55,28 @@ class Keeper:
         self._thin = ""
         """Why as much as should be is not held back."""
         self._quiet_since = (-1, 0)
+        self._rereading = Rereading(context)
         self._timer: Timer | None = None
         self._log = logs.get(service="garbage_collector")
         context.follower.listeners.append(self._bell.ring)
         context.leadership.changed.append(self._bell.ring)
         context.commander.trouble.on_stuck.append(self._bell.ring)
-        context.health.notes.append(self._note)
+        context.health.notes += [self._note, self._rereading.note]
 
     async def run(self) -> None:
         if self._context.snapshots is None:
             return await self._for_ever()
         while True:
             await self._bell.wait()
+            self._rereading.learn()
             try:
                 if self._full or self._context.commander.trouble.full:
                     await self._free_space()
                 elif await self._due():
                     await (self._catch_up() if self._is_archive_alone() else self._keep())
                     self._problem = ""
+                elif await self._is_damaged():
+                    await self._keep()
                 else:
                     await self._look_for_space()
             except Full as error:
@@ -131,6 +136,14 @@ class Keeper:
         if away is not None and not due:
             raise away  # What is due is done all the same: snapshots need no bucket.
         return due
+
+    async def _is_damaged(self) -> bool:
+        context = self._context
+        return context.leadership.leading and context.follower.caught_up and await self._rereading.finds_damage()
+
+    def damaged(self) -> bool:
+        """See Rereading."""
+        return self._rereading.damaged
 
     async def _is_lost(self) -> bool:
         """Whether the archive that the log tells of is not there. Then what the log still holds is archived at once."""

@@ -248,6 +248,17 @@ async def test_of_two_repairs_at_once_the_second_finds_the_first():
     assert await log.tail() == 3
 
 
+@pytest.mark.parametrize(("lost", "there"), [(9, "it ends at 2, and 9 was read of it before"), (1, "record 1 was another one before")])
+async def test_a_repair_of_a_log_that_shows_no_break_says_whose_word_it_goes_by(lost, there):
+    """A wrong number is noticed before anything is written: `it ends at 2, and 1 was read of it before` was said."""
+    log = memory()
+    for i in range(2):
+        await Writer(log).write(node(f"n{i}"))
+    assert (await log_repair.look(log, None, None)).what == ""
+    found = await log_repair.look(log, None, None, lost=lost)
+    assert found.what == f"The log shows no break, but you say (--lost) that it has lost records: {there}"
+
+
 async def test_a_repair_that_is_lost_counts_for_the_next_one():
     """Else a snapshot that was stored after the first repair is a mark still, and the log is as broken after the second as it was before."""
     log = memory()

@@ -1,0 +1,82 @@
+"""Whether the broker still shows what was read of it since the last snapshot.
+
+A bit that flips on its disk is noticed by whoever reads there next: mostly a service that starts, for which everything behind that record is void. Whoever has read the
+record before that knows what it was; and his snapshot says it to all who start.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+from restow.domain.history import History
+from restow.eventlog.port import LogMismatch, Truncated
+from restow.runtime import logs
+from restow.runtime.service import Context
+
+EVERY = 600_000
+"""Milliseconds between two readings. One of 10 000 commits takes about a second of the collector's time."""
+PATIENCE = 60.0
+"""Seconds for one: a log that ends earlier than it did is the follower's to notice."""
+
+
+class Rereading:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._at = context.clock.now() + EVERY
+        state = context.state
+        self._seq, self._digest = state.seq, state.history.digest
+        """Behind this is read: the last snapshot, or with what this process began."""
+        self._damaged = 0
+        self._log = logs.get(service="garbage_collector")
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the log holds records that are other ones than were read. They go with what is truncated."""
+        return self._damaged > self._context.state.truncated
+
+    def note(self) -> str:
+        if not self.damaged:
+            return ""
+        return f"records of the log up to {self._damaged} have changed on the broker's disk since they were read; a snapshot holds what they said. Look at that disk (docs/failures.md)"
+
+    def learn(self) -> None:
+        """What was folded last may be a report of a snapshot."""
+        state = self._context.state
+        if state.snapshot_seq > self._seq and (digest := state.history.at(state.snapshot_seq)):
+            self._seq, self._digest = state.snapshot_seq, digest
+
+    async def finds_damage(self) -> bool:
+        """Reads again once it is time; whether what comes is not what was folded. Raises Unavailable."""
+        context = self._context
+        state, now = context.state, context.clock.now()
+        if now < self._at or state.seq <= self._seq or context.follower.broken:
+            return False
+        self._at = now + EVERY
+        began, upto, digest = self._seq, state.seq, state.history.digest
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = await self._read(upto)
+        except Truncated:
+            # Snapshots that this process knows nothing of.
+            self._seq, self._digest = upto, digest
+            return False
+        except (TimeoutError, LogMismatch) as error:
+            self._log.warning("the log could not be read again", reason=str(error) or f"not within {PATIENCE:g} s")
+            return False
+        if found == digest:
+            return False
+        self._damaged = upto
+        self._log.error("records have changed on the broker's disk since they were read: a snapshot is stored at once", first=began + 1, last=upto)
+        return True
+
+    async def _read(self, upto: int) -> bytes:
+        """The digest of the history up to there, as the broker shows it now."""
+        history = History(self._seq, self._digest)
+        async with aclosing(self._context.log.read(self._seq + 1)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for record in batch:
+                    if record.seq <= upto:
+                        history.add(record.seq, record.family, record.envelope, record.body)
+                if batch[-1].seq >= upto:
+                    break
+                await asyncio.sleep(0)
+        return history.digest
