@@ -9,10 +9,16 @@ class MigrationRules:
 
     def migration_planned(self, event):
         self.planned = True
+        if event.get("fault"):
+            self.say(self.seq, f"plan {event['plan']} {event['reason']}")
         if not event.get("mode"):
             self.begin(event.get("moves", ()))
         elif event["mode"] == "propose":
             self.proposals[event["plan"]] = event.get("moves", ())
+
+    def migration_search_ended(self, event):
+        if event["reason"] == "Failed":
+            self.say(self.seq, f"plan {event['plan']} failed: {event['message']}")
 
     def migration_plan_approved(self, event):
         """From here on as if it had been planned now. Nothing else lets a move of such a plan take a step: until then it is unknown."""

@@ -72,6 +72,7 @@ CASES = {
         {"restow_effects_total:kind=Bind,outcome=retried": "0+60x40", "restow_effects_total:kind=Bind,outcome=done": "0+10x40"},
         {"restow_effects_total:kind=Bind,outcome=retried": "0+10x40", "restow_effects_total:kind=Bind,outcome=done": "0+60x40"},
     ),
+    "RestowPlansFail": ({"restow_plans_failing:family=migration": "1x20"}, {"restow_plans_failing:family=migration": "1 1 0x20"}),
     "RestowMovesPaused": ({"restow_moves_paused:family=migration": "1x30"}, {"restow_moves_paused:family=migration": "0x30"}),
     "RestowAutoPauseBlind": ({"restow_auto_pause_queries_answered:family=migration": "0x30"}, {"restow_auto_pause_queries_answered:family=migration": "1x30"}),
     "RestowLandingsMissed": ({"restow_landings_total:result=missed": "0 2 4 6x20"}, {"restow_landings_total:result=missed": "0 1x20", "restow_landings_total:result=landed": "0+10x20"}),

@@ -43,6 +43,12 @@ def test_other_pods_anti_affinity_keeps_a_pod_off_a_target():
     assert [(m.pod, m.target) for m in got.moves] == [("p", "c")], "b is fuller"
 
 
+def test_a_node_with_a_pod_that_asks_for_more_than_any_node_has_is_full_and_others_are_emptied():
+    """Whoever binds a pod may write any number into it: plans ended in an OverflowError (from 10^14 times a core of what a node has)."""
+    got = defragmentation.plan(state_of(HOST, shape("huge", cpu=1 << 62), node("d", cpu=1), app("h", "d", "huge")), CPU, NOW, "p")
+    assert [(m.pod, m.target) for m in got.moves] == [("p", "c")]
+
+
 def test_where_no_target_is_left_by_it_the_plan_says_so():
     state = state_of(ZONE, app("k2", "c", "apart"))
     got = defragmentation.plan(state, CPU, NOW, "p")

@@ -452,6 +452,15 @@ def landed_before_it_was_evicted(h):
     h.say("migration.landed", migration="m", pod="p", node="b")
 
 
+def a_plugin_fails(h):
+    h.say("migration.planned", plan="x", plugin="PodLifeTime", moves=[], before={}, after={}, fault=True, reason="could not be made by a fault of Restow's own, which is worth a report: OverflowError")
+
+
+def a_plan_fails(h):
+    h.say("migration.search_begun", plan="x", trigger="interval")
+    h.say("migration.search_ended", plan="x", reason="Failed", message="KeyError: 'n7'", failed=True)
+
+
 def evicted_without_a_hold(h):
     h.run("p", "a")
     h.plan("p")
@@ -754,6 +763,7 @@ BROKEN = [
     ("overcommitted", node_over_committed_by_binds), ("overcommitted", device_given_twice), ("placed-once", bound_again), ("placed-once", placed_again),
     ("open-node", onto_a_cordoned_node), ("open-node", onto_a_tainted_node), ("open-node", onto_an_unready_node),
     ("right-devices", more_devices_than_asked), ("hold-lifecycle", held_twice), ("hold-owner", taken_by_a_stranger),
+    ("plans-are-made", a_plugin_fails), ("plans-are-made", a_plan_fails),
     ("hold-left", hold_of_an_ended_migration), ("saga-order", landed_before_it_was_evicted),
     ("saga-order", landed_before_it_was_ready), ("ended-only", hold_of_a_move_under_way_is_collected), ("ended-only", what_holds_is_collected), ("place-first", evicted_without_a_hold),
     ("place-first", evicted_after_the_hold_was_released), ("place-first", evicted_towards_a_cordoned_node),

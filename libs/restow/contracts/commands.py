@@ -68,25 +68,28 @@ class Review(Command, tag="review"):
 
 class Defragment(Command, tag="defragment"):
     """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: free capacity for
-    this waiting pod (its uid) or PodGroup (`namespace/name`). `steps`: bound of the search, 0 for as configured."""
+    this waiting pod (its uid) or PodGroup (`namespace/name`). `steps`: bound of the search, 0 for as configured. `failed`: the plan,
+    if it could not be made for a fault of Restow's own, and what that was; it has no moves then."""
 
     time: Millis
     trigger: str
     plan: PlanId
     demand: str = ""
     steps: Int = 0
+    failed: dict[PlanId, str] = msgspec.field(default_factory=dict)
 
 
 class Deschedule(Command, tag="deschedule"):
     """Run the whole policy: every profile's deschedule plugins, then every profile's balance plugins. Each makes a plan,
     called `<plan>-p<n>`. `samples` are the metrics read just before, None if the policy needs none. `steps`: as in
-    `Defragment`."""
+    `Defragment`; `failed`, too: plans by their names."""
 
     time: Millis
     trigger: str
     plan: PlanId
     samples: Samples | None = None
     steps: Int = 0
+    failed: dict[PlanId, str] = msgspec.field(default_factory=dict)
 
 
 class BeginSearch(Command, tag="begin_search"):

@@ -4,7 +4,9 @@ A decider has no state of its own, no clock and no I/O. It is tested by *given e
 `restow verify` runs it again over the whole log.
 """
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from restow.contracts import commands as c
@@ -16,9 +18,28 @@ from restow.domain.effects import Effect
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState, Touched
 
+_LONGEST = 200
+"""Characters of what an error says."""
+
 
 class Rejected(ValueError):
     """A command that makes no sense in this state. Says what is allowed; nothing is logged."""
+
+
+class Faulty(Exception):
+    """A fault of ours has ended one part of a decision, which can be made without it. `part`: its name; `why`: what was raised, and where."""
+
+    def __init__(self, part: str, error: Exception) -> None:
+        self.part, self.why = part, said(error)
+        super().__init__(f"{part}: {self.why}")
+
+
+def said(error: BaseException) -> str:
+    """In one line, with the place where it was raised."""
+    text = (str(error).strip() or "no message").splitlines()[0][:_LONGEST]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{where}"
 
 
 class Decider(Protocol):

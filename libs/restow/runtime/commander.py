@@ -36,7 +36,7 @@ from restow.runtime.leadership import Leadership, Phase
 from restow.runtime.log_trouble import LogTrouble
 from restow.runtime.long_decisions import Heavy
 from restow.runtime.loss import Loss
-from restow.runtime.offload import CopyFailed
+from restow.runtime.offload import CopyFailed, WorkFailed
 from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Metrics
 from restow.runtime.tracer import Span, Tracer
@@ -213,14 +213,14 @@ class Commander:
         if batch:
             return batch
         batch += self._queue.take(self._most)
-        if all(self._takes_long(w) for w in batch) and (self._fruitless != state.seq or now >= self._not_before):
+        if all(self._is_heavy(w) for w in batch) and (self._fruitless != state.seq or now >= self._not_before):
             due = self.decider.due(state, now)
             if due is not None:
                 batch.append(Waiting(due, self._cause()))
-        return self._queue.without_long(batch, self._takes_long)
+        return self._queue.without_long(batch, self._is_heavy)
 
-    def _takes_long(self, waiting: Waiting) -> bool:
-        return self._heavy is not None and self._heavy.takes_long(self.follower.state, waiting.command)
+    def _is_heavy(self, waiting: Waiting) -> bool:
+        return self._heavy is not None and self._heavy.is_heavy(waiting.command)
 
     def _cause(self) -> str:
         """The newest commit of another family is what our decision most likely follows from."""
@@ -253,10 +253,10 @@ class Commander:
     async def _commit(self, batch: list[Waiting]) -> None:
         """Decide, append, wait for our own fold; or find out why not and put what was submitted back."""
         heavy, state = self._heavy, self.follower.state
-        large = None if heavy is None else next((w for w in batch if heavy.takes_long(state, w.command)), None)
+        large = next((w for w in batch if self._is_heavy(w)), None)
         if heavy is not None and large is not None:
             self._put_back([w for w in batch if w is not large])
-            return await self._commit_large(heavy, large)
+            return await self._commit_heavy(heavy, large)
         started, read, since = machine.steady(), state.seq, self.follower.looked()
         decisions = self._deciding.decide(batch)
         if decisions:
@@ -304,19 +304,24 @@ class Commander:
             self._log.debug("committed", seq=seq, read=envelope.read, events=events, bytes=len(body))
         return None
 
-    async def _commit_large(self, heavy: Heavy, waiting: Waiting) -> None:
-        """One decision that may take long: put on record, then made on a copy of the process, as of then, while this one goes on folding. Whatever becomes
+    async def _commit_heavy(self, heavy: Heavy, waiting: Waiting) -> None:
+        """One decision that may take long, or fail: put on record, then made on a copy of the process, as of then, while this one goes on folding. Whatever becomes
         of it is in the log, too; and if it takes this process with it, that it has no end is."""
         state = self.follower.state
         waiting.command = heavy.bounded(state, waiting.command)
-        await self._commit([Waiting(heavy.begin(state, waiting.command), waiting.cause)])
-        begun = heavy.under_way(state)
-        if not begun or begun != getattr(waiting.command, "plan", ""):
-            return self._put_back([waiting])
+        begin, begun = heavy.begin(state, waiting.command), ""
+        if begin is not None:
+            await self._commit([Waiting(begin, waiting.cause)])
+            begun = heavy.under_way(state)
+            if not begun or begun != getattr(waiting.command, "plan", ""):
+                return self._put_back([waiting])
         started, read, batch = machine.steady(), state.seq, [waiting]
         reason, message = "Rejected", "there was nothing to decide"
         try:
-            decisions = await self._deciding.aside(waiting, self._drains)
+            decisions = await self._deciding.aside(waiting, heavy.leave_out, self._drains)
+        except WorkFailed as error:
+            reason, message = "Failed", error.why
+            self._deciding.came_to_no_end(waiting, error)
         except CopyFailed as error:
             reason, message = type(error).__name__, str(error)
             self._deciding.came_to_no_end(waiting, error)
@@ -332,8 +337,8 @@ class Commander:
                 self._nothing(batch)
             elif refusal := await self._append(batch, decisions, started, read):
                 reason, message = "TooLarge" if isinstance(refusal, TooLarge) else "NotStored", str(refusal)
-        if heavy.under_way(state) == begun and not self.follower.broken:
-            failed = reason in ("CopyFailed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
+        if begun and heavy.under_way(state) == begun and not self.follower.broken:
+            failed = reason in ("CopyFailed", "Failed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
 
     def _nothing(self, batch: Iterable[Waiting]) -> None:

@@ -11,8 +11,8 @@ from restow.domain.decider import Rejected
 from restow.domain.state import ClusterState
 from restow.runtime.command_queue import Waiting
 from restow.runtime.logs import Logger
-from restow.runtime.long_decisions import decided_in_copy
-from restow.runtime.offload import CopyFailed
+from restow.runtime.long_decisions import LeaveOut, decided_in_copy
+from restow.runtime.offload import CopyFailed, WorkFailed
 from restow.runtime.telemetry import Metrics
 
 Propose = Callable[[ClusterState, Sequence[c.Command]], list[Decision]]
@@ -33,18 +33,32 @@ class Deciding:
             decisions = self._propose(self._state, [w.command for w in batch]) if batch else []
         return _caused(decisions, batch)
 
-    async def aside(self, waiting: Waiting, drains: asyncio.Event) -> list[Decision]:
-        """`decide` on a copy of the process. Nobody else writes to our family meanwhile, or the append says so. Raises CopyFailed; Refused where this service
-        is to stop (`drains`)."""
-        found = await decided_in_copy(lambda commands: self._propose(self._state, commands), [waiting.command], drains)
-        return self.decide([waiting]) if found is None else _caused(found, [waiting])
+    async def aside(self, waiting: Waiting, leave_out: LeaveOut, drains: asyncio.Event) -> list[Decision]:
+        """`decide` on a copy of the process. Nobody else writes to our family meanwhile, or the append says so. Raises CopyFailed, WorkFailed; Refused where this
+        service is to stop (`drains`)."""
+        try:
+            found = await decided_in_copy(lambda command: self._propose(self._state, [command]), waiting.command, leave_out, drains)
+        except Rejected as error:
+            self._refuse(waiting, error)
+            return []
+        if found:
+            waiting.command = found[0].command
+        return _caused(found, [waiting])
 
-    def came_to_no_end(self, waiting: Waiting, error: CopyFailed) -> None:
-        """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told."""
+    def came_to_no_end(self, waiting: Waiting, error: CopyFailed | WorkFailed) -> None:
+        """The copy that decided took too long, was killed, or failed: the same again would end the same way. Whoever asked is told."""
         name = name_of(waiting.command)
         self._metrics.rejected.inc()
         self._log.error("a decision came to no end", command=name, reason=str(error))
-        waiting.fail(Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
+        if isinstance(error, WorkFailed):
+            waiting.fail(Rejected(f"{name} failed by a fault of Restow's own, which is worth a report: {error.why}. The service's log says more"))
+        else:
+            waiting.fail(Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
+
+    def _refuse(self, waiting: Waiting, error: Rejected) -> None:
+        self._metrics.rejected.inc()
+        self._log.warning("rejected", command=name_of(waiting.command), reason=str(error))
+        waiting.fail(error)
 
     def _reject_some(self, batch: list[Waiting]) -> None:
         """Find the commands that make no sense, each on the state that includes the accepted ones before it."""
@@ -53,9 +67,7 @@ class Deciding:
             try:
                 self._propose(self._state, [*(w.command for w in accepted), waiting.command])
             except Rejected as error:
-                self._metrics.rejected.inc()
-                self._log.warning("rejected", command=name_of(waiting.command), reason=str(error))
-                waiting.fail(error)
+                self._refuse(waiting, error)
             else:
                 accepted.append(waiting)
         batch[:] = accepted

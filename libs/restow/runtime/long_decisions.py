@@ -1,7 +1,9 @@
-"""Decisions that may take longer than the loop may stall: which they are, how the log knows of them before they are made, and how they are made on a copy."""
+"""Decisions that are made on a copy of the process, because they may take longer than the loop may stall, or fail: which they are, how the log knows of them before they are made,
+and how they are made."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,45 +11,70 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts.codec import Decision, decode, encode
 from restow.contracts.ids import Millis
-from restow.domain.decider import Rejected
+from restow.domain.decider import Faulty, Rejected
 from restow.domain.state import ClusterState
+from restow.runtime import logs
 from restow.runtime.command_queue import Refused
 from restow.runtime.offload import in_copy
 
+LeaveOut = Callable[[Any, str, str], Any]
+"""The command without one part of it that failed, and why that did."""
+
 
 class Heavy(msgspec.Struct, frozen=True, kw_only=True):
-    """One family's. `takes_long` says whether a command is to be decided on a copy of the process; `bounded` is the command as it is made after others have failed; `begin` and `end` are the commands that put on record that it begins,
-    and that it came to nothing; `under_way` says of which command the state knows that it has begun and not ended, empty for none."""
+    """One family's. `is_heavy` says whether a command is to be decided on a copy of the process; `bounded` is the command as it is made after others have failed, `leave_out` what is asked instead where a part of it fails;
+    `begin` and `end` are the commands that put on record that it begins (None: it is not put on record), and that it came to nothing; `under_way` says of which command the state knows that it has begun and not ended, empty for none."""
 
-    takes_long: Callable[[ClusterState, c.Command], bool]
+    is_heavy: Callable[[c.Command], bool]
     bounded: Callable[[ClusterState, Any], Any]
-    begin: Callable[[ClusterState, Any], c.Command]
+    leave_out: LeaveOut
+    begin: Callable[[ClusterState, Any], c.Command | None]
     end: Callable[[ClusterState, Millis, str, str, bool], c.Command]
     under_way: Callable[[ClusterState], str]
     note: Callable[[ClusterState, Millis], str]
-    """Why such decisions are put off, or made in a smaller way; empty while they are not."""
+    """Why such decisions are put off, made in a smaller way, or fail in part; empty while they are not."""
 
 
-async def decided_in_copy(propose: Callable[[Sequence[c.Command]], list[Decision]], commands: Sequence[c.Command], drains: asyncio.Event) -> list[Decision] | None:
-    """What is decided of these on a copy of the process: a plan over many pods would stall the loop. None where one of them is rejected. Raises CopyFailed; Refused
-    where this service is to stop."""
+async def apart(work: Callable[[Any], bytes], command: c.Command, leave_out: LeaveOut) -> tuple[Any, bytes]:
+    """`work(command)` of a copy of the process; where a part of it fails, of another copy and without that part. The command as it was decided, and the answer.
+    Raises Rejected, WorkFailed, CopyFailed."""
+    while True:
+        said = await in_copy(_told(work, command))
+        mark, body = said[:1], said[1:]
+        if mark == b"-":
+            raise Rejected(body.decode())
+        if mark == b"+":
+            return command, body
+        part, why, trace = msgspec.json.decode(body, type=tuple[str, str, str])
+        logs.get().error("a part of a decision failed, and is left out", part=part, reason=why, trace=trace)
+        command = leave_out(command, part, why)
 
-    def work() -> bytes:
+
+def _told(work: Callable[[Any], bytes], command: c.Command) -> Callable[[], bytes]:
+    """What crosses from the copy: the answer, or why there is none."""
+
+    def told() -> bytes:
         try:
-            return encode(propose(commands))
-        except Rejected:
-            return b""
+            return b"+" + work(command)
+        except Rejected as error:
+            return b"-" + str(error).encode()
+        except Faulty as fault:
+            return b"!" + msgspec.json.encode((fault.part, fault.why, traceback.format_exc()))
 
-    copy, stops = asyncio.ensure_future(in_copy(work)), asyncio.ensure_future(drains.wait())
+    return told
+
+
+async def decided_in_copy(propose: Callable[[c.Command], list[Decision]], command: c.Command, leave_out: LeaveOut, drains: asyncio.Event) -> list[Decision]:
+    """What is decided of it on a copy of the process; each decision has the command as it was decided. Raises Rejected, WorkFailed, CopyFailed; Refused where this
+    service is to stop."""
+    made, stops = asyncio.ensure_future(apart(lambda one: encode(propose(one)), command, leave_out)), asyncio.ensure_future(drains.wait())
     try:
-        await asyncio.wait({copy, stops}, return_when=asyncio.FIRST_COMPLETED)
-        if not copy.done():
+        await asyncio.wait({made, stops}, return_when=asyncio.FIRST_COMPLETED)
+        if not made.done():
             raise Refused("this service is stopping")
-        body = copy.result()
+        decided, body = made.result()
     finally:
-        copy.cancel()
+        made.cancel()
         stops.cancel()
-        await asyncio.gather(copy, stops, return_exceptions=True)
-    if not body:
-        return None
-    return [msgspec.structs.replace(d, command=mine) for d in decode(body) for mine in commands if mine == d.command]
+        await asyncio.gather(made, stops, return_exceptions=True)
+    return [msgspec.structs.replace(d, command=decided) for d in decode(body)]

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from restow import machine
+from restow.domain.decider import said
 
 LIMIT = 120.0
 """Seconds after which the copy is ended."""
@@ -17,9 +18,16 @@ class CopyFailed(RuntimeError):
     """The copy took too long, or was ended from outside (killed for its memory). Asked again at once it would end the same way."""
 
 
+class WorkFailed(RuntimeError):
+    """What was asked of the copy has raised an error there. `why`: in one line; the whole traceback is its text."""
+
+    def __init__(self, why: str, trace: str) -> None:
+        self.why = why
+        super().__init__(trace)
+
+
 async def in_copy(work: Callable[[], bytes]) -> bytes:
-    """`work()` of a copy of this process. It must only compute: no I/O, no threads, no event loop. Raises RuntimeError with
-    the copy's traceback, CopyFailed."""
+    """`work()` of a copy of this process. It must only compute: no I/O, no threads, no event loop. Raises WorkFailed, CopyFailed."""
     if not machine.forks():
         await asyncio.sleep(0)
         return work()
@@ -43,7 +51,8 @@ async def in_copy(work: Callable[[], bytes]) -> bytes:
     if not answer:
         raise CopyFailed("its process was killed, most likely for its memory")
     if answer[:1] != b"+":
-        raise RuntimeError(answer[1:].decode(errors="replace"))
+        why, _, trace = answer[1:].decode(errors="replace").partition("\n")
+        raise WorkFailed(why, trace)
     return answer[1:]
 
 
@@ -53,8 +62,8 @@ def _child(work: Callable[[], bytes], reading: int, writing: int) -> None:
         gc.disable()
         os.close(reading)
         answer = b"+" + work()
-    except BaseException:
-        answer, code = b"-" + traceback.format_exc().encode(), 1
+    except BaseException as error:
+        answer, code = b"-" + f"{said(error)}\n{traceback.format_exc()}".encode(), 1
     try:
         view = memoryview(answer)
         while view:

@@ -1,7 +1,7 @@
 """The descheduler's HTTP API: plan, move one pod, cancel, and look. Whatever changes something asks for the token."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -28,7 +28,8 @@ from restow.domain.state import ClusterState
 from restow.runtime import command_queue, logs
 from restow.runtime.command_queue import Outcome
 from restow.runtime.http import Handler, Route, answer
-from restow.runtime.offload import CopyFailed, in_copy
+from restow.runtime.long_decisions import apart
+from restow.runtime.offload import CopyFailed, WorkFailed, in_copy
 from restow.runtime.service import TO_REPAIR, Context
 
 DRY_RUNS = 8
@@ -136,7 +137,7 @@ def _safely(handler: Handler) -> Handler:
         except command_queue.Refused as error:
             return answer({"error": str(error)}, 503)
         except (RuntimeError, TimeoutError) as error:
-            said = (str(error).strip() or "it took too long").splitlines()[-1]
+            said = error.why if isinstance(error, WorkFailed) else (str(error).strip() or "it took too long").splitlines()[-1]
             logs.get(family="migration").error("request failed", path=request.path, reason=str(error) or "timeout")
             return answer({"error": f"this failed, which it should not: {said}; the service's log says more"}, 500)
 
@@ -224,8 +225,7 @@ class _Api:
     async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod | c.MoveGang, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
-            if not isinstance(command, c.MovePod | c.MoveGang) and search.takes_long(context.state, command):
-                command = search.bounded(context.state, command)
+            command = search.bounded(context.state, command)
             read, events, groups, bound = await self._forget(command, group_by)
             told = {"groups": groups, "bound": bound, "warnings": warnings(context.state)}
             return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events} | told)
@@ -255,17 +255,19 @@ class _Api:
         if self._asked >= DRY_RUNS:
             raise Refused(f"{DRY_RUNS} dry runs are under way already; ask again later", 503)
 
-        def decide() -> bytes:
-            decisions = decide_all(state, of_dry_runs, [command], cause="dry run")
+        def decide(asked: c.Command) -> bytes:
+            decisions = decide_all(state, of_dry_runs, [asked], cause="dry run")
             groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions else []
-            bound = bound_of(state, command, decisions[0].events) if decisions else None
+            bound = bound_of(state, asked, decisions[0].events) if decisions else None
             return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups, bound))
 
         self._asked += 1
         try:
             async with self._planning:
                 read = state.seq
-                found = await _apart(decide, search.takes_long(state, command))
+                _, found = await apart(decide, command, search.leave_out)
+        except CopyFailed as error:
+            raise Rejected(f"it came to no end: {error}. Ask for less, or bound what it may search") from None
         finally:
             self._asked -= 1
         decisions, groups, bound = msgspec.json.decode(found, type=tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw])
@@ -275,8 +277,8 @@ class _Api:
         """Of a plan that is in the log and carried out already: that they cannot be told must not make its answer a refusal."""
         state = self._context.state
         try:
-            return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods) >= search.MANY))
-        except (Rejected, RuntimeError, TimeoutError) as error:
+            return msgspec.Raw(await in_copy(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by))))
+        except (RuntimeError, TimeoutError) as error:
             logs.get(family="migration").error("what a plan does to groups of nodes cannot be told", reason=str(error) or "timeout")
             return msgspec.Raw(b"[]")
 
@@ -373,23 +375,3 @@ def _fresh() -> PlanId:
 
 def _moves(events: Sequence[e.Event]) -> Sequence[Any]:
     return [move for event in events if isinstance(event, e.Planned) for move in event.moves]
-
-
-async def _apart(work: Callable[[], bytes], takes_long: bool) -> bytes:
-    """In a copy of the process where it would stall this one. Raises Rejected."""
-    if not takes_long:
-        return work()
-
-    def told() -> bytes:
-        try:
-            return b"+" + work()
-        except Rejected as error:
-            return b"-" + str(error).encode()
-
-    try:
-        found = await in_copy(told)
-    except CopyFailed as error:
-        raise Rejected(f"it came to no end: {error}. Ask for less, or bound what it may search") from None
-    if found[:1] == b"-":
-        raise Rejected(found[1:].decode())
-    return found[1:]

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from restow.contracts.ids import NodeName, PlanId
 from restow.domain import eviction_budgets
 from restow.domain.defragmentation import PLUGIN
-from restow.domain.migration import open_hours
+from restow.domain.migration import open_hours, search
 from restow.domain.migration.deschedule import PLANNER as POLICY
 from restow.domain.migration.deschedule import cycle_of
 from restow.domain.records import FINAL, Migration, Plan, Step
@@ -78,6 +78,7 @@ class DeschedulerMetrics:
         yield Labelled.one("plans_proposed", "Plans that wait for a person to approve or reject them", len(state.proposals))
         yield Labelled.one("moves_paused", "1 while no plan is made and nobody is evicted by one (`restow pause`, autoPause)", state.pause.since > 0)
         yield Labelled.one("moves_closed", "1 while no pod is moved by the clock (policy windows, blackouts)", not open_hours.is_open(state.migration_config, self._now()))
+        yield Labelled.one("plans_failing", "Plugins of the policy whose last plan a fault of Restow's own has ended, and 1 more if the last plan came to no end", search.failing(state, self._now()))
         yield Labelled("eviction_budget_left", LEFT, ("budget",), self._left(state))
         yield Labelled.one("nodes_empty", "Nodes that plans have emptied, and that nobody has taken away yet", empty)
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)

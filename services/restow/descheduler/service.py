@@ -24,8 +24,9 @@ def _note(state: ClusterState, now: Millis) -> str:
 
 
 HEAVY = Heavy(
-    takes_long=search.takes_long,
+    is_heavy=search.is_heavy,
     bounded=search.bounded,
+    leave_out=search.leave_out,
     begin=search.begin,
     end=search.end,
     under_way=lambda state: state.search.plan,

@@ -1,11 +1,12 @@
 """A decision that may take long: made on a copy of the process, on record before it is, and put off and made smaller after one that came to no end."""
 
 import asyncio
+import importlib
 from contextlib import asynccontextmanager
 
 import pytest
 from domain.build import NOW, node, pod, shape
-from msgspec import structs
+from domain.descheduling_words import policy, profile
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -13,14 +14,21 @@ from restow.descheduler.service import HEAVY
 from restow.domain import config
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
+from restow.domain.deciders import DECIDERS
+from restow.domain.descheduling import interpreter
+from restow.domain.descheduling.policy import written
 from restow.domain.migration import MigrationDecider, search
 from restow.eventlog.port import TooLarge
+from restow.replay.source import ListSource
+from restow.replay.verify import verify
 from restow.runtime import long_decisions
 from restow.runtime.command_queue import Refused
 from restow.runtime.offload import CopyFailed, in_copy
 
-from .rig import facts, history, idle, memory, named, running, soon, until
+from .rig import facts, history, idle, memory, named, records, running, soon, until
 
+DECIDING = importlib.import_module("restow.domain.migration.decider")
+"""The module: its package calls the decider so."""
 MINUTE = 60_000
 STEPS = 20_000
 
@@ -79,20 +87,109 @@ async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process_and_on_
         assert rig.state.search.plan == ""
 
 
-async def test_a_search_is_made_on_a_copy_however_small_the_cluster_is_and_another_plan_only_of_many_pods():
-    """Of fifty pods a search took a second, which a loop may not stand still for."""
+def test_every_plan_is_made_on_a_copy_and_nothing_else_is():
+    """Of fifty pods a search took a second, which a loop may not stand still for; and whatever a fault leaves half done is the copy's."""
+    assert all(search.is_heavy(one) for one in (c.Defragment(NOW, "api", "p"), c.Deschedule(NOW, "api", "p"), c.MovePod(NOW, "p", "p0"), c.MoveGang(NOW, "p", "default/g")))
+    assert not any(search.is_heavy(one) for one in (c.Advance(NOW), c.Approve(NOW, "p", "me"), c.CancelPlan(NOW, "p", ""), c.EndSearch(NOW, "p", "")))
+
+
+def failing(monkeypatch, plugin="PodLifeTime"):
+    """This plugin raises what an odd pod has made plans raise."""
+
+    def run(handle, args):
+        raise OverflowError("Python int too large to convert to C long")
+
+    monkeypatch.setattr(interpreter.PLUGINS[plugin], "run", run)
+
+
+async def policies(log, *profiles, interval=MINUTE):
+    await facts(log, node("n0"), node("n1"), shape("s"), pod("p0", "s", "n0"))
+    text = config.text_of(MigrationConfig(interval=interval, policy=written(policy(*profiles))))
+    await facts(log, e.MigrationConfigured(text, config.digest_of(text)), family="migration")
+
+
+async def test_a_plugin_that_fails_is_a_plan_without_moves_that_says_why_and_the_others_plan_each_time(monkeypatch):
+    """One odd pod has ended the descheduler at each plan: its policy evicted nobody any more, by any plugin."""
+    failing(monkeypatch)
+    log = memory()
+    async with descheduler(log) as rig:
+        await policies(log, profile("PodLifeTime", {"maxPodLifeTimeSeconds": 60}, name="old"), profile("RemoveFailedPods", {}, name="failed"))
+        await until(lambda: rig.state.migration_config.policy, rig.follower)
+        for minute in range(1, 4):
+            rig.clock.advance(MINUTE)
+            await until(lambda n=minute: len(rig.state.plans) == 2 * n, rig.follower)
+        plans = await named(log, e.Planned, "migration")
+        assert [(plan.plugin, plan.fault, plan.moves) for plan in plans] == [("PodLifeTime", True, ()), ("RemoveFailedPods", False, ())] * 3
+        assert plans[0].reason.startswith("could not be made by a fault of Restow's own, which is worth a report: OverflowError: Python int too large to convert to C long (test_heavy.py:")
+        assert plans[0].trigger == "interval"
+        assert search.failing(rig.state, rig.clock.now()) == 1
+        assert search.note(rig.state, rig.clock.now()) == f"plan {plans[4].plan} of PodLifeTime {plans[4].reason}"
+        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, 0, 0]
+        assert not await named(log, e.SearchEnded, "migration")
+        monkeypatch.undo()
+        rig.clock.advance(MINUTE)
+        await until(lambda: len(rig.state.plans) == 8, rig.follower)
+        assert search.note(rig.state, rig.clock.now()) == ""
+        assert search.failing(rig.state, rig.clock.now()) == 0
+    ours = verify(ListSource(await records(log)), DECIDERS).families["migration"]
+    assert ours.different == 0
+    assert ours.identical > 8
+
+
+async def test_a_plan_of_defragmentation_that_fails_says_why_to_whoever_asked_and_running_moves_are_served_on(monkeypatch):
+    def overflows(*_):
+        raise OverflowError("too large")
+
     log = memory()
     async with descheduler(log) as rig:
         await world(log)
         await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
-        given = rig.state.migration_config
-        assert search.takes_long(rig.state, c.Defragment(NOW, "api", "p"))
-        assert search.takes_long(rig.state, c.Deschedule(NOW, "api", "p"))
-        rig.state.migration_config = structs.replace(given, defragmentation=DefragmentationArgs(planner="greedy"))
-        assert not search.takes_long(rig.state, c.Defragment(NOW, "api", "p"))
-        assert search.takes_long(rig.state, c.Defragment(NOW, "demand", "p", "p0"))
-        assert not search.takes_long(rig.state, c.MovePod(NOW, "p", "p0"))
-        assert not search.takes_long(rig.state, c.Advance(NOW))
+        monkeypatch.setattr(DECIDING, "defragment", overflows)
+        both = rig.commander.submit(c.Defragment(NOW, "api", "p1")), rig.commander.submit(c.ReportHold(NOW, "nobody", "no"))
+        (planned,) = (await soon(asyncio.gather(*both)))[0].events
+        assert (planned.fault, planned.moves, planned.planner) == (True, (), "optimizing")
+        assert "OverflowError: too large (test_heavy.py:" in planned.reason
+        assert not rig.tasks[1].done()
+
+
+async def test_a_fault_outside_of_every_plan_ends_no_process_either_and_takes_no_steps(monkeypatch):
+    def broken(*_):
+        raise KeyError("n7")
+
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        with monkeypatch.context() as patched:
+            patched.setattr(DECIDING, "_plan", broken)
+            rig.clock.advance(MINUTE)
+            await until(lambda: rig.state.search.failures, rig.follower)
+            ended = (await named(log, e.SearchEnded, "migration"))[0]
+            assert (ended.reason, ended.failed) == ("Failed", True)
+            assert ended.message.startswith("KeyError: 'n7' (test_heavy.py:")
+            assert search.note(rig.state, rig.clock.now()).endswith("none is made by itself for 60 s more")
+            assert search.failing(rig.state, rig.clock.now()) == 1
+            with pytest.raises(Rejected, match=r"defragment failed by a fault of Restow's own, which is worth a report: KeyError: 'n7'"):
+                await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        rig.clock.advance(60 * MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+        assert {event.steps for event in await named(log, e.SearchBegun, "migration")} == {0}
+        assert search.failing(rig.state, rig.clock.now()) == 0
+
+
+async def test_a_move_by_hand_that_fails_is_refused_with_the_reason(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("division by zero")
+
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        monkeypatch.setattr(DECIDING, "move_pod", broken)
+        with pytest.raises(Rejected, match="move_pod failed by a fault of Restow's own, which is worth a report: ZeroDivisionError: division by zero"):
+            await soon(rig.commander.submit(c.MovePod(NOW, "p1", "p0")))
+        assert not rig.tasks[1].done()
+        assert not await searches(log), "nothing of it is put on record, and plans are made at their times"
 
 
 async def test_why_a_plan_was_not_made_is_in_the_log_and_it_is_tried_later_with_fewer_steps(monkeypatch):

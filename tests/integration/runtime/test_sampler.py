@@ -17,7 +17,6 @@ from restow.descheduler.follow import Followers
 from restow.descheduler.sampler import Sampler
 from restow.domain import config
 from restow.domain.descheduling.policy import load, written
-from restow.domain.migration import search
 from restow.runtime.bearer import Gate
 from restow.runtime.command_queue import Outcome
 from restow.runtime.leadership import Leadership
@@ -93,7 +92,6 @@ async def test_a_plan_that_is_carried_out_is_not_refused_because_groups_cannot_b
         raise CopyFailed("its process was killed, most likely for its memory")
 
     context.commander, context.follower = SimpleNamespace(submit=submit), SimpleNamespace(broken="")
-    monkeypatch.setattr(search, "MANY", 0)
     monkeypatch.setattr(api, "in_copy", killed)
     (defragment,) = [route for route in api.routes(context, Followers(context)) if route.path == "/defragment"]
 

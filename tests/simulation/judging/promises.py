@@ -38,10 +38,12 @@ PROMISES = {
     "rejected": "Of one workload of ours kubelets do not reject one pod after the other without end.",
     "beside": "A slot for a pod of another scheduler is held by a placeholder of its size that runs, and is handed over in order: nominated, placeholder deleted, gate removed; nobody is evicted whose old node is not kept.",
     "fails-open": "With Restow away for some minutes, no new pod gets its gate.",
+    "plans-are-made": "No plan fails by a fault of Restow's own.",
     "judge": "The judge itself understands what it sees.",
 }
 
 _OF = [
+    (r"^plan .* fail|^plan .* by a fault of", "plans-are-made"),
     (r"^placeholder", "beside"),
     (r"it was decided at", "decided-on-the-past"),
     (r"in a commit of", "own-family"),

@@ -27,7 +27,8 @@ class Planned(Event, tag="migration.planned"):
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
     plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone. `gang`: the PodGroup (`namespace/name`) that was to be
     moved as one, where somebody has asked for that; which moves are of it they say themselves. `worth`: what it wins and costs in one unit, that of its moves' `cost`, too. `mode` is the policy's where
-    it is not automatic: `observe`, nothing of it is ever carried out; `propose`, nothing before a person has approved it (`migration.plan_approved`)."""
+    it is not automatic: `observe`, nothing of it is ever carried out; `propose`, nothing before a person has approved it (`migration.plan_approved`). `fault`: it could not be made,
+    by a fault of Restow's own; `reason` says which."""
 
     plan: PlanId
     plugin: str
@@ -47,6 +48,7 @@ class Planned(Event, tag="migration.planned"):
     gang: str = ""
     worth: Worth | None = None
     mode: str = ""
+    fault: bool = False
 
 
 class LookedBack(Event, tag="migration.looked_back"):
@@ -106,7 +108,7 @@ class MovesResumed(Event, tag="migration.resumed"):
 
 
 class SearchBegun(Event, tag="migration.search_begun"):
-    """From here on, a long decision about plan `plan` is made in a copy of the process, with at most `steps` steps of
+    """From here on, a decision about plan `plan` is made in a copy of the process, with at most `steps` steps of
     search (0: as configured). Its plan or `search_ended` ends it. If neither follows, the process died with it."""
 
     plan: PlanId
@@ -115,9 +117,9 @@ class SearchBegun(Event, tag="migration.search_begun"):
 
 
 class SearchEnded(Event, tag="migration.search_ended"):
-    """A search led to no plan. `reason`: CopyFailed (out of time, or killed for its memory), Died (the service ended
+    """A search led to no plan. `reason`: CopyFailed (out of time, or killed for its memory), Failed (a fault of Restow's own), Died (the service ended
     first), TooLarge (more than one commit can carry), NotStored, Rejected, Stopped. `failed`: plans that nobody asked for
-    are put off, and searched with fewer steps, because of it."""
+    are put off because of it, and searched with fewer steps unless it was Failed."""
 
     plan: PlanId
     reason: str

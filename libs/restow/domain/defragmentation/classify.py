@@ -51,9 +51,10 @@ def in_use(device_free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scaled(usage: np.ndarray, allocatable: np.ndarray) -> np.ndarray:
-    """`(nodes,) int64`: utilisation in parts of SCALE, rounded down; 0 where nothing is allocatable."""
+    """`(nodes,) int64`: utilisation in parts of SCALE, rounded down, up to twice what is allocatable; 0 where nothing is."""
     total = np.where(allocatable > 0, allocatable, 1)
-    return (usage * SCALE // total).astype(np.int64)
+    # Whoever binds a pod may write any number into it.
+    return np.minimum(usage * SCALE // total, 2 * SCALE).astype(np.int64)
 
 
 def exact(amounts: np.ndarray) -> np.ndarray:

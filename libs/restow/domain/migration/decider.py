@@ -15,10 +15,11 @@ from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PlanId
 from restow.domain import defragmentation, eviction_budgets, hooks, windows
 from restow.domain.config import LONGEST, MigrationConfig
-from restow.domain.decider import Rejected
+from restow.domain.decider import Faulty, Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
+from restow.domain.fragmentation import packing
 from restow.domain.migration import (
     consents,
     demand_slots,
@@ -33,14 +34,15 @@ from restow.domain.migration import (
 )
 from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.demand import next_demand
-from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import (
+    by_fault,
     defragment,
     deschedule,
     plans_by_itself,
     wants_samples,
     whole_policy,
 )
+from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.move_gang import move_gang
 from restow.domain.pod_controllers import check_owners
@@ -70,8 +72,8 @@ class MigrationDecider:
             if isinstance(command, c.MovePod | c.MoveGang):
                 modes.heed(state)
         match command:
-            case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand, steps=steps):
-                return modes.stamped(state, [replace(_plan(state, now, plan, demand, steps), trigger=trigger, demand=demand)])
+            case c.Defragment(trigger=trigger, demand=demand):
+                return modes.stamped(state, [replace(_plan(state, command), trigger=trigger, demand=demand)])
             case c.Deschedule():
                 return modes.stamped(state, deschedule(state, command))
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
@@ -206,8 +208,8 @@ def plan_id(now: Millis) -> PlanId:
     return PlanId(digits or "0")
 
 
-def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str, steps: int) -> e.Planned:
-    config = state.migration_config
+def _plan(state: ClusterState, command: c.Defragment) -> e.Planned:
+    config, now, plan, demand, steps = state.migration_config, command.time, command.plan, command.demand, command.steps
     if config.defragmentation is None:
         raise Rejected("defragment: the policy does not enable Defragmentation; allowed: with a policy that does (plugins.balance.enabled of a profile)")
     if plan in state.plans:
@@ -216,11 +218,15 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str, steps: in
         defragmentation.check(config.defragmentation)
     except defragmentation.ArgsError as error:
         raise Rejected(f"defragment: {error}") from error
-    if demand:
+    if plan in command.failed:
+        now_packed = packing(state)
+        return e.Planned(plan, defragmentation.PLUGIN, (), now_packed, now_packed, planner=config.defragmentation.planner, reason=by_fault(command.failed[plan]), fault=True)
+    try:
         planned = defragment(state, now, plan, demand, steps)
-        # Once: names of a gang's pods may begin with the gang's.
-        return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1))
-    return defragment(state, now, plan, steps=steps)
+    except Exception as error:
+        raise Faulty(plan, error) from error
+    # Once: names of a gang's pods may begin with the gang's.
+    return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1)) if demand else planned
 
 
 def _in_budget(state: ClusterState, now: Millis, planned: e.Planned) -> e.Planned:

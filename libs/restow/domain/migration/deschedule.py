@@ -14,7 +14,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
-from restow.domain.decider import Rejected
+from restow.domain.decider import Faulty, Rejected
 from restow.domain.defragmentation import PLANNED, Candidate
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.scope import EVERYTHING, Quota, Scope
@@ -53,6 +53,11 @@ def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "",
     if demand:
         return defragmentation.plan_demand(state, args, now, plan, demand, most, scope)
     return defragmentation.plan(state, args, now, plan, most, scope)
+
+
+def by_fault(why: str) -> str:
+    """The reason of a plan that a fault of ours has ended."""
+    return f"could not be made by a fault of Restow's own, which is worth a report: {why}"
 
 
 def task_of(state: ClusterState, now: Millis, plan: PlanId, steps: int = 0) -> Task:
@@ -132,7 +137,7 @@ def cycle_of(plan: PlanId) -> str:
 
 
 def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
-    """Raises Rejected."""
+    """Raises Rejected; Faulty by a fault of ours in one of the plans, without which the others can be made (`command.failed`)."""
     policy = _configured(state, command.steps)
     if not policy.profiles:
         raise Rejected("deschedule: no plugin is enabled; allowed: after enabling one in the policy")
@@ -144,7 +149,16 @@ def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
         state.time = Millis(max(state.time, command.time))
         port = HoldFirst(state, policy, command)
         for turn in policy.turns():
-            planned = port.carry(turn, plan_name(command.plan, len(events) + 1))
+            plan = plan_name(command.plan, len(events) + 1)
+            if plan in command.failed:
+                planned = port.fail(turn, plan, command.failed[plan])
+            else:
+                try:
+                    planned = port.carry(turn, plan)
+                except Rejected:
+                    raise
+                except Exception as error:
+                    raise Faulty(plan, error) from error
             events.append(replace(planned, trigger=command.trigger, profile=turn.profile))
             apply(state, (events[-1],))
     return events
@@ -195,6 +209,11 @@ class HoldFirst:
         moves = tuple(self._move(one, MigrationId(f"{plan}-{i}")) for i, one in enumerate([*run.evictions.values()][before:], 1))
         said = (one for one in (*self._warned, *run.warnings) if one.profile == turn.profile and one.plugin in (turn.plugin, EVICTOR))
         return self._made(turn, moves, "; ".join(dict.fromkeys(one.text for one in said)))
+
+    def fail(self, turn: Turn, plan: PlanId, why: str) -> Planned:
+        """In place of `carry`, where that came to a fault of ours."""
+        self.run.verdicts, self._plan = {}, plan
+        return replace(self._made(turn, (), by_fault(why)), fault=True)
 
     def unmovable(self, pod: PodUid) -> str:
         alone = self._landings.unmovable(pod)

@@ -1,40 +1,47 @@
-"""Plans that may take long: on record before they are made, and with fewer steps after one that came to no end.
+"""How plans are made: on a copy of the process, on record before, and with fewer steps after one that came to no end.
 
 What is decided on a copy of the process may run over its time, or be killed for its memory, and with it the process itself, if the kernel
-takes all of a container. Then nobody is left to say so. So `BeginSearch` is in the log first; a leader who finds it without an end ends it.
+takes all of a container. Then nobody is left to say so. So `BeginSearch` is in the log first; a leader who finds it without an end ends it. What a fault of ours
+ends is a plan without moves (`failed` of the command), and other plans of the same policy are made; a copy keeps whatever it has left half done to itself.
 """
 
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, PlanId
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.evolve import searches
+from restow.domain.records import Plan
 from restow.domain.state import ClusterState
 
-Heavy = c.Defragment | c.Deschedule
-MANY = 1_000
-"""Pods from which on a plan without a search takes long, too."""
+Heavy = c.Defragment | c.Deschedule | c.MovePod | c.MoveGang
+FAILED = "Failed"
+"""Why a search ended that a fault of ours has ended as a whole: fewer steps would not help."""
 QUARTER = 2
 """Binary digits of the steps that each failure takes."""
 
 
-def takes_long(state: ClusterState, command: c.Command) -> bool:
-    """Whether it may take longer than a loop may stall. A search takes its steps whatever the cluster's size: seconds for fifty pods."""
-    if not isinstance(command, c.Defragment | c.Deschedule):
-        return False
-    args = state.migration_config.defragmentation
-    searched = args is not None and (args.planner == "optimizing" or (isinstance(command, c.Defragment) and bool(command.demand)))
-    return searched or len(state.pods) >= MANY
+def is_heavy(command: c.Command) -> bool:
+    """Whether it makes a plan: that may take longer than a loop may stall, and fail as nothing else that is decided here."""
+    return isinstance(command, Heavy)
 
 
 def bounded(state: ClusterState, command: Heavy) -> Heavy:
     """The command with a quarter of the configured steps for each failure in a row; as it is where nothing failed, or nothing is searched."""
-    args, failed = state.migration_config.defragmentation, searches.failures(state, command.time)
-    if args is None or not failed:
-        return command
-    return replace(command, steps=max(args.searchSteps >> QUARTER * failed, 1))
+    fewer = _fewer(state, command.time)
+    return replace(command, steps=fewer) if fewer and isinstance(command, c.Defragment | c.Deschedule) else command
+
+
+def _fewer(state: ClusterState, now: Millis) -> int:
+    """Steps after what has failed; 0 for as configured."""
+    args, failed = state.migration_config.defragmentation, searches.failures(state, now)
+    return max(args.searchSteps >> QUARTER * failed, 1) if args is not None and failed and state.search.reason != FAILED else 0
+
+
+def leave_out(command: Heavy, plan: str, why: str) -> Heavy:
+    """The command with one more of its plans that cannot be made."""
+    return replace(command, failed={**command.failed, PlanId(plan): why}) if isinstance(command, c.Defragment | c.Deschedule) else command
 
 
 def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
@@ -43,8 +50,9 @@ def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
     return replace(args, searchSteps=steps) if args is not None and 0 < steps < args.searchSteps else args
 
 
-def begin(state: ClusterState, command: Heavy) -> c.BeginSearch:
-    return c.BeginSearch(command.time, command.plan, command.trigger, command.steps)
+def begin(state: ClusterState, command: Heavy) -> c.BeginSearch | None:
+    """None of a move by hand: it searches nothing, and what is refused of it is no matter of the log."""
+    return None if isinstance(command, c.MovePod | c.MoveGang) else c.BeginSearch(command.time, command.plan, command.trigger, command.steps)
 
 
 def end(state: ClusterState, now: Millis, reason: str, message: str, failed: bool = True) -> c.EndSearch:
@@ -70,17 +78,33 @@ def not_before(state: ClusterState) -> Millis:
     return state.search.again
 
 
+def faults(state: ClusterState, now: Millis) -> list[e.Planned]:
+    """Of each plugin of each profile its last plan, where a fault of ours has ended it. O(plans)."""
+    last: dict[tuple[str, str], Plan] = {}
+    for known in sorted(state.plans.values(), key=lambda known: (known.at, known.planned.plan)):
+        last[known.planned.profile, known.planned.plugin] = known
+    return [known.planned for known in last.values() if known.planned.fault and now - known.at < searches.FORGOTTEN]
+
+
+def failing(state: ClusterState, now: Millis) -> int:
+    """How many of them, and 1 more where the last plan came to no end."""
+    return len(faults(state, now)) + (searches.failures(state, now) > 0 and state.search.again > 0)
+
+
 def note(state: ClusterState, now: Millis) -> str:
     """What people must see; empty while nothing failed."""
+    return "; ".join(filter(None, (_no_end(state, now), *(f"plan {one.plan} of {one.plugin} {one.reason}" for one in faults(state, now)))))
+
+
+def _no_end(state: ClusterState, now: Millis) -> str:
     search = state.search
     if not searches.failures(state, now):
         return ""
     why = f"{search.reason}: {search.message}".removesuffix(": ")
     said = f"plan {search.failed} came to no end ({why})"
-    args = state.migration_config.defragmentation
+    args, steps = state.migration_config.defragmentation, _fewer(state, now)
     fewer = ""
-    if args is not None:
-        steps = max(args.searchSteps >> QUARTER * search.failures, 1)
+    if args is not None and steps:
         fewer = f", with at most {steps} of {args.searchSteps} searchSteps until {searches.FORGOTTEN // 3_600_000} h have passed or another configuration is used"
     if search.again > now:
         return f"{said}; none is made by itself for {-(-(search.again - now) // 1000)} s more{fewer}"
