@@ -203,11 +203,16 @@ async def _written(
     log: EventLog, place: Place, start: int, stop: int, previous: str, segment_bytes: int
 ) -> AsyncIterator[Segment]:
     writer: SegmentWriter | None = None
-    begins = start
+    begins, seen = start, start - 1
     try:
         async with aclosing(log.read(start)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 rest = [record for record in batch if record.seq <= stop]
+                if len(rest) < len(batch) and (rest[-1].seq if rest else seen) < stop:
+                    # The last one is lost, which is told by the one that follows: a segment ends with a record.
+                    rest.append(batch[len(rest)])
+                    stop = rest[-1].seq
+                seen = batch[-1].seq
                 while rest:
                     # What the broker has lost is told as lost: else the archive would end there, and nothing behind it could ever be truncated.
                     writer = writer or SegmentWriter(place, log.log_id, log.cluster, previous, Order(begins, None))
@@ -344,16 +349,19 @@ async def mismatch(archive: Archive, log: EventLog) -> str:
     tail = await log.tail()
     if archive.last > tail:
         return f"{archive.path} ends at {archive.last}, but log {log.log_id} at {tail}: the log has lost commits"
-    if await log.first() > archive.last:
-        return ""
-    archived = await asyncio.to_thread(lambda: next(iter(archive.records(archive.last))))
-    try:
-        async with aclosing(log.read(archive.last)) as batches:  # type: ignore[type-var]
-            stored = (await anext(batches))[0]
-    except Truncated:
-        return ""  # The log has let it go since we asked where it begins.
-    except StopAsyncIteration:
-        raise Unavailable(f"log {log.log_id} did not deliver record {archive.last}") from None
-    if (stored.envelope, stored.family, stored.body) != (archived.envelope, archived.family, archived.body):
-        return f"record {archived.seq} differs between {archive.path} and log {log.log_id}"
+    first, at, back = max(archive.first, await log.first()), archive.last, 1
+    while at >= first:
+        try:
+            async with aclosing(log.read(at)) as batches:  # type: ignore[type-var]
+                stored = (await anext(batches))[0]
+        except Truncated:
+            return ""  # The log has let it go since we asked where it begins.
+        except StopAsyncIteration:
+            raise Unavailable(f"log {log.log_id} did not deliver record {at}") from None
+        archived = await asyncio.to_thread(lambda seq: next(iter(archive.records(seq))), at)
+        if stored.seq == archived.seq:
+            same = (stored.envelope, stored.family, stored.body) == (archived.envelope, archived.family, archived.body)
+            return "" if same else f"record {archived.seq} differs between {archive.path} and log {log.log_id}"
+        # The broker has lost it, or had when it was archived: one before it tells as well.
+        at, back = at - back, 2 * back
     return ""

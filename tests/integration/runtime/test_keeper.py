@@ -16,7 +16,8 @@ from restow.domain.effects import DropPrefix
 from restow.domain.gc import decider
 from restow.domain.records import Needs
 from restow.domain.state import ClusterState
-from restow.eventlog.archive import export, open_archive
+from restow.eventlog.archive import covered as archived
+from restow.eventlog.archive import export, open_archive, place_of
 from restow.eventlog.bucket import is_address
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Full, Unavailable, Unknown
@@ -507,3 +508,33 @@ async def test_a_log_that_is_whole_is_read_again_and_nothing_is_said(tmp_path):
         one.clock.advance(600_000)
         await asyncio.sleep(0.05)
         assert (one.notes(), one.keeper.damaged()) == ((), False)
+
+
+async def written(log, count):
+    for _ in range(count):
+        await facts(log, node(f"n{await log.tail()}"))
+    return log
+
+
+async def test_an_archive_keeps_what_the_broker_has_lost_since_it_was_archived(tmp_path):
+    """It was put aside, and a new one begun that lacks this record, too."""
+    log = await written(Flipped(clock=lambda: NOW * 1_000_000), 20)
+    await export(log, tmp_path / "a", to_seq=10)
+    await export(log, tmp_path / "a", to_seq=20)
+    await written(log, 10)
+    log.lost = (18, 19, 20)
+    archive = await snapshot_keeper.export_or_begin(log, place_of(tmp_path / "a"), 30, logs.get())
+    assert (archive.first, archive.last, archive.holes) == (1, 30, [])
+    assert [r.seq for r in archive.records()] == list(range(1, 31))
+
+
+async def test_where_the_last_record_that_is_to_be_archived_is_lost_the_archive_goes_on_behind_it(tmp_path):
+    """It ended before that, so that it was behind the snapshot, and was read and tried again at each commit until the next one."""
+    log = await written(Flipped(clock=lambda: NOW * 1_000_000), 30)
+    log.lost = (18, 19, 20)
+    archive = await export(log, tmp_path / "a", to_seq=20)
+    assert (archive.first, archive.last, archive.holes) == (1, 21, [(18, 20)])
+    assert archived(tmp_path / "a", 1) == 21
+    log.lost = (*log.lost, 22, 23)
+    archive = await export(log, tmp_path / "a", to_seq=23)
+    assert (archive.last, archive.holes) == (24, [(18, 20), (22, 23)])
