@@ -11,6 +11,8 @@ from restow.domain.defragmentation.bound.valued import NO_LIMIT
 
 MOST_WAYS, ALL_WAYS = 2_000, 200_000
 """In which those at home in a bin may stay, of one bin and of all."""
+MOST_ENTRIES = 1 << 26
+"""Of the largest of `tables`, at the finest units: half a GiB. A node that says it has 256 devices, or a wrong number of them, would take many GiB."""
 LARGEST = 1 << 52
 """What all nodes are worth at most, together: at the dearest prices integers are large enough for it then."""
 
@@ -69,8 +71,11 @@ class Contents:
 
     @staticmethod
     def may(of: Problem) -> bool:
-        """Whether nodes have devices, no more than one other resource is told, integers are large enough for what all are worth at the dearest prices, and not too many share a device."""
+        """Whether nodes have devices, no more than one other resource is told, integers are large enough for what all are worth at the dearest prices, tables are not too large, and not too many share a device."""
         if of.wants is None or of.rest.shape[1] > 1 or not 0 < of.whole < of.wants.fit.shape[0] or of.scale * int(of.nodes.many.sum()) >= LARGEST:
+            return False
+        most = int(sums(of.nodes.of, of.nodes.often, len(of.nodes.many)).max(initial=0))
+        if len(of.admits) * (most + 1) ** 2 * (int(of.nodes.offers.max(initial=0)) + 1) > MOST_ENTRIES:
             return False
         ways = [prod(len(some) + 1 for some in alike_in(of.bins, b)) for b in range(len(of.bins.many))]
         return max(ways, default=0) <= MOST_WAYS and sum(ways) <= ALL_WAYS
