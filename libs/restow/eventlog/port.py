@@ -242,6 +242,10 @@ class OnBrokers(Protocol):
         """Why no commit is taken, where fewer brokers are there than must be, or the one that is asked has lost the others; else empty. As of the last call of `tail`."""
         ...
 
+    def damaged_copy(self) -> str:
+        """What one of several brokers lacks and another one has, where a reader was on such a one within the last hour; else empty."""
+        ...
+
     async def shown_by(self) -> str:
         """Which of several brokers leads the log now; empty for one that is alone. Raises Unavailable."""
         ...

@@ -244,7 +244,7 @@ class Process:
             stack.push_async_callback(there.close)
             self.health.checks += [there.away, there.too_few, there.unlike]
             self.health.notes.append(there.some_silent)
-            self.health.notes.append(there.crowded)
+            self.health.notes += [there.crowded, there.damaged_copy]
             self.health.notes.append(lambda: of_broker(self.settings.nats_files, machine.now()))
             stores = self.service.stores_snapshots
             opening = Loading(there, None, None, self._say, self.logger)

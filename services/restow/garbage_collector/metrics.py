@@ -23,7 +23,7 @@ class CollectorMetrics:
         yield Labelled.one("snapshot_behind", "Commits since the last snapshot that is on record", state.seq - state.snapshot_seq)
         yield Labelled.one("snapshot_every", "Commits after which one is to be stored (snapshotEvery)", state.gc_config.snapshot_every)
         yield Labelled.one("keeper_failing", "1 while no snapshot or archive can be stored", self._failing())
-        yield Labelled.one("log_damaged", "1 while the log holds records that have changed on the broker's disk since they were read", self._damaged())
+        yield Labelled.one("log_damaged", "1 while the log holds records that have changed on a broker's disk since they were read", self._damaged())
         if place is not None:
             yield Labelled.one("archive_behind", "Commits since the last one that is in the archive", state.seq - state.archived)
             if isinstance(place, Folder) and (disk := _disk(place.path)) is not None:

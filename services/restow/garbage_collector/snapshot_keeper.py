@@ -11,7 +11,7 @@ from restow.domain.gc.decider import covered
 from restow.domain.too_old import too_old
 from restow.eventlog.archive import Archive, agreeing, export, has_segments, mismatch, open_archive, place_of
 from restow.eventlog.archive import covered as archived_to
-from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, Unavailable
+from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch, OnBrokers, Unavailable
 from restow.eventlog.segment import ArchiveError, Place
 from restow.eventlog.snapshots import Snapshot
 from restow.garbage_collector.rereading import Rereading
@@ -142,8 +142,9 @@ class Keeper:
         return context.leadership.leading and context.follower.caught_up and await self._rereading.finds_damage()
 
     def damaged(self) -> bool:
-        """See Rereading."""
-        return self._rereading.damaged
+        """By what was read again, or where one of several brokers lacks what another one has."""
+        log = self._context.log
+        return self._rereading.damaged or (isinstance(log, OnBrokers) and bool(log.damaged_copy()))
 
     async def _is_lost(self) -> bool:
         """Whether the archive that the log tells of is not there. Then what the log still holds is archived at once."""

@@ -251,11 +251,14 @@ async def test_what_one_of_three_brokers_has_lost_is_read_from_the_others(broker
     async def reads_all():
         reader = await opened(urls(brokers), cluster, wait=30.0)
         assert [(r.seq, r.envelope.id) for r in await take(reader, 1, 20)] == [(number + 1, f"id-{number}") for number in range(20)]
+        return reader.damaged_copy()
 
     async with asyncio.timeout(120):
         # A consumer is on one of the three by chance.
-        while said not in caplog.text:
-            await reads_all()
+        while not (found := await reads_all()):
+            assert said not in caplog.text
+    assert said in caplog.text
+    assert found == f"{said.replace(f' of restow-{cluster}', '')}: its volume is damaged (docs/failures.md)"
     await leads(log, brokers, damaged)
     for _ in range(6):
         await reads_all()

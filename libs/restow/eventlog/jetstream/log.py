@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -34,6 +35,9 @@ END_CHECKS, END_PAUSE = 3, 0.1
 """How often, and after how many seconds, a log that seems to end too early is asked again: a replica that has just
 become the leader may not have applied its last commits."""
 
+DAMAGED_FOR = 3600.0
+"""Seconds for which is said that a broker lacks records, after a reader was on it: nobody tells us that its volume was emptied."""
+
 OPEN_PAUSE = 0.2
 """Seconds between two attempts to open the stream on a broker that is not ready yet."""
 
@@ -45,6 +49,8 @@ class JetStreamLog:
         self.broker = broker
         self._stream, self._appender = stream, appender
         self._feeds: set[Feed] = set()
+        self._damaged: dict[str, tuple[int, int, float]] = {}
+        """Of a broker that lacks records which another one has: the first and the last of them, and when (steady seconds) a reader was on it last."""
         self._verified_losses = 0
         self._newest: Delivery | None = None
         """Of all records that were read, the one with the highest sequence."""
@@ -124,7 +130,7 @@ class JetStreamLog:
         """See EventLog.read."""
         check_from(from_seq)
         self._check_open()
-        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole, single=self._single, copies=self._stream.replicas)
+        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole, single=self._single, copies=self._stream.replicas, on_damaged=self._note_damaged)
         self._feeds.add(feed)
         prefix = len(f"restow.{self.cluster}.")
         batches = feed.batches(from_seq)
@@ -142,6 +148,19 @@ class JetStreamLog:
         if any(feed.crowded for feed in self._feeds):
             return "the broker makes no more consumers, so the log is read record by record: whoever makes them has a password of the broker (docs/install.md, \"Other passwords\")"
         return ""
+
+    def _note_damaged(self, first: int, last: int, broker: str) -> None:
+        known = self._damaged.get(broker, (first, last, 0.0))
+        self._damaged[broker] = min(first, known[0]), max(last, known[1]), monotonic()
+
+    def damaged_copy(self) -> str:
+        """See OnBrokers.damaged_copy."""
+        said = [
+            f"records {first} to {last} are missing on one broker ({broker}), and another one has them: its volume is damaged (docs/failures.md)"
+            for broker, (first, last, at) in sorted(self._damaged.items())
+            if monotonic() - at < DAMAGED_FOR
+        ]
+        return "; ".join(said)
 
     def too_few(self) -> str:
         """See Copies. As of the last `tail`."""

@@ -89,7 +89,7 @@ class Feed:
     first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
     a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be, None where they are just missing. single: the first
     record from a sequence on, by itself, None where there is none. filter_subject: only these, then holes are normal and not checked.
-    copies: of the stream, each on a broker of its own.
+    copies: of the stream, each on a broker of its own. on_damaged: told which records one of these lacks that another one has.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Feed:
         single: Callable[[int], Awaitable[Delivery | None]] | None = None,
         filter_subject: str = "",
         copies: int = 1,
+        on_damaged: Callable[[int, int, str], None] = lambda first, last, broker: None,
     ) -> None:
         self._broker, self._stream, self._filter, self._copies = broker, stream, filter_subject, copies
         self._tried, self._placed = 0, ""
@@ -111,7 +112,7 @@ class Feed:
         """Whether the broker was asked for a consumer and has not said yet that there is one."""
         self.crowded = False
         """Whether it made none the last time, for there are too many."""
-        self._first_check, self._on_hole = first_check, on_hole
+        self._first_check, self._on_hole, self._on_damaged = first_check, on_hole, on_damaged
         self._buffer: list[Msg] = []
         self._buffered = 0
         self._credit = self._pulls = 0
@@ -353,6 +354,7 @@ class Feed:
             expected = there + 1
         if found:
             self._tried = 0
+            self._on_damaged(found[0].seq, found[-1].seq, self._placed)
             _log.warning("records %d to %d of %s are missing on one broker (%s), and another one has them: its volume is damaged", found[0].seq, found[-1].seq, self._stream, self._placed)
         return found
 
