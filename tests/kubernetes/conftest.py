@@ -15,7 +15,7 @@ from e2e.stack import Running
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab, own
 from kubernetes.left import nothing_is_left
-from kubernetes.moves import Mover
+from kubernetes.moves import Mover, until_gated
 from kubernetes.services import services
 from kubernetes.world import World
 from kubesim.conformance.harness import Api, Target
@@ -93,9 +93,8 @@ async def effects(lab: Lab, accounts: dict[str, Target], service: str, kind: typ
 
 @pytest.fixture
 async def mover(world: World, session: Beside, descheduler: Gates) -> Mover:
-    one = Mover(world, session, descheduler)
-    await one.until_gated()
-    return one
+    await until_gated(descheduler)
+    return Mover(world, session, descheduler)
 
 
 @pytest.fixture

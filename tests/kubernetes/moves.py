@@ -29,6 +29,16 @@ OPEN = 60_000
 Step = Callable[[PodRef], Awaitable[None]]
 
 
+async def until_gated(descheduler: Gates) -> None:
+    """An API server that has just started gates nothing before it has heard of Landings, and it looks for new kinds every 30 s: nobody moves anything earlier."""
+    nobody = OwnerRef("ReplicaSet", "nobody", "00000000-0000-4000-8000-000000000000", "apps/v1")
+    assert isinstance(await descheduler.landing(LOG, {nobody.uid: int(time.time() * 1000) + OPEN}), Done)
+    async with asyncio.timeout(90):
+        while not isinstance(await descheduler.gated(nobody), Gated):
+            await asyncio.sleep(0.1)
+    assert isinstance(await descheduler.landing(LOG, {nobody.uid: None}), Done)
+
+
 @dataclass
 class Move:
     """One pod's. `end`: landed, elsewhere, waits, rejected, gone, `no hold: …`, `no gate: …`, `not evicted: …`."""
@@ -64,15 +74,6 @@ class Mover:
         """An entry is made and removed in order: a late removal must not undo a later entry."""
         self._tasks: set[asyncio.Task[Any]] = set()
         world.told.append(self._told)
-
-    async def until_gated(self) -> None:
-        """An API server that has just started gates nothing before it has heard of Landings, and it looks for new kinds every 30 s: nobody moves anything earlier."""
-        nobody = OwnerRef("ReplicaSet", "nobody", "00000000-0000-4000-8000-000000000000", "apps/v1")
-        assert isinstance(await self.descheduler.landing(LOG, {nobody.uid: int(time.time() * 1000) + OPEN}), Done)
-        async with asyncio.timeout(90):
-            while not isinstance(await self.descheduler.gated(nobody), Gated):
-                await asyncio.sleep(0.1)
-        assert isinstance(await self.descheduler.landing(LOG, {nobody.uid: None}), Done)
 
     async def move(
         self,

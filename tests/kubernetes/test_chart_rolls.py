@@ -1,0 +1,109 @@
+"""The chart's pods at work on a real control plane, two of each service with Leases: rolled by Helm one after the other while pods are placed and moved."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checker import check
+from kubernetes.hosts import BROKER, CHART, TWO, Hosts, bare, installed
+from kubernetes.kubelets import Kubelets
+from kubernetes.lab import Lab
+from kubernetes.left import nothing_is_left
+from kubernetes.test_chart import SYSTEM, helm
+from kubernetes.test_upgrade import AT_ONCE, GPUS, LONG, NODES, REPLICAS, SETS, loaded
+from kubernetes.world import World, pod_spec
+
+from restow.cli.demo.observer import Observer
+from restow.contracts.ids import FAMILIES, SERVICES, WRITERS
+from restow.domain.records import FINAL
+from restow.replay.source import open_broker, open_path, save
+
+pytestmark = pytest.mark.slow
+LEADS = re.compile(rb'"type": ?"lead"')
+FAMILY = {service: family for family, service in WRITERS.items()}
+MOST_SECONDS = 10.0
+"""Without a leader, also on a busy machine."""
+
+
+@pytest.fixture(scope="module", name="lab")
+def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with bare(tmp_path_factory, "rolls") as one:
+        yield one
+
+
+def without_a_leader(hosts: Hosts, log: Path) -> dict[str, list[float]]:
+    """By family: seconds in which nobody decided, since a leader was told to end: from then, or from its last record, until the next leader's first."""
+    records: dict[str, list[tuple[int, str, bool]]] = {}
+    for batch in open_path(log).batches():
+        for record in batch:
+            records.setdefault(record.family, []).append((record.time, record.envelope.source, bool(LEADS.search(record.body[:300]))))
+    found: dict[str, list[float]] = {}
+    for host in hosts.all.values():
+        family = FAMILY.get(host.service, "")
+        led = [(time, source) for time, source, leads in records.get(family, ()) if leads]
+        before, after = [source for time, source in led if time < host.told], [time for time, _ in led if time > host.told]
+        if before and f"/{host.name}/" in f"/{before[-1]}/" and after:
+            last = max(time for time, _, _ in records[family] if time < after[0])
+            found.setdefault(family, []).append(round((after[0] - max(last, host.told)) / 1e9, 2))
+    return found
+
+
+async def rolled(lab: Lab, hosts: Hosts, *arguments: str) -> None:
+    """Helm changes something of every service's pods; over when all of them are new."""
+    before = {host.name for host in hosts.alive()} - {BROKER}
+    await asyncio.to_thread(helm, lab, *arguments)
+    for service in SERVICES:
+        await asyncio.to_thread(lab.kubectl, "-n", SYSTEM, "rollout", "status", f"deployment/restow-{service.replace('_', '-')}", "--timeout=80s")
+    await hosts.ready(TWO)
+    assert not before & {host.name for host in hosts.alive()}
+
+
+async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(lab: Lab, kubelets: Kubelets, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(NODES):
+        await world.node(f"n{i}", gpus=GPUS)
+    for i in range(SETS):
+        await world.workload("deployments", f"w{i}", REPLICAS, pod_spec(), 0.3)
+    for i in range(SETS):
+        await world.running(f"w{i}", REPLICAS)
+    async with installed(lab, world, tmp_path) as hosts, Observer(hosts.nats(), hosts.cluster) as observer:
+        moves = observer.state.migrations
+
+        async def more_end(what: str) -> None:
+            before = sum(move.step in FINAL for move in moves.values())
+            await observer.until(what, lambda: sum(move.step in FINAL for move in moves.values()) >= before + AT_ONCE, LONG)
+
+        async with loaded(world, hosts, observer) as load:
+            await more_end("moves before anything is rolled")
+            under_way = [len(observer.state.active)]
+            await rolled(lab, hosts, "upgrade", "restow", CHART, "--reset-then-reuse-values", "--set", "logLevel=debug,image.tag=next")
+            await more_end("moves after the upgrade")
+            under_way.append(len(observer.state.active))
+            await rolled(lab, hosts, "rollback", "restow", "1")
+            await more_end("moves after the rollback")
+        await observer.until("all moves end", lambda: not observer.state.active, LONG)
+        ended = Counter(f"{move.step} {move.reason}".strip() for move in moves.values())
+        for i in range(load.placed):
+            await world.until(lambda i=i: [pod for pod in world.of(f"load-{i}") if pod["status"].get("phase") == "Running"], f"load-{i} runs", LONG)  # type: ignore[misc]
+        for i in range(SETS):
+            assert len(await world.running(f"w{i}", REPLICAS)) == REPLICAS
+        await nothing_is_left(world)
+        assert world.kubelets.rejected == []
+        live = open_broker(hosts.nats(), hosts.cluster)
+        try:
+            await asyncio.to_thread(save, live, tmp_path / "log.jsonl.zst")
+        finally:
+            live.close()
+        gaps = without_a_leader(hosts, tmp_path / "log.jsonl.zst")
+        with capsys.disabled():
+            print(f"\nunder way {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}; seconds without a leader {gaps}")
+    assert all(under_way)
+    assert ended["landed"] >= 0.9 * ended.total(), ended
+    assert set(gaps) == set(FAMILIES), "each family has lost its leader once at least"
+    assert max(gap for family in gaps.values() for gap in family) < MOST_SECONDS
+    judged = check(tmp_path / "log.jsonl.zst", deletions_after_plan=True)
+    assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]}"
