@@ -32,6 +32,9 @@ T = TypeVar("T")
 ASKED_EVERY = 2.0
 """Seconds between two looks for a snapshot that another service is to store."""
 
+SAVED_ASKED_EVERY = 30.0
+"""Seconds between two looks for a snapshot by somebody who has read of a log what is missing in it now."""
+
 PAUSES = (0.05, 0.1, 0.3, 1.0, 2.0)
 """Seconds before a question to the broker is asked again; the last one repeats."""
 
@@ -54,6 +57,8 @@ class Loading:
         """The last record that was in the snapshot with which the state begins; 0 for none."""
         self.bytes = 0
         """Of the commits that were folded behind the snapshot."""
+        self._newest_there = 0
+        """The newest snapshot that was there, whether or not it is of use."""
         self._broken: ClusterState | None = None
         """What the newest snapshot with what follows it has become, on a log that is broken behind it."""
 
@@ -95,6 +100,7 @@ class Loading:
                 return None
             if found is None or found.seq < first - 1:
                 return None
+            self._newest_there = max(self._newest_there, found.seq)
             if found.fold_version == FOLD_VERSION:
                 try:
                     state = snapshot.load(found.body)
@@ -128,6 +134,22 @@ class Loading:
                     if state.seq >= tail:
                         break
         return not state.broken
+
+    async def until_saved(self, state: ClusterState) -> None:
+        """Raises LogMismatch where the log is broken as it was read here, and somebody stores a snapshot who has read before what is missing now (the collector looks for
+        that, `Rereading`): whoever starts again begins with it. For ever, where that is not so."""
+        while True:
+            await asyncio.sleep(SAVED_ASKED_EVERY)
+            if not state.broken or self._snapshots is None:
+                continue
+            try:
+                if max(await self._snapshots.sequences(), default=0) <= self._newest_there:
+                    continue
+                found = await self._snapshots.latest()
+            except (SnapshotError, Unavailable):
+                continue
+            if found is not None and found.fold_version == FOLD_VERSION and found.seq > max(self._newest_there, state.broken):
+                raise LogMismatch(f"the log is broken at record {state.broken}, and a snapshot up to {found.seq} by somebody who has read that is there now: this process starts again from it")
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until the broker answers."""

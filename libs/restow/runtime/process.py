@@ -215,7 +215,7 @@ class Process:
             gc.set_threshold(*GC_THRESHOLD)
             self._configure(commander)
             candidate = self.candidate = Candidate(self.settings, context.client, commander, self.stopping, self.logger)
-            own = [commander.run(), effector.run(), context.recorder.run(), candidate.lead(self._drained), self._see_the_tail(context), *parts.tasks]
+            own = [commander.run(), effector.run(), context.recorder.run(), candidate.lead(self._drained), self._see_the_tail(context), loading.until_saved(state), *parts.tasks]
             if self._config is not None:
                 own.append(self._config.watch())
             tasks += [asyncio.create_task(task, name=getattr(task, "__qualname__", "task")) for task in own]

@@ -13,6 +13,7 @@ from restow.contracts import events as e
 from restow.contracts.reader import READER
 from restow.domain import config, snapshot
 from restow.domain.effects import DropPrefix
+from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc import decider
 from restow.domain.records import Needs
 from restow.domain.state import ClusterState
@@ -20,13 +21,13 @@ from restow.eventlog.archive import covered as archived
 from restow.eventlog.archive import export, open_archive, place_of
 from restow.eventlog.bucket import is_address
 from restow.eventlog.memory import MemoryLog
-from restow.eventlog.port import Full, Unavailable, Unknown
-from restow.eventlog.snapshots import MemorySnapshots
+from restow.eventlog.port import Full, LogMismatch, Unavailable, Unknown
+from restow.eventlog.snapshots import MemorySnapshots, Snapshot
 from restow.garbage_collector import snapshot_keeper
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.metrics import CollectorMetrics
 from restow.garbage_collector.snapshot_keeper import Keeper
-from restow.runtime import logs
+from restow.runtime import loading, logs
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Retry
 from restow.runtime.follower import Follower
@@ -36,6 +37,7 @@ from restow.runtime.loading import Loading
 from restow.runtime.settings import Settings
 from restow.runtime.telemetry import Metrics
 
+from .chained import Writer
 from .rig import SOON, ManualClock, facts, memory
 
 
@@ -492,6 +494,43 @@ async def test_what_a_disk_has_changed_since_it_was_read_is_found_within_ten_min
         one.clock.advance(600_000)
         await asyncio.sleep(0.05)
         assert one.state.snapshot_seq == saved
+
+
+async def test_a_service_for_which_the_log_was_broken_starts_again_from_the_snapshot_that_saves_it(tmp_path, monkeypatch):
+    """It had started before the collector looked, and waited for a repair. Once for each snapshot: one that does not help does not start it again and again."""
+    monkeypatch.setattr(loading, "SAVED_ASKED_EVERY", 0.001)
+    log = Flipped(clock=lambda: NOW * 1_000_000)
+    snapshots = MemorySnapshots(log.log_id)
+    writer = Writer(log)
+    for number in range(20):
+        await writer.write(node(f"n{number}"))
+    whole = (await writer.fold()).state
+    log.lost = (7,)
+
+    async def started():
+        load = Loading(log, snapshots, None, lambda said: None, logs.get())
+        state = await load.state()
+        await load.follow(state)
+        return load, state
+
+    load, state = await started()
+    assert state.broken == 7
+    waits = asyncio.create_task(load.until_saved(state))
+    await asyncio.sleep(0.05)
+    assert not waits.done()
+    await snapshots.put(Snapshot(log.log_id, whole.seq, FOLD_VERSION, snapshot.dump(whole)))
+    with pytest.raises(LogMismatch, match="a snapshot up to 20 by somebody who has read that is there now"):
+        await asyncio.wait_for(waits, SOON)
+    load, state = await started()
+    assert (load.began, state.broken, len(state.nodes)) == (20, 0, 20)
+    # Behind it, too, now; nobody has stored another one.
+    for number in range(20, 25):
+        await writer.write(node(f"n{number}"))
+    log.lost = (7, 22)
+    load, state = await started()
+    assert state.broken == 7
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(load.until_saved(state), 0.05)
 
 
 async def test_a_log_that_is_whole_is_read_again_and_nothing_is_said(tmp_path):
