@@ -285,7 +285,7 @@ async def import_(where: Where, log: EventLog) -> int:
 def hole(name: object, first: int, last: int) -> str:
     """Why a log that has lost records cannot be put back into a broker."""
     what = f"record {first} is" if first == last else f"records {first} to {last} are"
-    return f"{name}: {what} missing in it, for its broker had lost them. A broker cannot hold a log with a hole, so it can be read and not imported"
+    return f"{name}: {what} missing in it, for its broker had lost them. A broker cannot hold a log with a hole. `restow log import --from {last + 1}` puts back what is behind it; the collector folds the rest from its archive"
 
 
 async def _following(archive: Archive, from_seq: int) -> AsyncIterator[Record]:

@@ -124,11 +124,11 @@ class Loading:
         if self.mark is None or (mark.repairs, mark.seq) > (self.mark.repairs, self.mark.seq):
             self.mark = mark
 
-    async def follow(self, state: ClusterState) -> bool:
-        """Fold what the log holds beyond the state, up to its present end; whether all of it follows."""
+    async def follow(self, state: ClusterState, first: int = 0) -> bool:
+        """Fold what the log holds beyond the state, up to its present end; whether all of it follows. `first`: where it begins, if nothing that there ever was is between."""
         self.bytes = 0
         if state.seq < (tail := await self._log.tail()):
-            async with aclosing(self._log.read(state.seq + 1)) as batches:  # type: ignore[type-var]
+            async with aclosing(self._log.read(max(state.seq + 1, first))) as batches:  # type: ignore[type-var]
                 async for batch in batches:
                     await self._add(state, batch)
                     if state.seq >= tail:
@@ -232,7 +232,8 @@ class Loading:
         state, batches = ClusterState(), iter(()) if archive is None else archive.batches()
         while state.seq < first - 1 and (batch := await asyncio.to_thread(next, batches, None)):
             await self._add(state, [record for record in batch if record.seq < first])
-        await self.follow(state)
+        # The archive ends where the log begins, or with a hole that reaches to there.
+        await self.follow(state, first if archive is not None else 0)
         return state
 
     async def _add(self, state: ClusterState, batch: list[Record]) -> None:

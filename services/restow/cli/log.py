@@ -320,12 +320,16 @@ def _says_what_helps(file: str) -> Iterator[None]:
 @click.argument("file")
 @click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here.")
 @click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: the one in FILE]")
+@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="First sequence: the rest stays in the archive.  [default: the first in FILE]")
 @output_option
-def import_(file: str, server: str | None, cluster: str | None, output: str) -> None:
+def import_(file: str, server: str | None, cluster: str | None, start: int | None, output: str) -> None:
     """Restore an export or an archive into an empty log, with its id, its sequences and every byte.
 
     FILE is an export, an archive's folder, or its bucket (s3://BUCKET/PREFIX/CLUSTER). The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten. Until all of it is
     there nobody else opens the log: services wait. If an import is interrupted, run the same command again.
+
+    With --from it is a log whose beginning was truncated: the garbage collector folds that from its archive, where FILE's must be. A log in which records are missing can be put back from
+    behind them on.
 
     \b
     Example:
@@ -341,6 +345,8 @@ def import_(file: str, server: str | None, cluster: str | None, output: str) -> 
     logging.getLogger("nats").setLevel(logging.CRITICAL)
     with _says_what_helps(file):
         source = open_path(file)
+    if start is not None:
+        source.first = _range(source, start, None)[0]  # type: ignore[misc]
     where = Where(None, server, cluster, None)
     with Progress("importing") as progress:
         count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, replicas=wanted(), **where.login)

@@ -6,11 +6,13 @@ import shutil
 from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner
 from domain.build import node
 from integration.runtime.chained import Writer
 from integration.runtime.rig import Rig, soon, until
 
 from restow.cli import log_repair
+from restow.cli.main import cli
 from restow.domain import record_trust, snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
@@ -24,6 +26,8 @@ from restow.replay.breaks import check
 from restow.replay.restore import fill
 from restow.replay.snapshots import state_by_snapshot
 from restow.replay.source import ListSource, open_broker, open_path, save
+from restow.runtime import logs
+from restow.runtime.loading import Loading
 
 from .helpers import persist
 
@@ -334,8 +338,22 @@ async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_p
         assert (state.seq, state.broken, state.repairs, "and more" in state.nodes) == (records[-1].seq + 1, 0, 1, True)
         found = check(source)
         assert (found.broken, found.breaks[0].seq, found.repairs) == (0, missing[0], whole_repairs(records))
-        with pytest.raises(LogMismatch, match="missing in it, for its broker had lost them"):
+        with pytest.raises(LogMismatch, match=f"missing in it, for its broker had lost them.*--from {missing[-1] + 1}"):
             await fill(source, again)
+
+    # It is put back from behind the hole on, and the collector folds the rest from its archive.
+    at = ["--server", own_server.url, "--cluster", f"{cluster}-back", "--from", str(missing[-1] + 1)]
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "import", str(folder), *at])
+    assert done.exit_code == 0, done.output
+    back = await opened(own_server.url, f"{cluster}-back")
+    assert (await back.first(), await back.tail()) == (missing[-1] + 1, records[-1].seq + 1)
+    load = Loading(back, await open_snapshots(back), folder, lambda said: None, logs.silent())
+    there = await load.state()
+    assert (there.seq, there.broken, there.repairs, there.history) == (state.seq, 0, 1, state.history)
+    after = Writer(back)
+    after.state = there
+    await after.write(node("at last"))
+    assert "at last" in (await after.fold()).state.nodes
 
 
 def whole_repairs(records):
