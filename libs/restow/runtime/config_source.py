@@ -22,8 +22,8 @@ POLL = 0.25
 everywhere."""
 
 
-PATIENCE = 8
-"""Looks in a row at which the file is always another one, after which it is read as it is: whoever writes it more often than it is looked at has no other one."""
+PATIENCE, CLOSER = 8, 10
+"""Looks in a row at which the file is always another one, after which it is looked at so many times as often: whoever writes it all the time leaves it alone in between."""
 
 
 class BadConfig(ValueError):
@@ -252,10 +252,11 @@ class ConfigSource:
         self._changed.set()
 
     async def watch(self, poll: float = POLL) -> None:
-        """For ever. What is found changed is read once it is the same at the next look: half of a file that is being written may mean something, too. One that never
-        comes to rest is read at every eighth look."""
+        """For ever. What is found changed is read once it is the same at the next look: half of a file that is being written may mean something, too. One that is
+        another one at each look is looked at more often."""
         while True:
-            timer = asyncio.get_running_loop().call_later(poll, self._changed.set) if self.path else None
+            pause = poll if self._restless < PATIENCE else poll / CLOSER
+            timer = asyncio.get_running_loop().call_later(pause, self._changed.set) if self.path else None
             try:
                 await self._changed.wait()
             finally:
@@ -265,7 +266,7 @@ class ConfigSource:
             before, self._looked = self._looked, stamp(self.path) if self.path else None
             if not self.path or self._looked == self._seen:
                 self._restless = 0
-            elif self._looked == before or self._restless == PATIENCE:
+            elif self._looked == before:
                 self._restless = 0
                 self.reload()
             else:

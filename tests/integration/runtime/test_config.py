@@ -115,16 +115,15 @@ async def test_a_file_that_changes_at_every_look_is_read_nevertheless(tmp_path):
         source.load()
         await rig.lead()
         await until(lambda: names(rig) == ["allocate"], rig.follower)
-        looks = 0
+        begun = asyncio.get_running_loop().time()
 
         def changing(path):
-            nonlocal looks
-            looks += 1
-            return (looks, 1, 1)
+            """Each tenth of a second."""
+            return (int(10 * (asyncio.get_running_loop().time() - begun)), 1, 1)
 
         file.write_text(GOOD)
         with patch.object(config_source, "stamp", changing):
-            watching = asyncio.create_task(source.watch(0.001))
+            watching = asyncio.create_task(source.watch(0.11))
             await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
             watching.cancel()
 
