@@ -8,6 +8,7 @@ from replay.test_plan_values import POLICY, planned, world
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.domain import defragmentation
 from restow.domain.config import MigrationConfig, digest_of, text_of
 from restow.domain.decider import decide
 from restow.domain.deciders import DECIDERS
@@ -46,6 +47,16 @@ def test_another_policy_makes_the_plan_that_its_decider_makes():
     assert moves(found) == moves(events[0])
     ((recorded, _),) = replan(log.source(), log.seq).plans
     assert len(found.moves) <= 1 < len(recorded.moves)
+
+
+def test_a_fault_of_our_own_is_said_with_its_place_and_no_traceback(monkeypatch):
+    def overflows(*_):
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(defragmentation, "plan", overflows)
+    log = world()
+    with pytest.raises(ReplayError, match=r"^plan what-if could not be made by a fault of Restow's own, which is worth a report: OverflowError: too large \(test_replanned.py:"):
+        replan(log.source(), log.seq)
 
 
 def test_without_a_policy_that_plans_there_is_none():
