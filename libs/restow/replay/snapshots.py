@@ -36,15 +36,20 @@ def newest(source: LiveSource) -> ClusterState | None:
 
 
 def state_by_snapshot(source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress) -> ClusterState:
-    """`state_at`; of a running log that was truncated, from the newest snapshot before that point which the log follows from, and without one from its archive.
-    Raises what that and the broker raise."""
-    if not isinstance(source, LiveSource) or source.run(source.log.first()) <= 1:
+    """`state_at`; of a running log that was truncated, or that its broker has damaged since others have read it, from the newest snapshot before that point which the log
+    follows from, as services do; and without one from its archive. Raises what that and the broker raise."""
+    if not isinstance(source, LiveSource):
         return state_at(source, seq=seq, time=time, progress=progress)
+    broken: ClusterState | None = None
+    if source.run(source.log.first()) <= 1:
+        broken = state_at(source, seq=seq, time=time, progress=progress)
+        if not broken.broken:
+            return broken
 
     def before(state: ClusterState) -> bool:
         return state.seq <= min(at_most, source.last if seq is None else seq) and (time is None or state.time <= time)
 
-    at_most, broken = source.last, None
+    at_most = source.last
     while (begin := source.run(_first(source, newest_first=True, fits=before), timeout=None)) is not None:
         at_most = begin.seq - 1
         state = state_at(source, seq=seq, time=time, progress=progress, begin=begin)

@@ -303,6 +303,20 @@ async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_p
     assert late.state.seq == 12
     assert 0 < late.state.broken < 12
     assert len(late.state.nodes) == late.state.broken - 1
+
+    # Who had read what is missing has stored a snapshot: services start from it, and `restow state` shows what they know.
+    await (await open_snapshots(again)).put(Snapshot(again.log_id, 12, FOLD_VERSION, snapshot.dump(writer.state)))
+
+    def present(seq=None):
+        source = open_broker(own_server.url, cluster)
+        try:
+            return state_by_snapshot(source, seq=seq)
+        finally:
+            source.close()
+
+    shown = [await asyncio.to_thread(present, seq) for seq in (None, 11)]
+    assert [(state.seq, state.broken, len(state.nodes)) for state in shown] == [(12, 0, 12), (11, late.state.broken, late.state.broken - 1)]
+
     found = await log_repair.look(again, None, None)
     await log_repair.write(again, found, "ann", "a test")
     await Writer(again).write(node("more"))
