@@ -329,7 +329,7 @@ class Hosts:
 
 @contextlib.asynccontextmanager
 async def installed(lab: Lab, world: World, folder: Path, images: Mapping[str, str] | None = None, more: dict[str, dict[str, str]] | None = None) -> AsyncIterator[Hosts]:
-    """The chart, by Helm, and all its pods at work. `more`: `Hosts.more`."""
+    """The chart, by Helm, and all its pods at work; then it is gone, with its log. `more`: `Hosts.more`."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"descheduler": {"policy": yaml.safe_load(POLICY)}}))
     async with Hosts(lab, world, folder / "hosts", images) as hosts:
@@ -338,6 +338,8 @@ async def installed(lab: Lab, world: World, folder: Path, images: Mapping[str, s
         await hosts.volumes()
         await hosts.ready(TWO)
         yield hosts
+        await asyncio.to_thread(helm, lab, "uninstall", "restow", "--wait")
+        await asyncio.to_thread(lab.kubectl, "delete", "namespace", NAMESPACE, "--timeout=80s")
 
 
 def _asked(url: str) -> Any:

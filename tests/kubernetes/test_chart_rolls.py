@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from checker import check
+from integration.last_release import install, last_release
 from kubernetes.hosts import BROKER, CHART, TWO, Hosts, bare, installed
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab
@@ -34,6 +35,12 @@ MOST_SECONDS = 10.0
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with bare(tmp_path_factory, "rolls") as one:
         yield one
+
+
+@pytest.fixture(scope="module", name="earlier")
+def last_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What runs an image of the last release."""
+    return install(last_release()[1], tmp_path_factory.mktemp("last-release"))
 
 
 def without_a_leader(hosts: Hosts, log: Path) -> dict[str, list[float]]:
@@ -63,14 +70,19 @@ async def rolled(lab: Lab, hosts: Hosts, *arguments: str) -> None:
     assert not before & {host.name for host in hosts.alive()}
 
 
-async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(lab: Lab, kubelets: Kubelets, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("last", [False, True], ids=["this-release", "the-last-release"])
+async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(
+    lab: Lab, kubelets: Kubelets, world: World, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], last: bool
+) -> None:
+    """To another setting and image of this release, and back; and from the last release to this one, and back. `OwnerGone` is what docs/install.md says of that way back."""
+    images = {"0.2.0": request.getfixturevalue("earlier")} if last else {}
     for i in range(NODES):
         await world.node(f"n{i}", gpus=GPUS)
     for i in range(SETS):
         await world.workload("deployments", f"w{i}", REPLICAS, pod_spec(), 0.3)
     for i in range(SETS):
         await world.running(f"w{i}", REPLICAS)
-    async with installed(lab, world, tmp_path) as hosts, Observer(hosts.nats(), hosts.cluster) as observer:
+    async with installed(lab, world, tmp_path, images) as hosts, Observer(hosts.nats(), hosts.cluster) as observer:
         moves = observer.state.migrations
 
         async def more_end(what: str) -> None:
@@ -102,7 +114,9 @@ async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(la
         with capsys.disabled():
             print(f"\nunder way {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}; seconds without a leader {gaps}")
     assert all(under_way)
-    assert ended["landed"] >= 0.9 * ended.total(), ended
+    # Where a node has 110 pods by then nobody is evicted.
+    assert ended["landed"] >= 0.9 * (ended.total() - ended["failed NoCapacity"]), ended
+    assert last or not ended["failed OwnerGone"], "nobody was deleted"
     assert set(gaps) == set(FAMILIES), "each family has lost its leader once at least"
     assert max(gap for family in gaps.values() for gap in family) < MOST_SECONDS
     judged = check(tmp_path / "log.jsonl.zst", deletions_after_plan=True)

@@ -1,13 +1,14 @@
 """Reading goes on without loss or repeat, whatever happens to the broker or the wire."""
 
 import asyncio
+import gc
 import shutil
 import time
 
 import pytest
 
 from restow.eventlog.jetstream import reader as reader_module
-from restow.eventlog.jetstream.connect import REQUEST_TIMEOUT
+from restow.eventlog.jetstream.connect import REQUEST_TIMEOUT, NoAnswer
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.port import LogMismatch, OtherHistory, Truncated, Unknown
 from restow.eventlog.server import NatsServer
@@ -456,3 +457,21 @@ async def test_a_reader_whose_last_record_was_let_go_of_meanwhile_goes_on(wire, 
     await until(lambda: len(seen) == 25)
     assert [r.seq for r in seen] == list(range(1, 26))
     await end(reader)
+
+
+async def test_who_is_stopped_in_the_moment_in_which_the_broker_is_lost_leaves_no_error_behind(wire, nats_server, opened, cluster):
+    """A service's log had one when both were told to end: `Future exception was never retrieved`."""
+    log, said = await opened(wire.url, cluster), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    wire.deaf = True
+    asking = asyncio.create_task(log.broker.api(f"STREAM.INFO.restow-{cluster}"))
+    await until(lambda: bool(log.broker._pending))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    log.broker._fail_all(NoAnswer("the connection to the broker was lost"))
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []

@@ -289,6 +289,9 @@ class Broker:
             raise NoAnswer(f"could not be sent: {error}") from error
         finally:
             self._pending.pop(token, None)
+            if not answer.cancel() and not answer.cancelled():
+                # Who was told to stop in the same moment does not hear of it, and nobody else is to.
+                answer.exception()
         if not message.data and message.headers and message.headers.get("Status") == "503":
             raise Nobody(f"nobody listens on {subject} (503)")
         return message
