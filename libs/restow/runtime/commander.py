@@ -41,6 +41,9 @@ from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Metrics
 from restow.runtime.tracer import Span, Tracer
 
+LACKS = 5.0
+"""Seconds for which a broker may not know yet what it has acknowledged: a replica that has just become the leader may not have applied its last commits."""
+
 AGAIN = Millis(1_000)
 """A deadline that has passed and led to nothing is not asked about again for so long, in ms."""
 
@@ -126,6 +129,8 @@ class Commander:
         self._most = MOST
         self._doubtful: dict[str, Doubt] = {}
         self._emptied = 0
+        self._lacks = 0.0
+        """Since when (steady seconds) the broker knows no more of a record of our family; 0.0 while it does."""
         self._drains = asyncio.Event()
         self._log = logs.get(service=service, family=decider.family)
         self._deciding = Deciding(follower.state, propose or (lambda state, commands: decide_all(state, decider, commands)), metrics, self._log)
@@ -372,7 +377,7 @@ class Commander:
 
     async def _stored(self, seq: int, ce_id: str, commit: Doubt) -> None:
         """Our commit is in the log: wait until the state includes it, then tell those who wait. Raises NotFolded."""
-        self._most = MOST
+        self._most, self._lacks = MOST, 0.0
         self._metrics.events.inc(sum(len(d.events) for d in commit.decisions))
         await self.follower.folded.reached(seq)
         if self.follower.stored(ce_id) != seq:
@@ -407,10 +412,24 @@ class Commander:
         if not self._settle_doubtful(batch):
             self._doubtful.clear()
             self._book.conflicted()
-            state, family = self.follower.state, self.decider.family
-            if state.last[family] and await self.trouble.ask(lambda: self.log.last_of(family)) == 0:
-                self._emptied = state.last[family]
+            await self._compare_last()
         self._put_back(batch)
+
+    async def _compare_last(self) -> None:
+        """Of our family the broker may know no record: all were truncated. Where it does not know one that it still has to have, for longer than a replica needs that has just
+        become the leader, its disk has lost that, and it takes no commit of ours any more. Raises OtherHistory."""
+        family = self.decider.family
+        known = await self.trouble.ask(lambda: self.log.last_of(family))
+        folded = self.follower.state.last[family]
+        if known >= folded:
+            self._lacks = 0.0
+        elif folded < await self.trouble.ask(self.log.first):
+            self._emptied = folded if not known else self._emptied
+        else:
+            self._lacks = self._lacks or machine.steady()
+            if machine.steady() - self._lacks > LACKS:
+                await self.loss.testify()
+                raise OtherHistory(f"the broker says that the last record of family {family!r} is {known}, and {folded} was read of it before: it has lost commits")
 
     async def _after_unknown(self, batch: list[Waiting], error: Unknown) -> None:
         """The commit may be there or not: fold to the tail and look (DESIGN 2)."""

@@ -19,14 +19,14 @@ from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.eventlog.port import OtherHistory
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
-from restow.runtime import logs
+from restow.runtime import commander, logs
 from restow.runtime.follower import Follower
 from restow.runtime.loading import Loading
 from restow.runtime.process import Process
 from restow.runtime.settings import Settings
 
 from .chained import Writer
-from .rig import cluster, history, idle, memory, named, running, soon, until
+from .rig import cluster, facts, history, idle, memory, named, running, soon, until
 
 
 async def forget(log, last):
@@ -234,6 +234,25 @@ async def test_a_snapshot_behind_which_the_log_is_broken_is_passed_over_for_one_
     whole = await early.state()
     await early.follow(whole)
     assert whole.broken == 6
+
+
+async def test_a_broker_that_knows_no_more_of_our_last_commit_is_found_out_and_not_asked_for_ever(monkeypatch):
+    """A page of its file was zeroed while all ran: it said that the family ends earlier and took no commit. The watcher listed everything anew ten times a second, for ever."""
+    monkeypatch.setattr(commander, "LACKS", 0.05)
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        await rig.follower.to_tail()
+        before, last = await log.tail(), log._last_of["session"]
+        log._last_of["session"] = 1
+        await facts(log, node("n1"), pod("p1"))
+        done, _ = await soon(asyncio.wait(rig.tasks, return_when=asyncio.FIRST_COMPLETED))
+        error = done.pop().exception()
+    assert isinstance(error, OtherHistory)
+    assert str(error) == f"the broker says that the last record of family 'session' is 1, and {last} was read of it before: it has lost commits"
+    assert await log.tail() > before
 
 
 async def test_of_two_repairs_at_once_the_second_finds_the_first():
