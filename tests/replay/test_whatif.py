@@ -1,5 +1,6 @@
 """A recorded log is decided anew on virtual time: the same world comes out as long as nothing is changed, and what is changed shows."""
 
+import importlib
 from collections import defaultdict
 
 import pytest
@@ -250,6 +251,19 @@ def test_another_policy_decides_what_becomes_of_plans():
     assert found.model.moves > 0
     assert found.model.lost_gpu_hours > 0
     assert (found.changed.moves, found.changed.lost_gpu_hours) == (0, 0)
+
+
+def test_a_plan_that_cannot_be_made_is_left_out_and_the_model_goes_on(monkeypatch):
+    """It ended `restow whatif`; in the cluster it is a plan without moves."""
+    source = World(2, nodes=8).play(30).source()
+
+    def overflows(*_):
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(importlib.import_module("restow.domain.migration.decider"), "defragment", overflows)
+    model = Model(read(source))
+    assert not model.run().refused
+    assert {(known.planned.fault, known.planned.moves) for known in model.state.plans.values()} == {(True, ())}
 
 
 def proposing(**conf):

@@ -13,8 +13,8 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation import PLANNED
+from restow.domain.migration.deschedule import by_fault, explain_alone
 from restow.domain.migration.deschedule import explain as explain_policy
-from restow.domain.migration.deschedule import explain_alone
 from restow.domain.session.verdict import Choice, GangFit, Relief, SlotsFit, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
@@ -143,6 +143,8 @@ def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragm
         return _by_policy(state, pod, seq, command) if live.node is not None else None
     if args is None:
         return None
+    if fault := command.failed.get(command.plan):
+        return Stays(seq, command.plan, "NotLookedAt", by_fault(fault))
     # A plan counts who is placed, too, before the node is told.
     for candidate in explain_alone(state, command.time):
         if candidate.pod == pod:

@@ -321,9 +321,12 @@ class Commander:
             if not begun or begun != getattr(waiting.command, "plan", ""):
                 return self._put_back([waiting])
         started, read, batch = machine.steady(), state.seq, [waiting]
-        reason, message = "Rejected", "there was nothing to decide"
+        reason, message = "Rejected", ""
         try:
             decisions = await self._deciding.aside(waiting, heavy.leave_out, self._drains)
+        except Rejected as error:
+            message = str(error)
+            self._nothing(batch)
         except WorkFailed as error:
             reason, message = "Failed", error.why
             self._deciding.came_to_no_end(waiting, error)
@@ -339,6 +342,8 @@ class Commander:
                 reason, message = "Stopped", self.follower.broken
                 waiting.fail(Refused(message))
             elif not decisions:
+                # Its time came while nobody was there to see it, and is over.
+                reason, message = "Stopped", "there was nothing to decide any more"
                 self._nothing(batch)
             elif refusal := await self._append(batch, decisions, started, read):
                 reason, message = "TooLarge" if isinstance(refusal, TooLarge) else "NotStored", str(refusal)

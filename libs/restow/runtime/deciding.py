@@ -34,13 +34,13 @@ class Deciding:
         return _caused(decisions, batch)
 
     async def aside(self, waiting: Waiting, leave_out: LeaveOut, drains: asyncio.Event) -> list[Decision]:
-        """`decide` on a copy of the process. Nobody else writes to our family meanwhile, or the append says so. Raises CopyFailed, WorkFailed; Refused where this
-        service is to stop (`drains`)."""
+        """`decide` on a copy of the process. Nobody else writes to our family meanwhile, or the append says so. Raises Rejected, of which its submitter is told; CopyFailed,
+        WorkFailed; Refused where this service is to stop (`drains`)."""
         try:
             found = await decided_in_copy(lambda command: self._propose(self._state, [command]), waiting.command, leave_out, drains)
         except Rejected as error:
             self._refuse(waiting, error)
-            return []
+            raise
         if found:
             waiting.command = found[0].command
         return _caused(found, [waiting])

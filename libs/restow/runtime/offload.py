@@ -6,6 +6,7 @@ import gc
 import os
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from restow import machine
 from restow.domain.decider import said
@@ -15,7 +16,7 @@ LIMIT = 120.0
 
 
 class CopyFailed(RuntimeError):
-    """The copy took too long, or was ended from outside (killed for its memory). Asked again at once it would end the same way."""
+    """The copy took too long, was ended from outside (killed for its memory), or could not be made (no memory or process was left). Asked again at once it would end the same way."""
 
 
 class WorkFailed(RuntimeError):
@@ -31,11 +32,7 @@ async def in_copy(work: Callable[[], bytes]) -> bytes:
     if not machine.forks():
         await asyncio.sleep(0)
         return work()
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _child(work, reading, writing)
-    os.close(writing)
+    pid, reading = _forked(work)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(LIMIT):
@@ -47,8 +44,9 @@ async def in_copy(work: Callable[[], bytes]) -> bytes:
         os.kill(pid, 9)
         raise
     finally:
-        await loop.run_in_executor(None, os.waitpid, pid, 0)
-    if not answer:
+        _, status = await loop.run_in_executor(None, os.waitpid, pid, 0)
+    if os.WIFSIGNALED(status) or not answer:
+        # Whatever it has said by then: half of an answer may be a snapshot, too.
         raise CopyFailed("its process was killed, most likely for its memory")
     if answer[:1] != b"+":
         why, _, trace = answer[1:].decode(errors="replace").partition("\n")
@@ -56,11 +54,30 @@ async def in_copy(work: Callable[[], bytes]) -> bytes:
     return answer[1:]
 
 
-def _child(work: Callable[[], bytes], reading: int, writing: int) -> None:
+def _forked(work: Callable[[], bytes]) -> tuple[int, int]:
+    """The copy, and where its answer is read. Raises CopyFailed."""
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        raise CopyFailed(f"no copy of the process could be made: {error.strerror}") from error
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(reading)
+        raise CopyFailed(f"no copy of the process could be made: {error.strerror}") from error
+    else:
+        if pid == 0:
+            _child(work, writing)
+        return pid, reading
+    finally:
+        os.close(writing)
+
+
+def _child(work: Callable[[], bytes], writing: int) -> None:
     code = 0
     try:
         gc.disable()
-        os.close(reading)
+        _let_go(writing)
         answer = b"+" + work()
     except BaseException as error:
         answer, code = b"-" + f"{said(error)}\n{traceback.format_exc()}".encode(), 1
@@ -70,6 +87,14 @@ def _child(work: Callable[[], bytes], reading: int, writing: int) -> None:
             view = view[os.write(writing, view) :]
     finally:
         os._exit(code)
+
+
+def _let_go(writing: int) -> None:
+    """Of whatever this process has open, but for its answer and what it says: a connection that the service closes would stay open, and the port of one that was killed taken."""
+    for name in os.listdir("/dev/fd"):
+        if (number := int(name)) > 2 and number != writing:
+            with suppress(OSError):
+                os.close(number)
 
 
 def _read_all(reading: int) -> bytes:

@@ -10,6 +10,7 @@ from domain.descheduling_words import policy, profile
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.times import rfc3339
 from restow.descheduler.service import HEAVY
 from restow.domain import config
 from restow.domain.config import DefragmentationArgs, MigrationConfig
@@ -19,6 +20,7 @@ from restow.domain.descheduling import interpreter
 from restow.domain.descheduling.policy import written
 from restow.domain.migration import MigrationDecider, search
 from restow.eventlog.port import TooLarge
+from restow.replay import why as replayed
 from restow.replay.source import ListSource
 from restow.replay.verify import verify
 from restow.runtime import long_decisions
@@ -408,3 +410,46 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
             await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         await until(lambda: rig.state.search.failures, rig.follower)
         assert rig.state.search.reason == "CopyFailed"
+
+
+async def test_a_plan_whose_time_is_over_before_anybody_could_make_it_has_not_failed():
+    """The broker was away until the policy's window had closed: for a day the search had a quarter of its steps, and the alert was raised."""
+    log = memory()
+    async with descheduler(log) as rig:
+        await facts(log, node("n0"), node("n1"), shape("s"), pod("p0", "s", "n0"))
+        window = config.Period(start=rfc3339(NOW - MINUTE), end=rfc3339(NOW + 5 * MINUTE))
+        text = config.text_of(MigrationConfig(interval=MINUTE, windows=(window,), policy=written(policy(profile("RemoveFailedPods", {})))))
+        await facts(log, e.MigrationConfigured(text, config.digest_of(text)), family="migration")
+        await until(lambda: rig.state.migration_config.policy, rig.follower)
+        rig.clock.advance(10 * MINUTE)
+        await until(lambda: rig.state.last["migration"] == 5 and not rig.state.search.plan, rig.follower)
+        (ended,) = await named(log, e.SearchEnded, "migration")
+        assert (ended.reason, ended.failed) == ("Stopped", False)
+        assert search.failing(rig.state, rig.clock.now()) == 0
+        rig.clock.advance(MINUTE)
+        await idle()
+        assert rig.state.seq == 5, "it is not tried again"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_why_a_pod_stays_is_told_where_a_plan_could_not_be_made(monkeypatch, alone):
+    """`restow why` ended by the same error as the plan."""
+
+    def overflows(*_):
+        raise OverflowError("too large")
+
+    log = memory()
+    async with descheduler(log) as rig:
+        if alone:
+            monkeypatch.setattr(DECIDING, "defragment", overflows)
+            monkeypatch.setattr(replayed, "explain_alone", overflows)
+            await world(log)
+        else:
+            failing(monkeypatch)
+            await policies(log, profile("PodLifeTime", {"maxPodLifeTimeSeconds": 60}, name="old"), profile("RemoveFailedPods", {}, name="failed"))
+        await until(lambda: rig.state.configured.get("migration"), rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.plans and not rig.state.search.plan, rig.follower)
+    stays = replayed.why(ListSource(await records(log)), "pod/p0").stays
+    assert stays.verdict == "NotLookedAt"
+    assert "could not be made by a fault of Restow's own, which is worth a report: OverflowError: " in stays.message

@@ -212,7 +212,7 @@ class HoldFirst:
 
     def fail(self, turn: Turn, plan: PlanId, why: str) -> Planned:
         """In place of `carry`, where that came to a fault of ours."""
-        self.run.verdicts, self._plan = {}, plan
+        self.run.verdicts, self._plan, self._planned = {}, plan, None
         return replace(self._made(turn, (), by_fault(why)), fault=True)
 
     def unmovable(self, pod: PodUid) -> str:
@@ -309,21 +309,23 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thought]:
-    """Decided again; of plugins that have not looked at it only why they looked at nothing, where that is for want of metrics."""
+    """Decided again; of plugins that have not looked at it only why they looked at nothing, where that is for want of metrics, or by a fault of ours."""
     policy, found = _configured(state, command.steps), list[Thought]()
     with state.draft():
         state.time = Millis(max(state.time, command.time))
         port = HoldFirst(state, policy, command)
         port.explains = True
         for number, turn in enumerate(policy.turns(), 1):
-            planned = port.carry(turn, plan_name(command.plan, number))
+            plan = plan_name(command.plan, number)
+            why = command.failed.get(plan)
+            planned = port.carry(turn, plan) if why is None else port.fail(turn, plan, why)
             move = next((move for move in planned.moves if move.pod == pod), None)
             if move is not None:
                 where = f"moves to {move.target}" if move.target else "evicted, and nothing is held for it"
                 thought: tuple[str, str] | None = (PLANNED, f"{move.reason}: {where}" if move.reason else where)
             else:
                 thought = port.thought(pod)
-                if thought is None and NOTHING in planned.reason:
+                if thought is None and (planned.fault or NOTHING in planned.reason):
                     thought = "NotLookedAt", planned.reason
             if thought is not None:
                 found.append(Thought(planned.plan, turn.plugin, turn.profile, *thought))

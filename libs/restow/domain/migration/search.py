@@ -39,7 +39,7 @@ def _fewer(state: ClusterState, now: Millis) -> int:
     return max(args.searchSteps >> QUARTER * failed, 1) if args is not None and failed and state.search.reason != FAILED else 0
 
 
-def leave_out(command: Heavy, plan: str, why: str) -> Heavy:
+def leave_out(command: c.Command, plan: str, why: str) -> c.Command:
     """The command with one more of its plans that cannot be made."""
     return replace(command, failed={**command.failed, PlanId(plan): why}) if isinstance(command, c.Defragment | c.Deschedule) else command
 

@@ -19,8 +19,9 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
 from restow.contracts.times import rfc3339
 from restow.domain import effects as owed
 from restow.domain import fold, snapshot
-from restow.domain.decider import Decider, Rejected, decide_all
+from restow.domain.decider import Decider, Faulty, Rejected, decide_all
 from restow.domain.deciders import DECIDERS
+from restow.domain.migration import search
 from restow.domain.state import OVER, ClusterState, Touched
 from restow.kube import wire
 from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
@@ -235,6 +236,8 @@ class Model:
             if str(error) not in self._refused:
                 self._refused.append(str(error))
             return False
+        except Faulty as fault:
+            return self._report(family, search.leave_out(command, fault.part, fault.why))
         return self._commit(family, decisions)
 
     # -- what is recorded ----------------------------------------------------------------------------------------------
