@@ -247,6 +247,18 @@ def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
     assert "shop/restow-slot-p9-1" in result.output
 
 
+def test_what_it_is_worth_is_folded_at_a_terminal_of_80_columns(restow, descheduler, monkeypatch):
+    """It was 84 columns wide in a demo of 40 nodes."""
+    monkeypatch.setenv("COLUMNS", "80")
+    dear = [{"migration": f"p9-{i}", "cost": 27_500, "parts": {"move": 1_000, "work": 20_000, "localStorage": 200, "restarts": 100, "priority": 6_200}} for i in (1, 2)]
+    worth = {"unit": "GPU-hours", "hours": 24, "before": 168_000, "after": 2_379_000, "cost": 55_000, "dearest": dear}
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=PLAN | {"worth": worth}))
+    output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
+    assert "WORTH of what is free, for 24 h: 168 → 2 379 GPU-hours (+2 211); the moves cost\n  55.0\n" in output
+    assert "EACH of the 2 moves costs 27.5 GPU-hours" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_nothing_is_wider_than_the_terminal(restow, descheduler, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

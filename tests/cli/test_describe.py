@@ -8,7 +8,7 @@ from cli.conftest import export
 from msgspec.structs import replace
 from replay.handmade import SHAPE, START, Handmade, migration, node, pod, shape, time_at
 
-from restow.cli.plan_worth import dearest
+from restow.cli.plan_worth import dearest, each
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import (
@@ -478,10 +478,14 @@ def test_a_plan_says_what_it_is_worth_and_as_json_all_of_it(describe, restow, tm
 )
 def test_where_each_move_costs_the_same_no_dearest_are_listed(capsys, costs, said):
     moves = [SimpleNamespace(migration=f"p1-{i}", namespace="shop", name=f"web-{i}", source="a") for i in (1, 2)]
-    dearest(moves, Worth("GPU-hours", 24, 1_000, 3_000, 2_000, tuple(Dear(*one) for one in costs)))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == said
-    assert len(lines) == (2 if said.startswith("EACH") else 3 + len(costs))
+    worth = Worth("GPU-hours", 24, 1_000, 3_000, 2_000, tuple(Dear(*one) for one in costs))
+    found = each(moves, worth)
+    assert found == (said if said.startswith("EACH") else None)
+    if found is None:
+        dearest(moves, worth)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == said
+        assert len(lines) == 2 + len(costs)
 
 
 def test_of_a_plan_that_is_not_known_it_says_how_to_find_one(restow, tmp_path):

@@ -92,13 +92,18 @@ def _worth_and_bound(answer: Mapping[str, Any], planned: Planned, dry: bool) -> 
 
     worth, bound = planned.worth, answer.get("bound")
     if worth is not None:
-        click.echo(f"\n{plan_worth.headline(worth)}")
+        click.echo()
+        said(plan_worth.headline(worth))
         if worth.missed is not None:
             said(plan_worth.missed(worth.missed, worth.unit))
     if bound is not None:
         said(plan_worth.bounded(bound))
     if worth is not None and worth.dearest and dry:
-        plan_worth.dearest(planned.moves, worth)
+        click.echo()
+        if (each := plan_worth.each(planned.moves, worth)) is not None:
+            said(each)
+        else:
+            plan_worth.dearest(planned.moves, worth)
 
 
 def headline(planned: Planned, answer: Mapping[str, Any], dry: bool) -> str:

@@ -17,19 +17,23 @@ PIECES = {"devices": ("whole free GPU", "whole free GPUs"), "nodes": ("free node
 """What objectives count: one of it, and several."""
 
 
-def dearest(moves: Sequence[Move], worth: Worth) -> None:
-    """What each costs, and what of it for what; in one line where all moves of the plan cost the same and for the same."""
-    known = {move.migration: move for move in moves}
+def each(moves: Sequence[Move], worth: Worth) -> str | None:
+    """In one sentence, where all moves of the plan cost the same and for the same."""
+    known = {move.migration for move in moves}
     costs = {(one.cost, tuple(sorted(one.parts.items()))) for one in worth.dearest if one.migration in known}
-    if len(moves) > 1 and len(costs) == 1 and worth.cost == len(moves) * worth.dearest[0].cost:
-        one = worth.dearest[0]
-        click.echo(f"\n{heading('EACH')} of the {len(moves)} moves costs {amount(one.cost)} {plain(worth.unit)} ({_parts(one)})")
-        return
-    rows = []
+    if len(moves) < 2 or len(costs) != 1 or worth.cost != len(moves) * worth.dearest[0].cost:
+        return None
+    one = worth.dearest[0]
+    return f"{heading('EACH')} of the {len(moves)} moves costs {amount(one.cost)} {plain(worth.unit)} ({_parts(one)})"
+
+
+def dearest(moves: Sequence[Move], worth: Worth) -> None:
+    """What each costs, and what of it for what."""
+    known, rows = {move.migration: move for move in moves}, []
     for one in worth.dearest:
         if (move := known.get(one.migration)) is not None:
             rows.append((f"{move.namespace}/{move.name}", move.source, amount(one.cost), _parts(one)))
-    click.echo(f"\n{heading('DEAREST')} moves, in {plain(worth.unit)}")
+    click.echo(f"{heading('DEAREST')} moves, in {plain(worth.unit)}")
     table(("POD", "FROM", "COST", "FOR"), rows, right=("COST",), flexible=("POD", "FROM"))
 
 

@@ -63,7 +63,7 @@ class Screen:
         if any(one.pods or one.running for one in planned.before.fits):
             plan_tables.sizes(planned)
         if planned.worth is not None:
-            click.echo(plan_worth.headline(planned.worth))
+            plan_tables.said(plan_worth.headline(planned.worth))
             if planned.worth.missed is not None:
                 plan_tables.said(plan_worth.missed(planned.worth.missed, planned.worth.unit))
         return None
