@@ -33,10 +33,16 @@ class Rereading:
         """Whether the log holds records that are other ones than were read. They go with what is truncated."""
         return self._damaged > self._context.state.truncated
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether no snapshot holds yet what these said."""
+        return self.damaged and self._damaged > self._context.state.snapshot_seq
+
     def note(self) -> str:
         if not self.damaged:
             return ""
-        return f"records of the log up to {self._damaged} have changed on the broker's disk since they were read; a snapshot holds what they said. Look at that disk (docs/failures.md)"
+        saved = "no snapshot holds yet what they said, so no service is to be started again" if self.unsaved else "a snapshot holds what they said"
+        return f"records of the log up to {self._damaged} have changed on the broker's disk since they were read; {saved}. Look at that disk (docs/failures.md)"
 
     def learn(self) -> None:
         """What was folded last may be a report of a snapshot."""
@@ -45,7 +51,9 @@ class Rereading:
             self._seq, self._digest = state.snapshot_seq, digest
 
     async def finds_damage(self) -> bool:
-        """Reads again once it is time; whether what comes is not what was folded. Raises Unavailable."""
+        """Reads again once it is time; whether what comes is not what was folded, or was not the last time and no snapshot holds it yet. Raises Unavailable."""
+        if self.unsaved:
+            return True
         context = self._context
         state, now = context.state, context.clock.now()
         if now < self._at or state.seq <= self._seq or context.follower.broken:

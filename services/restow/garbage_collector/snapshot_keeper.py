@@ -77,6 +77,7 @@ class Keeper:
                     self._problem = ""
                 elif await self._is_damaged():
                     await self._keep()
+                    self._problem = ""
                 else:
                     await self._look_for_space()
             except Full as error:
@@ -139,7 +140,8 @@ class Keeper:
 
     async def _is_damaged(self) -> bool:
         context = self._context
-        return context.leadership.leading and context.follower.caught_up and await self._rereading.finds_damage()
+        ready = context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before and not context.follower.broken
+        return ready and await self._rereading.finds_damage()
 
     def damaged(self) -> bool:
         """By what was read again, or where one of several brokers lacks what another one has."""

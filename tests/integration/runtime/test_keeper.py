@@ -496,6 +496,30 @@ async def test_what_a_disk_has_changed_since_it_was_read_is_found_within_ten_min
         assert one.state.snapshot_seq == saved
 
 
+async def test_the_snapshot_that_saves_it_is_tried_again_until_it_is_stored_and_nobody_says_that_it_is_before(tmp_path, monkeypatch):
+    """The broker was away just then: it came with the next reading, ten minutes later, and the note said that all was saved."""
+    log = Flipped(clock=lambda: NOW * 1_000_000)
+    async with collecting(log, tmp_path, snapshot_every=1_000, keep=10) as one:
+        await grow(log)
+        await one.until(lambda: one.state.seq >= 30)
+        log.lost = (7, 8)
+
+        async def away(stored):
+            raise Unavailable("the broker is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(one.snapshots, "put", away)
+            one.clock.advance(600_000)
+            await one.until(lambda: one.keeper.failing() and one.keeper.damaged())
+            assert any("no snapshot holds yet what they said, so no service is to be started again" in note for note in one.notes())
+        one.clock.advance(snapshot_keeper.AGAIN)
+        await one.until(lambda: one.state.snapshot_seq and not one.keeper.failing())
+        assert [note for note in one.notes() if "a snapshot holds what they said" not in note] == []
+        load = Loading(log, one.snapshots, None, lambda said: None, logs.get())
+        state = await load.state()
+        assert (state.broken, len(state.nodes)) == (0, 30)
+
+
 async def test_a_service_for_which_the_log_was_broken_starts_again_from_the_snapshot_that_saves_it(tmp_path, monkeypatch):
     """It had started before the collector looked, and waited for a repair. Once for each snapshot: one that does not help does not start it again and again."""
     monkeypatch.setattr(loading, "SAVED_ASKED_EVERY", 0.001)
