@@ -142,3 +142,25 @@ def test_what_is_known_of_rows_is_not_worked_out_again_in_the_next_world(monkeyp
         assert asked == _rows(first)
         _a_is_empty(world)
         assert choosing.choices(world, _rows(world)[0], False, 3, 1) != found[0], "who is on the row is others now"
+
+
+@pytest.mark.parametrize("objective", ["value", "devices", "nodes"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_return_would_gain_is_told_before_anybody_returns(seed, objective):
+    task, told = _task(cluster(seed, "value", 12), 2_000), set[bool | None]()
+    with opened(task, objective, Rows(task)) as world:
+        search = _search(world, task)
+        search.run(world.sources.nonzero()[0])
+        world.settle()
+        away = sorted(world.away)
+        for uids in [[uid] for uid in away] + [[uid for uid in away if world.home(uid).row == row] for row in _rows(world)] + [away]:
+            promised, gains, mark, before, spent, net = world.by_return(uids), search.gains_by_return(uids), world.mark(), world.total, world.spent, search.net()
+            assert world.total == before, "nobody has moved"
+            back = world.send_home(uids)
+            assert (promised is not None) == back
+            if back:
+                assert promised == (world.total - before, spent - world.spent)
+                assert gains == (search.net() > net)
+            told.add(gains if back else None)
+            world.undo(mark)
+    assert False in told

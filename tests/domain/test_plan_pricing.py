@@ -275,7 +275,7 @@ def test_there_is_place_for_all_who_move_no_more_do_than_may_and_they_are_the_sa
             found.append(start)
             if start is None:
                 continue
-            ends, steps = start
+            ends, steps = start.ends, start.steps
             assert min(moves, 1) <= len(ends) <= moves
             assert steps >= 0
             take_up(world, ends)
@@ -336,7 +336,7 @@ def test_what_a_device_is_worth_is_known_although_most_nodes_have_none(seed):
         task = _task(state)
         with opened(task, "value", Rows(task)) as world:
             start = _priced(_search(world, task))
-        return len(start[0]) if start is not None else 0
+        return len(start.ends) if start is not None else 0
 
     assert many(9) == many(0) > 0
 
@@ -408,7 +408,7 @@ def test_nobody_moves_where_all_that_patterns_promise_is_less_than_a_device(seed
         rounds.clear()
         with opened(task, "value", Rows(task)) as world:
             search = _search(world, task)
-            ends, _ = _priced(search)
+            ends = _priced(search).ends
             take_up(world, ends)
             found.append((len(ends), len(rounds), search.net()))
     (nobody, short, before), (some, long, after) = found
@@ -500,16 +500,29 @@ def test_prices_from_a_sample_lead_to_plans_that_can_be_carried_out(seed, moves,
         return began[-1]
 
     def noted(self, rows, **deep):
-        ran.append(len(self.world.away))
+        ran.extend(rows)
         run(self, rows, **deep)
 
     monkeypatch.setattr(sys.modules[_Maker.__module__], "priced", counted)
     monkeypatch.setattr(Search, "run", noted)
     monkeypatch.setattr(sys.modules[_Maker.__module__], "anneal", lambda *args: annealed.append(anneal(*args)))
     plan = defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
-    assert began[0] is not None
-    assert bool(annealed) == bool(ran), "nor annealed"
-    assert not ran or ran[0] * 10 < moves * 9, "where prices use nine moves in ten nothing is searched for"
+    assert not ran, "prices came near to what they promise, so nothing is searched for, however many moves are left"
+    assert bool(annealed) == (len(plan.moves) < moves), "annealed only where moves are left"
+    assert [start.near for start in began] == [True], "nor is it carried on"
     assert 0 < len(plan.moves) <= moves
     assert not carry_out(state, plan, seed).left, "all of it is carried out"
     assert plan == defragmentation.plan(state, ARGS, NOW, PlanId("p"), moves)
+
+
+def test_on_many_nodes_the_search_sees_to_the_nodes_of_those_alone_of_whom_prices_do_not_think(monkeypatch):
+    _as_many(monkeypatch, nodes=FEWEST, sample=30)
+    state, ran = cluster(0, "value", FEWEST + 10), []
+    rule = {"spread": (Spread(1, "zone", "ScheduleAnyway", LabelSelector({"app": "web"})),)}
+    then(state, *(node(f"z{i}", gpus=1, labels={"zone": str(i % 2)}) for i in range(2)), shape("web", cpu=100, memory=0, gpu=(1, 100), **rule))
+    then(state, pod("web", "web", "z0", owner=replica_of("web"), labels={"app": "web"}, devices=(DeviceShare(0, 100),)))
+    run = Search.run
+    monkeypatch.setattr(Search, "run", lambda self, rows, **deep: ran.append(list(rows)) or run(self, rows, **deep))
+    search = _Maker(_task(state)).searched(1_000, {})
+    assert search.world.away
+    assert ran == [[state.table.rows["z0"]]]

@@ -93,8 +93,9 @@ class Board:
         self.rows = by_name[world.open[by_name]]
         movable = [uid for row in by_name.tolist() if world.counted[row] for uid in world.pods(row) if world.movable(uid)]
         self._take_in(search, sorted(uid for uid in movable if takes_part(world, uid)))
-        self.everybody = len(self.uids) == len(movable)
-        """Whether all who may move take part."""
+        mine = set(self.uids)
+        self.others = [world.home(uid).row for uid in movable if uid not in mine]
+        """The homes of those who may move and take no part, one for each."""
         every = range(len(world.worth))
         self._read(world)
         self._seat()

@@ -124,6 +124,8 @@ def prune(search: Search) -> None:
         group = [uid for uid in group if uid in world.away]
         if not group:
             continue
+        if not search.gains_by_return(group):
+            continue
         mark, before = world.mark(), search.net()
         if not world.send_home(group) or search.net() <= before:
             world.undo(mark)

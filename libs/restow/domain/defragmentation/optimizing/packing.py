@@ -5,7 +5,6 @@ whole devices of a node are kept for those who take several, or are left free to
 all of it, and what it is really worth, is seen when it is carried out.
 """
 
-from collections import Counter
 from math import gcd
 
 import numpy as np
@@ -98,29 +97,36 @@ class Packing:
         loose = (patterns.cost[:-1] + prices.move + pays[patterns.of] <= 0).tolist()
         lists: dict[tuple[int, int], list[int]] = {}
         found, best = list[Start](), np.argsort(-promised, axis=1, kind="stable")[:, :KEPT]
+        stay: list[list[int]] = [[] for _ in self._home]
+        at = np.nonzero(stays)
+        for j, i in zip(at[0].tolist(), self._home[at].tolist(), strict=True):
+            stay[j].append(i)
+        units_left = left.tolist()
         for node in range(self._nodes):
             group = int(self._group[node])
             bins = [d for d in range(width) if self._there[node, d]]
             for whole in best[node].tolist():
                 if promised[node, whole] == NEVER:
                     continue
-                kept, comes, staying = set(order[node, :whole].tolist()), Counter[int](), Counter[int]()
+                kept, comes, staying = set(order[node, :whole].tolist()), dict[int, int](), dict[int, int]()
                 for d in bins:
                     if d not in kept:
                         j = node * width + d
-                        staying.update([i for i, stay in zip(self._home[j].tolist(), stays[j].tolist(), strict=True) if stay])
-                        there = (group, int(left[j]))
+                        there = (group, units_left[j])
                         if there not in lists:
                             lists[there] = _listed(came[group], before[group], there[1])
-                        comes.update(lists[there])
+                        for i in stay[j]:
+                            staying[i] = staying.get(i, 0) + 1
+                        for k in lists[there]:
+                            comes[k] = comes.get(k, 0) + 1
                 while whole and (k := int(takers[group, whole])) >= 0:
-                    comes[k] += int(self._parts[k])
+                    comes[k] = comes.get(k, 0) + int(self._parts[k])
                     whole -= int(self._parts[k])
-                gone = tuple([i for i, of in zip(patterns.at_home[node], patterns.devices[node], strict=True) if (staying[i] < len(of) if of else loose[i])])
+                gone = tuple([i for i, of in zip(patterns.at_home[node], patterns.devices[node], strict=True) if (staying.get(i, 0) < len(of) if of else loose[i])])
                 found.append(Start(node, gone, self._largest_first(comes)))
         return found
 
-    def _largest_first(self, comes: Counter[int]) -> tuple[int, ...]:
+    def _largest_first(self, comes: dict[int, int]) -> tuple[int, ...]:
         """By class how many parts come: of pods, those of which all do."""
         size = self._patterns.board.size[self._patterns.kind]
         return tuple([k for k in sorted(comes, key=lambda k: (-int(size[k]), k)) for _ in range(comes[k] // int(self._parts[k]))])

@@ -53,8 +53,8 @@ NEARLY = 100
 """A plan that misses no more than one in so many of the moves that are allowed is not carried on: the next one is not empty in any case."""
 PARTLY = 10
 """Where more than one in so many moves that begin with prices finds no order, the plan is made without prices, too."""
-SPARE = 10
-"""On many nodes a plan from prices that leaves no more than one in so many of the moves that are allowed is not searched for as well."""
+OTHERS = 10
+"""On many nodes a plan may begin with prices alone where they think of all who may move but one for so many others; the search sees to the nodes of these then."""
 NONE = Ordered([], {}, [])
 """No moves."""
 MISSED, MISSED_PART = 3, 10
@@ -213,6 +213,8 @@ class _Maker:
         self._fills = self._few and args.objective in ("devices", "nodes") and not args.wholeNodes and not task.scope.quota.bounds
         self._vacates = self._fills and args.objective == "nodes" and nodes > FEWEST
         """By `nodes` from prices as well."""
+        self._near = False
+        """On many nodes, whether prices alone made the last plan, and came near to what they promise."""
 
     def moved_as_one(self, gangs: Sequence[Gang]) -> tuple[dict[PodUid, Spot], int]:
         """Where those of them go that are worth it, and the steps. From now on none of their pods is moved in any other way."""
@@ -225,6 +227,9 @@ class _Maker:
 
     def more(self, steps: int) -> int:
         """For carrying a plan on which so many were taken by."""
+        if self._near:
+            # On many nodes it takes as long as a plan to find a little more, and so the next plan may.
+            return 0
         return FOLLOWING * self.task.args.searchSteps if self._few else self.task.args.searchSteps - steps
 
     def _opened(self, ends: Ends, objective: Objective | None = None) -> AbstractContextManager[World]:
@@ -234,29 +239,34 @@ class _Maker:
         """From where these end."""
         limits, rows = self.limits.within(steps, len(ends)), self._by_name()
         starts, board = self._priced(limits, ends)
-        # With prices alone only where these are about everybody who may move: of the others neither they nor annealing think.
-        alone = board is not None and bool(starts) and board.everybody
+        # Of those who take no part neither prices nor annealing think.
+        alone = board is not None and bool(starts) and len(board.others) * OTHERS <= (0 if self._few else len(board.uids))
+        self._near = near = alone and not self._few and starts[0].near
+        if board is not None and near:
+            rows = rows[np.isin(rows, board.others)]
+        if alone and not self._few:
+            # On many nodes the search takes long to find little more.
+            limits = limits.within(min(steps, starts[0].steps + steps // STARTING))
         if not alone and self.task.args.objective == "value":
             starts += [self._started(limits, ends, objective, rows) for objective in STARTS]
         with self._opened(ends) as world:
             self._seen = self._seen if ends else world
-            world.steps = sum(steps for _, steps in starts)
-            for away, _ in starts:
-                take_if_better(Search(world, limits), away)
+            world.steps = sum(start.steps for start in starts)
+            for start in starts:
+                take_if_better(Search(world, limits), start.ends)
             search = Search(world, limits)
-            enough = alone and not self._few and len(world.away) * SPARE >= limits.moves * (SPARE - 1)
-            if enough:
-                # On many nodes the search takes long to find next to nothing more.
-                search.full = True
-            elif alone and self._few:
+            if not alone:
+                self._run(search, rows)
+            elif self._few:
                 # Prices have seen to it who makes room for whom.
                 search.run(rows, depth=0)
             else:
-                self._run(search, rows)
+                search.run(rows)
+                search.full |= _all_taken(len(world.away), limits.moves)
             if not alone:
                 improve(search, [row for row in rows.tolist() if world.pods(row)])
-            if self._anneals and not (enough and self._sampled):
-                anneal(search, steps, self._fresh and not alone, board)
+            if self._anneals and not (near and search.full and self._sampled):
+                anneal(search, steps // STARTING if near and self._sampled else steps, self._fresh and not alone, board)
             if self._fills:
                 anneal_gaps(search, rows, self.rows.fill, steps)
             if self._exchanges and self._few:
@@ -298,7 +308,7 @@ class _Maker:
         """What is found by another objective, and in how many steps."""
         with self._opened(ends, objective) as world:
             Search(world, Limits(limits.moves, self.task.args.minimumGain, limits.steps // STARTING, limits.whole, limits.quota)).run(rows)
-            return dict(world.away), world.steps
+            return Start(dict(world.away), world.steps)
 
     def missed(self) -> Little | None:
         """What gains anything and has an order, whatever it costs: of pieces the cheapest, of value the most; None where nothing was found."""

@@ -75,8 +75,16 @@ class Course(NamedTuple):
 ALL, OF_SAMPLE, THEN = Course(2, 11, 4, 300, DOWN, TRIES), Course(2, 8, 4, STEPS, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100, gaining=True)
 """Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for."""
 
-Start = tuple[dict[PodUid, Spot], int]
-"""Where pods go, and the steps that it took to find that."""
+NEAR_BOUND = 10
+"""A plan is near to what its patterns promise that misses no more than one in so many parts of it."""
+
+
+class Start(NamedTuple):
+    """Where pods go, the steps that it took to find that, and whether it is near to all that was promised."""
+
+    ends: dict[PodUid, Spot]
+    steps: int
+    near: bool = False
 
 
 def priced(search: Search, board: Board) -> Start | None:
@@ -111,9 +119,12 @@ def priced(search: Search, board: Board) -> Start | None:
         return None
     table, found = priced_at
     if found.bound * NOTHING < device:
-        return {}, (weighed + patterns.weighed) // EVALUATED
+        return Start({}, (weighed + patterns.weighed) // EVALUATED, near=True)
     best = best_in_place(search, patterns, table, found, [device // part + 1 for part in (FEW_PARTS if len(patterns.rows) <= FEW else (LEAST,))], course.tries)
-    return None if best is None else (best.ends, (weighed + patterns.weighed) // EVALUATED)
+    if best is None:
+        return None
+    missed = found.bound - (best.net - search.net())
+    return Start(best.ends, (weighed + patterns.weighed) // EVALUATED, missed * NEAR_BOUND <= found.bound)
 
 
 def sampled(board: Board) -> np.ndarray:

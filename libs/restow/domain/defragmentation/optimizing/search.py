@@ -137,6 +137,11 @@ class Search:
         """Gain and cost in one number: what is to be as large as possible."""
         return self.world.total * THOUSANDTHS - self.limits.least * self.world.spent - self.toll * len(self.world.away)
 
+    def gains_by_return(self, uids: Sequence[PodUid]) -> bool:
+        """Whether the plan would gain by the return of these, if no rule forbids it."""
+        found = self.world.by_return(uids)
+        return found is not None and found[0] * THOUSANDTHS + self.limits.least * found[1] + self.toll * len(uids) > 0
+
     def _going(self, uid: PodUid) -> int:
         """What it takes from `net` that a pod in the air goes elsewhere."""
         return self.limits.least * self.world.cost(uid) + self.toll

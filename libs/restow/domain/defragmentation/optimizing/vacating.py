@@ -60,4 +60,4 @@ def vacated(search: Search) -> Start | None:
         patterns.forget(table, table.scores(centre))
     found = descend(table, descended(table, centre, limit, step, most), limit, most, LAST)
     landed = best_in_place(search, patterns, table, found, [step // part + 1 for part in PARTS])
-    return (landed.ends, patterns.weighed // EVALUATED) if landed is not None and landed.net > search.net() else None
+    return Start(landed.ends, patterns.weighed // EVALUATED) if landed is not None and landed.net > search.net() else None

@@ -374,6 +374,34 @@ class World:
             self.land(uid, self.home(uid))
         return True
 
+    def by_return(self, uids: Iterable[PodUid]) -> tuple[int, int] | None:
+        """What `total` would gain by the return of these, who are away, and what they would cost no more; None where what one had at home is taken. Nothing is moved for it, which takes
+        several times as long; rules about other pods may still forbid it."""
+        rows: dict[int, tuple[list[int], list[int], int]] = {}
+        spared = 0
+        for uid in uids:
+            spot, home = self.away[uid], self.home(uid)
+            spared += 0 if self.gratis else self.cost(uid) + self._less.get(uid, 0)
+            for there, sign in ((spot, 1), (home, -1)):
+                if there.row not in rows:
+                    free, shares = self.free(there.row)
+                    rows[there.row] = free[:], shares[:], int(self.loads[there.row])
+                free, shares, loads = rows[there.row]
+                for column, amount in self.vector(uid).items:
+                    free[column] += amount * sign
+                for d in there.devices:
+                    if d.index < len(shares):
+                        shares[d.index] += d.milli * sign
+                rows[there.row] = free, shares, loads - sign
+        if any(not self._holds(rows[self.home(uid).row], uid) for uid in uids):
+            return None
+        return sum([self.value.worth(row, *has) - self.worth[row] for row, has in rows.items() if self.counted[row]]), spared
+
+    def _holds(self, has: tuple[list[int], list[int], int], uid: PodUid) -> bool:
+        """Whether nothing that it has at home is short there, with it."""
+        free, shares, _ = has
+        return all(free[c] >= 0 for c, _ in self.vector(uid).items) and all(d.index < len(shares) and shares[d.index] >= 0 for d in self.home(uid).devices)
+
     def home_fits(self, uid: PodUid) -> bool:
         """Whether what it had at home is free there, and nobody has come with whom it must not be."""
         home = self.home(uid)
