@@ -185,6 +185,8 @@ class Commander:
                         self.in_flight = False
                     self._bell.ring()
                 else:
+                    # What was refused is needed no more: nothing tells any more whether the broker knows it by now.
+                    self._lacks = 0.0
                     self.trouble.over(stored=False)
                     self.follower.looked()
                 self._set_timer(looked)

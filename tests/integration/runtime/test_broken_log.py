@@ -17,7 +17,7 @@ from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
-from restow.eventlog.port import OtherHistory
+from restow.eventlog.port import Conflict, OtherHistory
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
 from restow.runtime import commander, logs
 from restow.runtime.follower import Follower
@@ -253,6 +253,39 @@ async def test_a_broker_that_knows_no_more_of_our_last_commit_is_found_out_and_n
     assert isinstance(error, OtherHistory)
     assert str(error) == f"the broker says that the last record of family 'session' is 1, and {last} was read of it before: it has lost commits"
     assert await log.tail() > before
+
+
+async def test_a_replica_that_was_behind_for_a_moment_twice_in_an_hour_is_no_broker_that_has_lost_anything(monkeypatch):
+    """What was to be committed the first time was needed no more: the service counted from then on, and testified the second time that the log is broken."""
+    monkeypatch.setattr(commander, "LACKS", 0.05)
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        append, last_of = log.append, log.last_of
+
+        async def behind(family, body, envelope, *, expected_last):
+            if family != "session":
+                return await append(family, body, envelope, expected_last=expected_last)
+            log.append, log.last_of = append, known
+            await facts(log, e.PodGone("p1"))
+            raise Conflict(family, expected_last, 1)
+
+        async def known(family):
+            if family != "session":
+                return await last_of(family)
+            log.last_of = last_of
+            return 1
+
+        for _ in range(2):
+            log.append = behind
+            await facts(log, pod("p1"))
+            await until(lambda: log.append == append and log.last_of == last_of, rig.follower)
+            await rig.follower.to_tail()
+            await asyncio.sleep(0.1)
+        assert not any(task.done() for task in rig.tasks)
+        assert not rig.state.broken
 
 
 async def test_of_two_repairs_at_once_the_second_finds_the_first():
