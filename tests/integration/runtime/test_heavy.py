@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from domain.build import NOW, node, pod, shape
 from domain.descheduling_words import policy, profile
+from msgspec import structs
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -136,6 +137,41 @@ async def test_a_plugin_that_fails_is_a_plan_without_moves_that_says_why_and_the
     ours = verify(ListSource(await records(log)), DECIDERS).families["migration"]
     assert ours.different == 0
     assert ours.identical > 8
+
+
+async def test_a_plugin_that_failed_and_that_the_policy_has_no_more_fails_no_more(monkeypatch):
+    """The alert stayed for a day after its cause was taken away."""
+    failing(monkeypatch)
+    log = memory()
+    async with descheduler(log) as rig:
+        await policies(log, profile("PodLifeTime", {"maxPodLifeTimeSeconds": 60}, name="old"))
+        await until(lambda: rig.state.migration_config.policy, rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: search.failing(rig.state, rig.clock.now()) == 1, rig.follower)
+        given = rig.state.migration_config
+        text = config.text_of(structs.replace(given, policy=written(policy(profile("RemoveFailedPods", {}, name="failed")))))
+        rig.commander.configuration = text
+        rig.commander.wake()
+        await until(lambda: rig.state.migration_config != given, rig.follower)
+        assert search.failing(rig.state, rig.clock.now()) == 0
+        assert search.note(rig.state, rig.clock.now()) == ""
+
+
+async def test_a_plan_on_demand_that_failed_is_told_for_as_long_as_its_pod_waits(monkeypatch):
+    def overflows(*_):
+        raise OverflowError("too large")
+
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        monkeypatch.setattr(DECIDING, "defragment", overflows)
+        (planned,) = (await soon(rig.commander.submit(c.Defragment(NOW, "demand", "p1", "p0")))).events
+        assert (planned.fault, planned.demand) == (True, "p0")
+        rig.state.parked["p0"] = ("s", "")
+        assert search.failing(rig.state, rig.clock.now()) == 1
+        del rig.state.parked["p0"]
+        assert search.failing(rig.state, rig.clock.now()) == 0
 
 
 async def test_a_plan_of_defragmentation_that_fails_says_why_to_whoever_asked_and_running_moves_are_served_on(monkeypatch):

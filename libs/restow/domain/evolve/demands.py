@@ -29,13 +29,14 @@ def planned(state: ClusterState, event: e.Planned) -> None:
     """Jobs that do not wait any more are forgotten."""
     if not event.demand:
         return
-    for job in [job for job in state.demands if not _waits(state, job)]:
+    for job in [job for job in state.demands if not waits(state, job)]:
         state.drop(state.demands, job)
     known = state.demands.get(event.demand)
     state.put(state.demands, event.demand, Demand(1 if known is None else known.tries + 1, state.time))
 
 
-def _waits(state: ClusterState, job: str) -> bool:
+def waits(state: ClusterState, job: str) -> bool:
+    """Whether a pod of it waits."""
     if PodUid(job) in state.parked:
         return True
     return any(pod in state.parked for pod in state.groups.get(named(job), ()))

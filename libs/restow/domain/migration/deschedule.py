@@ -27,7 +27,6 @@ from restow.domain.eviction_budgets import Left
 from restow.domain.fold import apply
 from restow.domain.fragmentation import FreeCapacity, asked_for, packing
 from restow.domain.migration.as_one import Gangs
-from restow.domain.migration.search import within
 from restow.domain.migration.targets import Landings
 from restow.domain.movable import starts_again
 from restow.domain.state import ClusterState
@@ -53,6 +52,12 @@ def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "",
     if demand:
         return defragmentation.plan_demand(state, args, now, plan, demand, most, scope)
     return defragmentation.plan(state, args, now, plan, most, scope)
+
+
+def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
+    """The arguments with at most so many steps of search (0 for no other bound)."""
+    args = config.defragmentation
+    return replace(args, searchSteps=steps) if args is not None and 0 < steps < args.searchSteps else args
 
 
 def by_fault(why: str) -> str:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
-from restow.domain.config import DefragmentationArgs, MigrationConfig
-from restow.domain.evolve import searches
+from restow.domain.evolve import demands, searches
+from restow.domain.migration.deschedule import turns_of
 from restow.domain.records import Plan
 from restow.domain.state import ClusterState
 
@@ -44,12 +44,6 @@ def leave_out(command: c.Command, plan: str, why: str) -> c.Command:
     return replace(command, failed={**command.failed, PlanId(plan): why}) if isinstance(command, c.Defragment | c.Deschedule) else command
 
 
-def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
-    """The arguments with at most so many steps of search (0 for no other bound)."""
-    args = config.defragmentation
-    return replace(args, searchSteps=steps) if args is not None and 0 < steps < args.searchSteps else args
-
-
 def begin(state: ClusterState, command: Heavy) -> c.BeginSearch | None:
     """None of a move by hand: it searches nothing, and what is refused of it is no matter of the log."""
     return None if isinstance(command, c.MovePod | c.MoveGang) else c.BeginSearch(command.time, command.plan, command.trigger, command.steps)
@@ -79,11 +73,15 @@ def not_before(state: ClusterState) -> Millis:
 
 
 def faults(state: ClusterState, now: Millis) -> list[e.Planned]:
-    """Of each plugin of each profile its last plan, where a fault of ours has ended it. O(plans)."""
+    """Of each plugin of each profile that the policy still has its last plan, where a fault of ours has ended it; not on demand for a job that waits no more. O(plans)."""
     last: dict[tuple[str, str], Plan] = {}
     for known in sorted(state.plans.values(), key=lambda known: (known.at, known.planned.plan)):
         last[known.planned.profile, known.planned.plugin] = known
-    return [known.planned for known in last.values() if known.planned.fault and now - known.at < searches.FORGOTTEN]
+    found = [known.planned for known in last.values() if known.planned.fault and now - known.at < searches.FORGOTTEN]
+    if not found:
+        return found
+    run = {key for turn in turns_of(state) for key in ((turn.profile, turn.plugin), ("", turn.plugin))}
+    return [one for one in found if (one.profile, one.plugin) in run and (not one.demand or demands.waits(state, one.demand))]
 
 
 def failing(state: ClusterState, now: Millis) -> int:
