@@ -4,6 +4,7 @@ milliseconds, and the service's loop goes on (DESIGN 4)."""
 import asyncio
 import gc
 import os
+import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -90,7 +91,9 @@ def _child(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _let_go(writing: int) -> None:
-    """Of whatever this process has open, but for its answer and what it says: a connection that the service closes would stay open, and the port of one that was killed taken."""
+    """Of whatever this process has open, but for its answer and what it says: a connection that the service closes would stay open, and the port of one that was killed taken. Signals
+    to the copy would wake its parent."""
+    signal.set_wakeup_fd(-1)
     for name in os.listdir("/dev/fd"):
         if (number := int(name)) > 2 and number != writing:
             with suppress(OSError):
