@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from domain.descheduling_words import policy, profile
 from replay.handmade import fragmented, migration
 from replay.test_plan_values import POLICY, planned, world
 
@@ -12,6 +13,8 @@ from restow.domain import defragmentation
 from restow.domain.config import MigrationConfig, digest_of, text_of
 from restow.domain.decider import decide
 from restow.domain.deciders import DECIDERS
+from restow.domain.descheduling import interpreter
+from restow.domain.descheduling.policy import written
 from restow.domain.fold import evolve_one
 from restow.replay.plan_values import plan_values
 from restow.replay.replanned import PLAN, replan
@@ -49,14 +52,25 @@ def test_another_policy_makes_the_plan_that_its_decider_makes():
     assert len(found.moves) <= 1 < len(recorded.moves)
 
 
-def test_a_fault_of_our_own_is_said_with_its_place_and_no_traceback(monkeypatch):
+def test_a_plan_that_a_fault_of_our_own_ends_says_so_with_its_place_as_in_the_service(monkeypatch):
     def overflows(*_):
         raise OverflowError("too large")
 
     monkeypatch.setattr(defragmentation, "plan", overflows)
     log = world()
-    with pytest.raises(ReplayError, match=r"^plan what-if could not be made by a fault of Restow's own, which is worth a report: OverflowError: too large \(test_replanned.py:"):
-        replan(log.source(), log.seq)
+    ((found, _),) = replan(log.source(), log.seq).plans
+    assert (found.fault, found.moves) == (True, ())
+    assert found.reason.startswith("could not be made by a fault of Restow's own, which is worth a report: OverflowError: too large (test_replanned.py:")
+
+
+def test_other_plugins_of_the_policy_plan_beside_it(monkeypatch):
+    def overflows(*_):
+        raise OverflowError("too large")
+
+    log, conf = world(), MigrationConfig(policy=written(policy(profile("PodLifeTime", {"maxPodLifeTimeSeconds": 60}), profile("RemoveFailedPods", {}, name="b"))))
+    monkeypatch.setattr(interpreter.PLUGINS["PodLifeTime"], "run", overflows)
+    found = [planned for planned, _ in replan(log.source(), log.seq, text_of(conf)).plans]
+    assert [(one.plugin, one.fault) for one in found] == [("PodLifeTime", True), ("RemoveFailedPods", False)]
 
 
 def test_without_a_policy_that_plans_there_is_none():

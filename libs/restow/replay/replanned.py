@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -10,10 +11,10 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
 from restow.domain.config import digest_of
-from restow.domain.decider import Faulty, Rejected, decide
+from restow.domain.decider import Rejected, decide
 from restow.domain.fold import evolve_one
-from restow.domain.migration import of_dry_runs
-from restow.domain.migration.deschedule import by_fault, whole_policy
+from restow.domain.migration import of_dry_runs, search
+from restow.domain.migration.deschedule import whole_policy
 from restow.domain.migration.warnings import warnings
 from restow.domain.state import ClusterState
 from restow.replay.plan_values import PlanValues, values_of
@@ -55,8 +56,6 @@ def with_policy(state: ClusterState, policy: str) -> ClusterState:
 def dry_run(state: ClusterState, command: c.Command) -> Sequence[e.Event]:
     """What would be decided there, whatever pauses. Raises ReplayError."""
     try:
-        return decide(state, of_dry_runs, command)
+        return search.without_faults(partial(decide, state, of_dry_runs), command)
     except Rejected as error:
         raise ReplayError(str(error)) from None
-    except Faulty as fault:
-        raise ReplayError(f"plan {fault.part} {by_fault(fault.why)}") from fault

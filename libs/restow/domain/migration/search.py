@@ -5,16 +5,21 @@ takes all of a container. Then nobody is left to say so. So `BeginSearch` is in 
 ends is a plan without moves (`failed` of the command), and other plans of the same policy are made; a copy keeps whatever it has left half done to itself.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId
+from restow.domain.decider import Faulty
 from restow.domain.evolve import demands, searches
 from restow.domain.migration.deschedule import turns_of
 from restow.domain.records import Plan
 from restow.domain.state import ClusterState
 
+T = TypeVar("T")
 Heavy = c.Defragment | c.Deschedule | c.MovePod | c.MoveGang
 FAILED = "Failed"
 """Why a search ended that a fault of ours has ended as a whole: fewer steps would not help."""
@@ -42,6 +47,15 @@ def _fewer(state: ClusterState, now: Millis) -> int:
 def leave_out(command: c.Command, plan: str, why: str) -> c.Command:
     """The command with one more of its plans that cannot be made."""
     return replace(command, failed={**command.failed, PlanId(plan): why}) if isinstance(command, c.Defragment | c.Deschedule) else command
+
+
+def without_faults(decide: Callable[[c.Command], T], command: c.Command) -> T:
+    """What is decided of it without its plans that a fault of ours ends, where that needs no copy of the process: on a state that is nobody's."""
+    while True:
+        try:
+            return decide(command)
+        except Faulty as fault:
+            command = leave_out(command, fault.part, fault.why)
 
 
 def begin(state: ClusterState, command: Heavy) -> c.BeginSearch | None:

@@ -19,7 +19,7 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid
 from restow.contracts.times import rfc3339
 from restow.domain import effects as owed
 from restow.domain import fold, snapshot
-from restow.domain.decider import Decider, Faulty, Rejected, decide_all
+from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.migration import search
 from restow.domain.state import OVER, ClusterState, Touched
@@ -231,13 +231,11 @@ class Model:
     def _report(self, family: str, command: c.Command) -> bool:
         """Whether it led to anything. What is rejected is told, as in a service, and no decision."""
         try:
-            decisions = decide_all(self.state, DECIDERS[family], [command])
+            decisions = search.without_faults(lambda one: decide_all(self.state, DECIDERS[family], [one]), command)
         except Rejected as error:
             if str(error) not in self._refused:
                 self._refused.append(str(error))
             return False
-        except Faulty as fault:
-            return self._report(family, search.leave_out(command, fault.part, fault.why))
         return self._commit(family, decisions)
 
     # -- what is recorded ----------------------------------------------------------------------------------------------
