@@ -107,7 +107,7 @@ def test_a_cluster_that_is_well_has_no_troubles():
         (seen(gate=Gate(False, False, True, answers=2, mistrusted="restow-webhook-x shows a certificate that has ended")), "beside", "bad", "no API server trusts what answers for the webhook restow-landing: restow-webhook-x shows a certificate that has ended, so that it gates no successor, and no pod of another scheduler is moved (NotGated)"),
         (seen(gate=Gate(False, False, True)), "beside", "bad", "no pod answers for the webhook restow-landing"),
         (seen(gate=None, unguarded=["restow-guard"]), "rights", "warning", "the policy restow-guard is missing, or nothing binds it, which keeps a stolen account from other people's pods"),
-        (seen(gate=None, lax=["restow-guard"]), "rights", "warning", "the policy restow-guard refuses nothing (its binding does not Deny, its failurePolicy is Ignore, or it has no validations), which keeps a stolen account from other people's pods"),
+        (seen(gate=None, lax=["restow-guard"]), "rights", "warning", "the policy restow-guard does not refuse all that it should (its binding does not Deny or has matchResources, its failurePolicy is Ignore, or it has no validations), which keeps a stolen account from other people's pods"),
         (seen(gate=None, unguarded=["restow-guard-bindings"]), "rights", "warning", "the policy restow-guard-bindings is missing, or nothing binds it, which keeps a stolen account from writing annotations and labels into pods that it binds"),
         (seen(gate=None, unguarded=["restow-guard-volumes"]), "rights", "warning", "the policy restow-guard-volumes is missing, or nothing binds it, which keeps a stolen account from giving away or deleting other people's volumes"),
         (seen(gate=None, unguarded=["restow-guard-nodes"]), "rights", "warning", "the policy restow-guard-nodes is missing, or nothing binds it, which keeps a stolen account from labels and taints of nodes"),
@@ -161,7 +161,7 @@ def test_services_that_read_several_logs_are_told_although_each_is_ready():
 
 @pytest.mark.parametrize(
     ("policy", "binding"),
-    [({}, {"validationActions": ["Audit"]}), ({}, {}), ({"failurePolicy": "Ignore"}, {"validationActions": ["Deny"]}), ({"validations": []}, {"validationActions": ["Deny"]})],
+    [({}, {"validationActions": ["Audit"]}), ({}, {}), ({"failurePolicy": "Ignore"}, {"validationActions": ["Deny"]}), ({"validations": []}, {"validationActions": ["Deny"]}), ({}, {"validationActions": ["Deny"], "matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}})],
 )
 async def test_a_policy_that_somebody_has_made_refuse_nothing_is_told(policy, binding):
     group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol"

@@ -110,9 +110,10 @@ async def another_broker(hosts: Hosts) -> AsyncIterator[str]:
 async def test_each_fault_of_a_chart_at_work_is_said_and_a_chart_that_is_well_has_none(lab: Lab, kubelets: Kubelets, world: World, tmp_path: Path) -> None:
     async with installed(lab, world, tmp_path) as hosts:
         await well(lab)
-        lax = "refuses nothing (its binding does not Deny, its failurePolicy is Ignore, or it has no validations)"
+        lax = "does not refuse all that it should (its binding does not Deny or has matchResources, its failurePolicy is Ignore, or it has no validations)"
         for kind, name, patch, how in (
             (BINDINGS, "restow-guard", '[{"op": "replace", "path": "/spec/validationActions", "value": ["Audit"]}]', lax),
+            (BINDINGS, "restow-guard-volumes", '[{"op": "add", "path": "/spec/matchResources", "value": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}]', lax),
             (POLICIES, "restow-guard-bindings", '[{"op": "replace", "path": "/spec/failurePolicy", "value": "Ignore"}]', lax),
             (BINDINGS, "restow-guard-holds", "", "is missing, or nothing binds it"),
         ):

@@ -386,7 +386,7 @@ def _lacking(whose: str, denied: Sequence[Denied] | None, do: str) -> Iterator[F
 
 
 def _unguarded(seen: Seen) -> Iterator[Finding]:
-    lax = "refuses nothing (its binding does not Deny, its failurePolicy is Ignore, or it has no validations)"
+    lax = "does not refuse all that it should (its binding does not Deny or has matchResources, its failurePolicy is Ignore, or it has no validations)"
     for names, how in ((seen.unguarded, "is missing, or nothing binds it"), (seen.lax, lax)):
         for name in names:
             why, about, again = UNGUARDED[name]

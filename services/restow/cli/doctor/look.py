@@ -298,14 +298,15 @@ class Looker:
         return f"{name} shows a certificate that {why}" if why else ""
 
     async def _unguarded(self, wanted: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Of these policies those that are not there or that nothing binds, and those that refuse nothing; none where the API server knows no such policies."""
+        """Of these policies those that are not there or that nothing binds, and those that refuse nothing, or not everywhere; none where the API server knows no such policies."""
         group = "/apis/admissionregistration.k8s.io/v1"
         policies = await self._optional(f"{group}/validatingadmissionpolicies")
         if policies is None:
             return [], []
         bindings = await self._optional(f"{group}/validatingadmissionpolicybindings") or []
-        there = names(policies) & {binding["spec"]["policyName"] for binding in bindings}
-        denied = {binding["spec"]["policyName"] for binding in bindings if "Deny" in binding["spec"].get("validationActions", ())}
+        bound = [binding["spec"] for binding in bindings]
+        there = names(policies) & {spec["policyName"] for spec in bound}
+        denied = {spec["policyName"] for spec in bound if "Deny" in spec.get("validationActions", ()) and not spec.get("matchResources")}
         strict = denied & names(policy for policy in policies if policy["spec"].get("validations") and policy["spec"].get("failurePolicy") != "Ignore")
         return [name for name in wanted if name not in there], [name for name in wanted if name in there - strict]
 
