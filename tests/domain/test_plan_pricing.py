@@ -314,11 +314,11 @@ def test_of_many_nodes_only_those_are_annealed_that_gain_something_and_in_parts(
 
     monkeypatch.setattr(Filling, "starts", started)
     monkeypatch.setattr(pricing, "_fill", filled)
-    for seed in range(6):
+    for seed in (0, 3):
         task = _task(cluster(seed, "devices"))
         with opened(task, "value", Rows(task)) as world:
             _priced(_search(world, task))
-    assert checked, "on some of them something is gained"
+    assert checked, "on the second one something is gained"
 
 
 def test_without_devices_nothing_is_packed():
