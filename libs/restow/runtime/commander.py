@@ -348,9 +348,10 @@ class Commander:
                 reason, message = "Stopped", "there was nothing to decide any more"
                 self._nothing(batch)
             elif refusal := await self._append(batch, decisions, started, read):
-                reason, message = "TooLarge" if isinstance(refusal, TooLarge) else "NotStored", str(refusal)
+                # A record that would be void is a fault of ours; what the broker did not take is decided again.
+                reason, message = {TooLarge: "TooLarge", Void: "Failed"}.get(type(refusal), "NotStored"), str(refusal)
         if begun and heavy.under_way(state) == begun and not self.follower.broken:
-            failed = reason in ("CopyFailed", "Failed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
+            failed = reason in ("CopyFailed", "Failed", "TooLarge") or (waiting.outcome is None and reason == "Rejected")
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
 
     def _nothing(self, batch: Iterable[Waiting]) -> None:

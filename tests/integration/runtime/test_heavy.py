@@ -20,7 +20,7 @@ from restow.domain.deciders import DECIDERS
 from restow.domain.descheduling import interpreter
 from restow.domain.descheduling.policy import written
 from restow.domain.migration import MigrationDecider, search
-from restow.eventlog.port import TooLarge
+from restow.eventlog.port import Conflict, TooLarge, Unknown
 from restow.replay import why as replayed
 from restow.replay.source import ListSource
 from restow.replay.verify import verify
@@ -446,6 +446,30 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
             await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         await until(lambda: rig.state.search.failures, rig.follower)
         assert rig.state.search.reason == "CopyFailed"
+
+
+@pytest.mark.parametrize("error", [lambda: Conflict("migration", 3, 4), lambda: Unknown("migration", "id", "the broker does not answer")])
+async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_all_its_steps(error):
+    """Its leader had changed just then: no plan was made for a minute, searches had a quarter of their steps for a day, and the alert was raised."""
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        append = log.append
+
+        async def refusing(family, body, envelope, *, expected_last):
+            if b'"migration.planned"' in body:
+                log.append = append
+                raise error()
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = refusing
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+    begun, ended, again, planned = await searches(log)
+    assert (ended.reason, ended.failed) == ("NotStored", False)
+    assert (again.steps, planned.fault) == (0, False)
+    assert search.note(rig.state, rig.clock.now()) == ""
 
 
 async def test_a_plan_whose_time_is_over_before_anybody_could_make_it_has_not_failed():
