@@ -466,7 +466,7 @@ async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_al
         log.append = refusing
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.plans, rig.follower)
-    begun, ended, again, planned = await searches(log)
+    _, ended, again, planned = await searches(log)
     assert (ended.reason, ended.failed) == ("NotStored", False)
     assert (again.steps, planned.fault) == (0, False)
     assert search.note(rig.state, rig.clock.now()) == ""
