@@ -115,3 +115,49 @@ def test_where_all_of_a_gang_go_they_are_near_to_each_other_where_they_come_to()
     state = given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), *gang, *fill)
     moves = defragmentation.plan(state, OPTIMIZING, NOW, "p").moves
     assert {move.target for move in moves} in ({"r1n0"}, {"r0n0"}, {"r0n1"})
+
+
+def many(stuck: int):
+    """Racks of two nodes: in so many a node is free, and on the other one is somebody who stays; in the last one but one both could leave, to the last one."""
+    nodes = [node(f"r{rack:02}n{i}", cpu=4_000, labels={"zone": "z", "rack": f"r{rack:02}"}) for rack in range(stuck + 2) for i in range(2)]
+    stays = [pod(f"stays{rack}", "s", f"r{rack:02}n0") for rack in range(stuck)]
+    goes = [pod(f"goes{i}", "s", f"r{stuck:02}n{i}", owner=replica_of("rs")) for i in range(2)]
+    full = [pod(f"full{i}", "big", f"r{stuck + 1:02}n{i}") for i in range(2)]
+    waiting = [pod_group("g", need=2, topology=hard(1)), *(member(f"g{i}", "g", "whole") for i in range(2))]
+    settings = conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"})
+    return given(settings, *nodes, shape("s"), shape("big", cpu=3_000), shape("whole", cpu=4_000), *stays, *goes, *full, *waiting)
+
+
+def test_however_many_blocks_hold_more_of_a_gang_the_one_is_found_that_can_be_freed():
+    """Eight were tried, as when a session preempts, which tries others in the next one; a plan tried the same eight each time."""
+    made = defragmentation.plan_demand(many(40), OPTIMIZING, NOW, "d", "default/g")
+    assert {slot.node for slot in made.slots} == {"r40n0", "r40n1"}
+    assert {move.source for move in made.moves} == {"r40n0", "r40n1"}
+
+
+def waits(seed: int, rack: str = ""):
+    """Four racks of two nodes, and a gang of two that takes one wholly: any, or this one."""
+    chance = random.Random(seed)
+    nodes = [node(f"r{i // 2}n{i % 2}", cpu=4_000, labels={"zone": "z", "rack": f"r{i // 2}"}) for i in range(8)]
+    odd, makes = replica_of("odd", "Odd"), replica_of("rs")
+    pods = [pod(f"p{at.name}{i}", "s", at.name, owner=odd if chance.random() < 0.1 else makes) for at in nodes for i in range(chance.choice([0, 0, 1, 1, 2, 3]))]
+    whole = shape("whole", cpu=4_000, node_selector={"rack": rack} if rack else {})
+    gang = [pod_group("g", need=2, topology=None if rack else hard(1)), *(member(f"g{i}", "g", "whole") for i in range(2))]
+    return given(conf(("zone", "rack"), "reserve, allocate", {"name": "reservation"}), *nodes, shape("s"), whole, *pods, *gang)
+
+
+def demanded(state) -> tuple[int, str]:
+    made = defragmentation.plan_demand(state, OPTIMIZING, NOW, "d", "default/g")
+    return sum(move.cost for move in made.moves), made.reason
+
+
+def test_the_block_that_is_freed_is_the_cheapest_one_and_none_is_where_the_gang_fits_already():
+    """The first that would do was taken: the one that held most of the gang."""
+    plans = 0
+    for seed in range(40):
+        each = [demanded(waits(seed, f"r{rack}")) for rack in range(4)]
+        cost, _ = demanded(waits(seed))
+        fits = any("it fits as it is" in said for _, said in each)
+        assert cost == (0 if fits else min((cost for cost, _ in each if cost), default=0)), (seed, each)
+        plans += cost > 0
+    assert plans > 10

@@ -184,7 +184,15 @@ class BlockChooser(Protocol):
     """Named by the plugin that knows which nodes are near to each other."""
 
     def choices(self, job: Any, pods: Sequence[PodObserved], evicting: bool = False) -> Iterable[Within | None]:
-        """Blocks to try for a gang, in order; None for all nodes: the only choice where nothing is asked for it. `evicting`: others give way for it."""
+        """Blocks to try for a gang, in order; None for all nodes: the only choice where nothing is asked for it. `evicting`: others give way for it, in a few blocks a session."""
+        ...
+
+    def freeable(self, job: Any, pods: Sequence[PodObserved]) -> Iterable[Within | None]:
+        """All blocks, in order, in which it fits if others give way for it; None for all nodes."""
+        ...
+
+    def inside(self, within: Within) -> Any:
+        """`(nodes,) bool`: which nodes are in the block."""
         ...
 
     def sentence(self, job: Any, pods: Sequence[PodObserved]) -> str:

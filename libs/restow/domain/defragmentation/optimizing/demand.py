@@ -6,7 +6,7 @@ until no other can be cheaper.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop
 
 import numpy as np
@@ -16,7 +16,8 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import SlotFor
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
-from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
+from restow.domain.defragmentation.optimizing.order import Ordered
+from restow.domain.defragmentation.optimizing.order import Sequence as Order
 from restow.domain.defragmentation.optimizing.plan import beyond, by_target
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
@@ -33,13 +34,17 @@ from restow.domain.verdicts import NO_TARGET, sentence, stay
 
 PLANNER = "optimizing"
 TRIED = 24
-"""Nodes that are tried for one pod after the first that will do."""
+"""Nodes that are tried for one pod after the first that will do, and so many blocks of nodes for a gang."""
 ANYTHING = -(1 << 62)
 """No cost is too high: the limit of moves bounds it."""
 
 
 class NoCapacity(Exception):
     """Why no moves would help, as a sentence."""
+
+
+class FitsAlready(NoCapacity):
+    """No moves are needed."""
 
 
 class Granted:
@@ -86,32 +91,54 @@ class _Attempt:
         return granted, ordered, f", {len(granted)} of its {self._pods} pods that wait; not for all of them: {not_all}"
 
     def _in_one_block(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
-        """Of a gang that is to be near to each other block by block, as when it preempts; the reason is the last one's."""
+        """Of a gang that is to be near to each other in the cheapest of the blocks that are tried: until one will do, and `TRIED` more. The reason is the last one's."""
+        best: tuple[list[Granted], Ordered] | None = None
+        least = tried = 0
+        why = NoCapacity("no block of nodes that it may be in is large enough")
+        blocks = self._blocks()
+        for i, within in enumerate(blocks):
+            if tried > TRIED or (i and self.steps >= self._allowed(whole=whole)):
+                break
+            try:
+                found = self._one(whole=whole, within=within, last=i + 1 == len(blocks))
+            except FitsAlready:
+                raise
+            except NoCapacity as error:
+                why = error
+            else:
+                cost = sum(move.cost for move in found[1].moves)
+                if best is None or cost < least:
+                    best, least = found, cost
+            tried += best is not None
+        if best is None:
+            raise why
+        return best
+
+    def _blocks(self) -> Sequence[Within | None]:
+        """All of which each may be tried."""
         if levels(self._task.state) is None:
-            return self._one(whole=whole, within=None)
+            return (None,)
         with opened(self._task, "none", self._rows) as world:
             chooser = world.session.extensions.blocks
             job, pods = _asked(world.session, self._demand)
-            blocks = list(chooser.choices(job, pods, evicting=True)) if chooser is not None else [None]
-        why = NoCapacity("no block of nodes that it may be in is large enough")
-        for within in blocks:
-            try:
-                return self._one(whole=whole, within=within)
-            except NoCapacity as error:
-                why = error
-        raise why
+            self._pods, self._need = len(pods), needed(job)
+            return (None,) if chooser is None else tuple(chooser.freeable(job, pods))
 
-    def _one(self, *, whole: bool, within: Within | None) -> tuple[list[Granted], Ordered]:
+    def _allowed(self, *, whole: bool) -> int:
+        """Steps of all that is tried; the other half is for those that it needs."""
+        steps = self._task.args.searchSteps
+        return steps // 2 if whole and self._need < self._pods else steps
+
+    def _one(self, *, whole: bool, within: Within | None, last: bool) -> tuple[list[Granted], Ordered]:
+        """In this block. Unless it is the `last` one, half of the steps are for others."""
         task, state, args = self._task, self._task.state, self._task.args
         self.kept = Counter()
         with opened(task, "none", self._rows) as world:
             try:
                 job, pods = _asked(world.session, self._demand)
                 self._pods, self._need = len(pods), needed(job)
-                steps = args.searchSteps - self.steps
-                if whole and self._need < self._pods:
-                    # The other half is for those that it needs.
-                    steps //= 2
+                left = self._allowed(whole=whole) - self.steps
+                steps = left if last else -(-left // 2)
                 search = Search(world, Limits(task.max_moves, 1, steps, False, task.scope.quota))
                 world.session.within = within
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
@@ -123,7 +150,7 @@ class _Attempt:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.nodes.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            ordered = Sequence(world, task.plan, task.max_moves).order(wanted, by_target(world, wanted))
+            ordered = Order(world, task.plan, task.max_moves).order(wanted, by_target(world, wanted))
         if ordered.stayed:
             raise NoCapacity(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):
@@ -220,7 +247,7 @@ class _Demand:
         """In the order of the pods, without moves that turn out to be for nothing. Raises NoCapacity."""
         world = self.world
         if not world.away:
-            raise NoCapacity("it fits as it is")
+            raise FitsAlready("it fits as it is")
         prune(self.search)
         if len(world.away) > self.search.limits.moves:
             raise NoCapacity(f"it would take {len(world.away)} moves; allowed: {self.search.limits.moves}")
@@ -304,7 +331,11 @@ class _Demand:
         world, wanted = self.world, self.world.state.vectors[pod.shape]
         lack = world.placement.short(pod.pod)
         held = world.session.concerned(pod)
-        rows = np.flatnonzero(lack >= 0)
+        able, session = lack >= 0, world.session
+        if session.within is not None and session.extensions.blocks is not None:
+            # Each block is to take no longer than it has nodes.
+            able &= session.extensions.blocks.inside(session.within)
+        rows = np.flatnonzero(able)
         rows = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))]
         found: list[tuple[tuple, int, Pods]] = []
         for row in rows.tolist():

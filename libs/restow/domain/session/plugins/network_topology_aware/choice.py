@@ -48,6 +48,9 @@ class Choice:
         blocks = self._groups.reach(group).blocks
         return blocks.near(rows, len(blocks.tiers))
 
+    def inside(self, within: Within) -> np.ndarray:
+        return self._groups.reach(within.group).blocks.inside(within.tier, within.number)
+
     def leave(self, pods: Iterable[PodUid]) -> None:
         self._groups.leave(set(pods))
 
@@ -63,7 +66,7 @@ class Choice:
             return
         reach, rows = self._groups.reach(group), self._groups.rows(group)
         if evicting:
-            yield from self._widest(job, pods, group, rows)
+            yield from self._in_turn(list(self.freeable(job, pods)))
             return
         if rows:
             tiers = [(tier, np.array([number], np.int64)) for tier, number in reach.among(rows)]
@@ -132,11 +135,12 @@ class Choice:
 
     # -- where others give way ---------------------------------------------------------------------------------------
 
-    def _widest(self, job: Job, pods: Sequence[PodObserved], group: Group, rows: list[int]) -> Iterator[Within | None]:
+    def freeable(self, job: Job, pods: Sequence[PodObserved]) -> Iterator[Within | None]:
         """The widest blocks that it may be in, as in Volcano, and of these those that hold most of it already. Where some of it are placed, or it may be
         anywhere, no block needs to be chosen."""
-        reach = self._groups.reach(group)
-        if rows or not reach.hard or reach.top == NO_BLOCK:
+        group = self._of(pods) if job.hold is None else None
+        reach = None if group is None else self._groups.reach(group)
+        if group is None or reach is None or self._groups.rows(group) or not reach.hard or reach.top == NO_BLOCK:
             yield None
             return
         table, need = self._session.state.table, max(job.need - job.ready, 1)
@@ -146,13 +150,16 @@ class Choice:
             able = able + np.minimum(reach.blocks.sums(reach.top, empty), many)
         hold, _ = self._counts(pods, reach, reach.top)
         numbers = np.flatnonzero(able >= min(need, len(pods)))
-        numbers = numbers[np.lexsort((reach.blocks.ranks(reach.top)[numbers], -hold[numbers]))]
-        parts = -(-len(numbers) // EVICTING)
+        for number in numbers[np.lexsort((reach.blocks.ranks(reach.top)[numbers], -hold[numbers]))]:
+            yield Within(group, reach.top, int(number))
+
+    def _in_turn(self, blocks: list[Within | None]) -> list[Within | None]:
+        """Those whose turn it is in this session."""
+        parts = -(-len(blocks) // EVICTING)
         if parts > 1:
             self._session.parts = max(self._session.parts, parts)
         first = self._session.turn % max(parts, 1) * EVICTING
-        for number in numbers[first : first + EVICTING]:
-            yield Within(group, reach.top, int(number))
+        return blocks[first : first + EVICTING]
 
     # -- why it does not fit -----------------------------------------------------------------------------------------
 
