@@ -464,6 +464,7 @@ def test_services_beside_the_cluster_are_asked_where_they_are_named(tmp_path, mo
         monkeypatch.setenv("RESTOW_SERVICES", f"http://ada:geheim@127.0.0.1:9, {url}/")
         done = subprocess.run([RESTOW, "doctor", "-o", "json"], capture_output=True, text=True, cwd=tmp_path)
         said = [(one["word"], one["what"].partition(" (")[0], one["do"]) for one in json.loads(done.stdout) if one["about"] == "services"]
+        assert "urlopen" not in done.stdout, "the reason in words, without Python's names"
         logs = "see docker compose logs 127.0.0.1, or where else its log goes"
         assert said == [
             ("bad", "127.0.0.1: not ready", logs), ("unknown", "127.0.0.1 was not asked: http://ada:***@127.0.0.1:9 does not answer", ""),

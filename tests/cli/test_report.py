@@ -222,7 +222,7 @@ def test_a_pod_whose_bind_was_refused_has_waited_until_it_got_its_node():
 def test_after_the_end_of_the_log_there_is_nothing(restow, tmp_path):
     file = export(tmp_path / "log.jsonl", migration())
     output = restow("report", file, "--since", "2026-02-01T00:00:00Z").output
-    assert "nothing was known of it in this time" in output
+    assert "nothing was recorded of it in this time; `restow state` shows how it is" in output
     assert "0 pods evicted" in output
 
 

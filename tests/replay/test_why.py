@@ -23,8 +23,10 @@ from restow.contracts.values import OwnerRef
 from restow.domain.decider import decide
 from restow.domain.migration import decider as migration_decider
 from restow.domain.session import decider as session_decider
+from restow.domain.session.verdict.values import Block, Verdict
 from restow.replay.find import Ambiguous, NotFound, find
 from restow.replay.state_at import state_at
+from restow.replay.verdicts import waiting_lines
 from restow.replay.why import why
 
 
@@ -206,6 +208,14 @@ def test_what_waits_for_its_queue_says_so_first():
     assert answer.unfit.blocks[0].reason == "QueueNotFound"
 
 
+def test_what_blocks_a_pod_and_takes_every_node_from_it_is_told_once():
+    lost = 'persistentvolumeclaim "ghost" not found'
+    blocked = Verdict("uid-p", "waiting", nodes=8, reasons={lost: 8}, blocks=(Block("Volumes", f"0/8 nodes are available: {lost}."),))
+    assert waiting_lines(blocked) == [f"waits: 0/8 nodes are available: {lost}."]
+    more = replace(blocked, reasons={lost: 8, "Insufficient cpu": 2})
+    assert waiting_lines(more)[1:] == [f"also waits: 0/8 nodes are available: 2 Insufficient cpu, 8 {lost}."]
+
+
 def test_a_pod_that_stayed_has_the_last_plan_s_verdict():
     log = fragmented()
     command = c.Defragment(time_at(4), "api", "p7")
@@ -267,6 +277,7 @@ def test_an_ambiguous_name_lists_its_candidates():
     [
         ("nobody", "no pod, podgroup, reservation, migration, node or queue 'nobody'"),
         ("node/nobody", "no node 'nobody'"),
+        ("pod/nobody", "cannot be read: `restow doctor` names it"),
         ("queue/nobody", "no queue 'nobody'"),
         ("deploy/shop/nobody", "no pod of Deployment 'nobody' in namespace shop"),
         ("rayjob/web-1", "'rayjob' was read as a namespace: kinds are pod, podgroup"),

@@ -123,7 +123,7 @@ def _missing(source: Source, query: Query) -> str:
         hint = f". A plan itself, also one without moves: `restow describe plan/{query.name}`"
     return (
         f"no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where} in {source.name}{hint}. "
-        "`restow get nodes|pods|podgroups|queues|reservations|plans|migrations` lists what there is"
+        "`restow get nodes|pods|podgroups|queues|reservations|plans|migrations` lists what there is; what kubectl shows beyond that may be what cannot be read: `restow doctor` names it"
     )
 
 

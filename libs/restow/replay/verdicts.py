@@ -128,7 +128,9 @@ def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]
     if verdict.beyond_us:
         lines.append("where it would fit cannot be said")
     elif not verdict.fits:
-        lines.append(f"{'also ' if lines else ''}waits: {fit_message(verdict.nodes, verdict.reasons)}")
+        # A volume that is not there blocks the pod, and takes each node from it as well.
+        if not all(any(reason in block.message for block in verdict.blocks) for reason in verdict.reasons):
+            lines.append(f"{'also ' if lines else ''}waits: {fit_message(verdict.nodes, verdict.reasons)}")
     elif verdict.blocks or (verdict.gang is not None and not verdict.gang.complete):
         removed = ", ".join(f"{count} {reason}" for reason, count in verdict.reasons.items())
         lines.append(f"alone it fits on {verdict.fits} of {counted(verdict.nodes, 'node')}" + (f": {removed}" if removed else ""))

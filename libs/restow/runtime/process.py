@@ -213,7 +213,7 @@ class Process:
             )
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLD)
-            self._configure(commander)
+            self._configure(context, commander)
             candidate = self.candidate = Candidate(self.settings, context.client, commander, self.stopping, self.logger)
             own = [commander.run(), effector.run(), context.recorder.run(), candidate.lead(self._drained), self._see_the_tail(context), loading.until_saved(state), *parts.tasks]
             if self._config is not None:
@@ -334,13 +334,14 @@ class Process:
             waiting.cancel()
             stop.cancel()
 
-    def _configure(self, commander: Commander) -> None:
+    def _configure(self, context: Context, commander: Commander) -> None:
         if self.service.read_config is None:
             return
         self._config = ConfigSource(self.settings.config, self.service.read_config, commander, self.service.default_config, self.service.fits)
         self._config.load()
         source = self._config
-        self.health.notes.append(lambda: f"configuration refused, the last good one is used: {source.problem}" if source.problem else "")
+        context.refused = lambda: f"configuration refused, the last good one is used: {source.problem}" if source.problem else ""
+        self.health.notes.append(context.refused)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, source.hup)
 
     # -- down ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from restow.runtime.config_source import Fits, Read
 from restow.runtime.deciding import Propose
 from restow.runtime.effector import Executor
 from restow.runtime.follower import Follower
-from restow.runtime.health import Health
+from restow.runtime.health import Check, Health
 from restow.runtime.http import Route
 from restow.runtime.leadership import Leadership
 from restow.runtime.long_decisions import Heavy
@@ -57,6 +57,8 @@ class Context(msgspec.Struct, kw_only=True):
     health: Health
     gate: Gate
     commander: Any = None
+    refused: Check = str
+    """What the configuration file says that is not allowed, so that the last good one is used; empty where there is nothing."""
 
     @property
     def state(self) -> ClusterState:

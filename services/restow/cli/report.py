@@ -86,7 +86,7 @@ def parts(found: Period) -> list[Part]:
 
 def _ends(found: Period) -> Part:
     if found.begin is None or found.end is None:
-        return "The cluster", (), [], "nothing was known of it in this time"
+        return "The cluster", (), [], "nothing was recorded of it in this time; `restow state` shows how it is"
     begin, end = found.begin, found.end
 
     def row(name: str, of: Callable[[Ends], int]) -> tuple[str, ...]:

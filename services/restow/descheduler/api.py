@@ -227,7 +227,7 @@ class _Api:
         if dry:
             command = search.bounded(context.state, command)
             read, events, groups, bound = await self._forget(command, group_by)
-            told = {"groups": groups, "bound": bound, "warnings": warnings(context.state)}
+            told = {"groups": groups, "bound": bound, "warnings": self._warnings()}
             return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events} | told)
         if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):
             return answer({"error": refusal.reason}, refusal.status)
@@ -235,7 +235,12 @@ class _Api:
         outcome = await self._submit(command, trigger)
         # Nothing has moved yet: what the nodes were is still what they are.
         groups = await self._groups(outcome.events, group_by)
-        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups, "warnings": warnings(context.state)})
+        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups, "warnings": self._warnings()})
+
+    def _warnings(self) -> list[str]:
+        """Whoever has just written a policy takes a plan for one of his, also where the policy is refused."""
+        refused = self._context.refused()
+        return [refused, *warnings(self._context.state)] if refused else warnings(self._context.state)
 
     async def _submit(self, command: c.Command, cause: str) -> Outcome:
         context = self._context
@@ -353,7 +358,7 @@ class _Api:
                 "steps": _steps(context),
                 "last": plan_view(state, last.planned.plan) if last is not None else None,
                 "leftAlone": len(state.left_alone),
-                "warnings": warnings(state),
+                "warnings": self._warnings(),
             }
         )
 

@@ -279,6 +279,20 @@ async def test_a_pause_stops_plans_and_everybody_is_told(broker, tmp_path):
         assert known["paused"] is None
 
 
+async def test_a_plan_by_the_policy_before_says_that_the_file_is_refused(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY | {"restow": {"interval": "soon"}}))
+
+        async def told():
+            return (await made.ask("GET", "/status"))[1]["warnings"]
+
+        await made.until(told)
+        for path in ("/defragment?dryRun=true", "/deschedule?dryRun=true", "/defragment"):
+            (warned,) = (await made.ask("POST", path))[1]["warnings"]
+            assert warned.startswith("configuration refused, the last good one is used: ")
+            assert "interval" in warned
+
+
 FREEZE = POLICY | {"restow": {"blackouts": [{"start": "2020-01-01T00:00:00Z", "end": "2100-01-01T00:00:00Z", "reason": "change freeze"}]}}
 
 

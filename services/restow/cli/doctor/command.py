@@ -98,7 +98,9 @@ def _of_stack(name: str, address: str) -> Pod:
     try:
         report, state = read_report(_asked(f"{address}/readyz")), json.loads(_asked(f"{address}/state"))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Pod(name, name, False, why=f"{redacted(address)} does not answer ({redacted(str(error)) or type(error).__name__})")
+        reason = getattr(error, "reason", error)
+        reason = getattr(reason, "strerror", None) or reason
+        return Pod(name, name, False, why=f"{redacted(address)} does not answer ({redacted(str(reason)) or type(reason).__name__})")
     if report is None:
         return Pod(name, name, False, why=f"what answers at {redacted(address)} is no service of Restow's")
     return Pod(name, name, report.ready, service=state.get("service", "")).heard(report, state)
