@@ -95,6 +95,28 @@ def test_what_is_decided_is_evicted_with_the_policys_grace(api, run):
     assert "Terminating" in run(policy()).said, "it is not evicted twice"
 
 
+def test_who_has_gone_is_said_where_a_fault_of_ours_ends_the_run(api, run, monkeypatch):
+    """A sentence named the fault, and nothing who was evicted before it."""
+    from restow.domain.descheduling.interpreter import Run
+
+    carry, turns = Run.carry, []
+
+    def odd(self, turn, port):
+        if turns:
+            raise KeyError("odd")
+        turns.append(turn)
+        carry(self, turn, port)
+
+    monkeypatch.setattr(Run, "carry", odd)
+    api.pod("web-1", "n1")
+    two = policy()
+    two["profiles"].append(two["profiles"][0] | {"name": "other"})
+    result = run(two)
+    assert result.exit_code == 70
+    assert "1 evicted before the run ended early (shop/web-1): KeyError: 'odd' This is a bug in Restow" in result.said
+    assert api.pods() == set()
+
+
 def test_json_has_every_pod_and_its_reason(api, run):
     api.pod("web-1", "n1")
     api.pod("web-2", "n1")

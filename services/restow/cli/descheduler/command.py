@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.failures import BROKEN, SHOWN, UNUSABLE, Failure, failure_of
 from restow.cli.kubeapi import Kube, kube_options
 from restow.cli.log_location import Where
 from restow.cli.output import emit, output_option
@@ -112,7 +112,19 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         uids = {f"{pod.fact.namespace}/{pod.fact.name}": uid for uid, pod in seen.state.pods.items()}
         samples = await sample(client, policy, uids, now)
         carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), person())
-        made = await asyncio.to_thread(carried_out, seen.state, policy, now, samples, carrier)
+        try:
+            made = await asyncio.to_thread(carried_out, seen.state, policy, now, samples, carrier)
+        except Exception as error:
+            gone = [] if carrier is None else [one.eviction for one in carrier.done if one.counts]
+            if not gone:
+                raise
+            # Whoever has gone by then is in no report.
+            assert carrier is not None
+            await carrier.told()
+            names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in (seen.state.pods[one.pod].fact for one in gone[:SHOWN]))
+            names += f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
+            found = failure_of(error)
+            raise Failure(f"{len(gone)} evicted before the run ended early ({names}): {found.message}", found.exit_code) from error
         unsent = 0 if carrier is None else await carrier.told()
         return seen, made, tuple(carrier.done) if carrier is not None else (), unsent, client.url
 
