@@ -57,7 +57,7 @@ def context():
     leadership = Leadership("migration", "one")
     leadership.claim()
     leadership.won(1)
-    return SimpleNamespace(state=state, clock=Clock(), client=None, metrics=metrics, gate=Gate(TOKEN), leadership=leadership, settings=SimpleNamespace(lease="off"))
+    return SimpleNamespace(state=state, clock=Clock(), client=None, metrics=metrics, gate=Gate(TOKEN), leadership=leadership, settings=SimpleNamespace(lease="off"), refused=lambda: "")
 
 
 async def test_metrics_that_do_not_come_are_waited_for_once_however_many_ask(context, monkeypatch):
