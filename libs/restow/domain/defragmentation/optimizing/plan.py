@@ -41,7 +41,7 @@ OFTEN = 4
 """Times that moves are put in order, while some find none."""
 FEW, FOLLOWING = 1_000, 2
 """On so few nodes a plan is carried on with so many times `searchSteps`, until nothing more is found; on more nodes with what is left of them, for each step takes longer."""
-ANNEALED = 10_000
+ANNEALED = 20_000
 """On so many nodes a plan by value is annealed, and its moves are exchanged: what a board keeps grows with the nodes, and with the pods."""
 EXCHANGING = 2
 """One in so many steps more may go into exchanging what leaves one node for what leaves others."""
