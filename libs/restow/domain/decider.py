@@ -5,7 +5,8 @@ A decider has no state of its own, no clock and no I/O. It is tested by *given e
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +33,17 @@ class Faulty(Exception):
     def __init__(self, part: str, error: Exception) -> None:
         self.part, self.why = part, said(error)
         super().__init__(f"{part}: {self.why}")
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Of a decision. Raises Rejected as it is; Faulty for whatever else is raised within."""
+    try:
+        yield
+    except Rejected:
+        raise
+    except Exception as error:
+        raise Faulty(name, error) from error
 
 
 def said(error: BaseException) -> str:

@@ -121,7 +121,7 @@ class Keeper:
     async def _due(self) -> bool:
         context = self._context
         state, rules = context.state, context.state.gc_config
-        if not (context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before) or context.follower.broken:
+        if not self._is_ready():
             return False
         away: Unavailable | None = None
         if not self._checked:
@@ -139,9 +139,11 @@ class Keeper:
         return due
 
     async def _is_damaged(self) -> bool:
+        return self._is_ready() and await self._rereading.finds_damage()
+
+    def _is_ready(self) -> bool:
         context = self._context
-        ready = context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before and not context.follower.broken
-        return ready and await self._rereading.finds_damage()
+        return context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before and not context.follower.broken
 
     def damaged(self) -> bool:
         """By what was read again, or where one of several brokers lacks what another one has."""

@@ -1,6 +1,7 @@
 """A broker that has lost what it had acknowledged: everybody finds out, nobody decides, and a repair is on record."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import msgspec
@@ -39,10 +40,8 @@ async def forget(log, last):
 
 async def test_every_commit_says_what_its_writer_had_read():
     log = memory()
-    async with running(log) as rig:
-        await rig.lead()
-        await cluster(log)
-        await soon(rig.bound.get())
+    async with scheduler(log):
+        pass
     state = ClusterState()
     async for batch in log.read(1):
         for r in batch:
@@ -96,10 +95,7 @@ async def test_nobody_leads_a_broken_log():
 async def test_who_has_read_what_the_log_holds_no_more_says_so_in_it_before_it_ends():
     """Whoever starts next folds a log that is whole, but for this record."""
     log = memory()
-    async with running(log) as rig:
-        await rig.lead()
-        await cluster(log)
-        await soon(rig.bound.get())
+    async with scheduler(log) as rig:
         read, tail = log.read, rig.state.seq
         await forget(log, 1)
 
@@ -236,14 +232,21 @@ async def test_a_snapshot_behind_which_the_log_is_broken_is_passed_over_for_one_
     assert whole.broken == 6
 
 
-async def test_a_broker_that_knows_no_more_of_our_last_commit_is_found_out_and_not_asked_for_ever(monkeypatch):
-    """A page of its file was zeroed while all ran: it said that the family ends earlier and took no commit. The watcher listed everything anew ten times a second, for ever."""
-    monkeypatch.setattr(commander, "LACKS", 0.05)
-    log = memory()
+@asynccontextmanager
+async def scheduler(log):
+    """A session that has placed a pod."""
     async with running(log) as rig:
         await rig.lead()
         await cluster(log)
         await soon(rig.bound.get())
+        yield rig
+
+
+async def test_a_broker_that_knows_no_more_of_our_last_commit_is_found_out_and_not_asked_for_ever(monkeypatch):
+    """A page of its file was zeroed while all ran: it said that the family ends earlier and took no commit. The watcher listed everything anew ten times a second, for ever."""
+    monkeypatch.setattr(commander, "LACKS", 0.05)
+    log = memory()
+    async with scheduler(log) as rig:
         await rig.follower.to_tail()
         before, last = await log.tail(), log._last_of["session"]
         log._last_of["session"] = 1
@@ -259,10 +262,7 @@ async def test_a_replica_that_was_behind_for_a_moment_twice_in_an_hour_is_no_bro
     """What was to be committed the first time was needed no more: the service counted from then on, and testified the second time that the log is broken."""
     monkeypatch.setattr(commander, "LACKS", 0.05)
     log = memory()
-    async with running(log) as rig:
-        await rig.lead()
-        await cluster(log)
-        await soon(rig.bound.get())
+    async with scheduler(log) as rig:
         append, last_of = log.append, log.last_of
 
         async def behind(family, body, envelope, *, expected_last):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -37,14 +38,21 @@ def names(rig) -> list[str]:
     return [action.name for action in rig.state.session_config.actions]
 
 
-async def test_a_changed_file_is_logged_and_used_and_a_bad_one_keeps_the_last_good_one(tmp_path):
-    file = tmp_path / "volcano-scheduler.conf"
+@asynccontextmanager
+async def followed(log, folder):
+    """A session that leads and uses what its file says, one action."""
+    file = folder / "volcano-scheduler.conf"
     file.write_text("actions: allocate\n")
-    async with running(memory()) as rig:
+    async with running(log) as rig:
         source = ConfigSource(str(file), SESSION, rig.commander)
         source.load()
         await rig.lead()
         await until(lambda: names(rig) == ["allocate"], rig.follower)
+        yield rig, source, file
+
+
+async def test_a_changed_file_is_logged_and_used_and_a_bad_one_keeps_the_last_good_one(tmp_path):
+    async with followed(memory(), tmp_path) as (rig, source, file):
         file.write_text("actions: [allocate, numb]\n")
         source.reload()
         await idle()
@@ -86,13 +94,7 @@ async def test_a_file_that_could_not_be_read_is_read_once_it_can_be(tmp_path, mo
 
 
 async def test_half_of_a_file_that_is_being_written_is_not_used(tmp_path):
-    file = tmp_path / "volcano-scheduler.conf"
-    file.write_text("actions: allocate\n")
-    async with running(memory()) as rig:
-        source = ConfigSource(str(file), SESSION, rig.commander)
-        source.load()
-        await rig.lead()
-        await until(lambda: names(rig) == ["allocate"], rig.follower)
+    async with followed(memory(), tmp_path) as (rig, source, file):
         watching, used = asyncio.create_task(source.watch(0.1)), []
         with file.open("w") as half:
             # An empty file is a configuration, too: the default one.
@@ -108,13 +110,7 @@ async def test_half_of_a_file_that_is_being_written_is_not_used(tmp_path):
 
 async def test_a_file_that_changes_at_every_look_is_read_nevertheless(tmp_path):
     """Somebody's generator writes it each tenth of a second; it was never read again."""
-    file = tmp_path / "volcano-scheduler.conf"
-    file.write_text("actions: allocate\n")
-    async with running(memory()) as rig:
-        source = ConfigSource(str(file), SESSION, rig.commander)
-        source.load()
-        await rig.lead()
-        await until(lambda: names(rig) == ["allocate"], rig.follower)
+    async with followed(memory(), tmp_path) as (rig, source, file):
         begun = asyncio.get_running_loop().time()
 
         def changing(path):
@@ -590,13 +586,8 @@ async def test_whatever_stands_in_a_file_the_last_good_configuration_stays(case,
 
 async def test_a_configuration_that_the_log_cannot_hold_is_refused_and_the_last_good_one_stays(tmp_path):
     """It stands in the command and in its event: it is never offered to the log again and again."""
-    log, file = memory(), tmp_path / "volcano-scheduler.conf"
-    file.write_text("actions: allocate\n")
-    async with running(log) as rig:
-        source = ConfigSource(str(file), SESSION, rig.commander)
-        source.load()
-        await rig.lead()
-        await until(lambda: names(rig) == ["allocate"], rig.follower)
+    log = memory()
+    async with followed(log, tmp_path) as (rig, source, file):
         log.max_body = 20_000
         file.write_text(f"actions: allocate\nschedulerNames: [restow, {', '.join(f's{i}' for i in range(2_000))}]\n")
         source.reload()

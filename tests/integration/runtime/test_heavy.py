@@ -62,6 +62,24 @@ async def world(log, interval=MINUTE):
     await facts(log, e.MigrationConfigured(text, config.digest_of(text)), family="migration")
 
 
+@asynccontextmanager
+async def planner(log):
+    """A descheduler that knows such a cluster."""
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        yield rig
+
+
+def raising(kind, text):
+    """In place of a function."""
+
+    def raises(*_):
+        raise kind(text)
+
+    return raises
+
+
 def dying(monkeypatch, why="its process was killed, most likely for its memory"):
     """Copies of the process, as long as this list is true, are killed."""
     tried = []
@@ -80,9 +98,7 @@ async def searches(log):
 
 async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process_and_on_record_before_it_is():
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         outcome = await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         assert [type(event) for event in outcome.events] == [e.Planned]
         assert [type(event) for event in await searches(log)] == [e.SearchBegun, e.Planned]
@@ -158,14 +174,9 @@ async def test_a_plugin_that_failed_and_that_the_policy_has_no_more_fails_no_mor
 
 
 async def test_a_plan_on_demand_that_failed_is_told_for_as_long_as_its_pod_waits(monkeypatch):
-    def overflows(*_):
-        raise OverflowError("too large")
-
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
-        monkeypatch.setattr(DECIDING, "defragment", overflows)
+    async with planner(log) as rig:
+        monkeypatch.setattr(DECIDING, "defragment", raising(OverflowError, "too large"))
         (planned,) = (await soon(rig.commander.submit(c.Defragment(NOW, "demand", "p1", "p0")))).events
         assert (planned.fault, planned.demand) == (True, "p0")
         rig.state.parked["p0"] = ("s", "")
@@ -175,14 +186,9 @@ async def test_a_plan_on_demand_that_failed_is_told_for_as_long_as_its_pod_waits
 
 
 async def test_a_plan_of_defragmentation_that_fails_says_why_to_whoever_asked_and_running_moves_are_served_on(monkeypatch):
-    def overflows(*_):
-        raise OverflowError("too large")
-
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
-        monkeypatch.setattr(DECIDING, "defragment", overflows)
+    async with planner(log) as rig:
+        monkeypatch.setattr(DECIDING, "defragment", raising(OverflowError, "too large"))
         both = rig.commander.submit(c.Defragment(NOW, "api", "p1")), rig.commander.submit(c.ReportHold(NOW, "nobody", "no"))
         (planned,) = (await soon(asyncio.gather(*both)))[0].events
         assert (planned.fault, planned.moves, planned.planner) == (True, (), "optimizing")
@@ -191,15 +197,10 @@ async def test_a_plan_of_defragmentation_that_fails_says_why_to_whoever_asked_an
 
 
 async def test_a_fault_outside_of_every_plan_ends_no_process_either_and_takes_no_steps(monkeypatch):
-    def broken(*_):
-        raise KeyError("n7")
-
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         with monkeypatch.context() as patched:
-            patched.setattr(DECIDING, "_plan", broken)
+            patched.setattr(DECIDING, "_plan", raising(KeyError, "n7"))
             rig.clock.advance(MINUTE)
             await until(lambda: rig.state.search.failures, rig.follower)
             ended = (await named(log, e.SearchEnded, "migration"))[0]
@@ -216,14 +217,9 @@ async def test_a_fault_outside_of_every_plan_ends_no_process_either_and_takes_no
 
 
 async def test_a_move_by_hand_that_fails_is_refused_with_the_reason(monkeypatch):
-    def broken(*_):
-        raise ZeroDivisionError("division by zero")
-
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
-        monkeypatch.setattr(DECIDING, "move_pod", broken)
+    async with planner(log) as rig:
+        monkeypatch.setattr(DECIDING, "move_pod", raising(ZeroDivisionError, "division by zero"))
         with pytest.raises(Rejected, match="move_pod failed by a fault of Restow's own, which is worth a report: ZeroDivisionError: division by zero"):
             await soon(rig.commander.submit(c.MovePod(NOW, "p1", "p0")))
         assert not rig.tasks[1].done()
@@ -232,9 +228,7 @@ async def test_a_move_by_hand_that_fails_is_refused_with_the_reason(monkeypatch)
 
 async def test_why_a_plan_was_not_made_is_in_the_log_and_it_is_tried_later_with_fewer_steps(monkeypatch):
     tried, log = dying(monkeypatch), memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.search.failures, rig.follower)
         ended = (await named(log, e.SearchEnded, "migration"))[0]
@@ -251,9 +245,7 @@ async def test_why_a_plan_was_not_made_is_in_the_log_and_it_is_tried_later_with_
 
 async def test_a_plan_that_was_made_with_fewer_steps_is_made_again_at_its_usual_time(monkeypatch):
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         with monkeypatch.context() as patched:
             dying(patched)
             rig.clock.advance(MINUTE)
@@ -272,9 +264,7 @@ async def test_a_plan_that_was_made_with_fewer_steps_is_made_again_at_its_usual_
 async def test_another_configuration_forgets_what_failed(monkeypatch):
     dying(monkeypatch)
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.search.failures, rig.follower)
         await world(log, interval=2 * MINUTE)
@@ -293,9 +283,7 @@ async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_
 
     with monkeypatch.context() as patched:
         patched.setattr(long_decisions, "in_copy", for_ever)
-        async with descheduler(log) as rig:
-            await world(log)
-            await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        async with planner(log) as rig:
             rig.clock.advance(MINUTE)
             await soon(begun.wait())
             clock = rig.clock
@@ -313,9 +301,7 @@ async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_
 async def test_whoever_asked_for_a_plan_that_came_to_no_end_is_told_why(monkeypatch):
     dying(monkeypatch)
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         with pytest.raises(Rejected, match=r"defragment came to no end: its process was killed, .* Ask for less"):
             await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         await until(lambda: rig.state.search.failures == 1, rig.follower)
@@ -331,9 +317,7 @@ async def test_a_plan_that_is_too_large_for_the_log_is_put_off_like_one_that_cam
         return await append(family, body, envelope, expected_last=expected_last)
 
     log.append = bounded
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.search.failures, rig.follower)
         await idle(500)
@@ -360,9 +344,7 @@ async def test_a_plan_that_is_rejected_again_and_again_does_not_fill_the_log():
 
 async def test_a_plan_that_somebody_asked_for_and_that_is_rejected_is_no_failure():
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         with pytest.raises(Rejected, match="plan 'p1' exists already"):
             await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
@@ -378,9 +360,7 @@ async def test_a_service_that_stops_ends_its_copy_at_once_and_that_is_no_failure
         await asyncio.sleep(60)
 
     monkeypatch.setattr(long_decisions, "in_copy", slow)
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         asked = rig.commander.submit(c.Defragment(NOW, "api", "p1"))
         await soon(begun.wait())
         rig.commander.drain()
@@ -393,9 +373,7 @@ async def test_a_service_that_stops_ends_its_copy_at_once_and_that_is_no_failure
 
 async def test_what_waits_beside_a_plan_over_many_pods_is_decided_too():
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         both = [rig.commander.submit(c.Defragment(NOW, "api", "p1")), rig.commander.submit(c.ReportHold(NOW, "nobody", "no")), rig.commander.submit(c.Defragment(NOW, "api", "p2"))]
         outcomes = await soon(asyncio.gather(*both))
         assert [len(outcome.events) for outcome in outcomes] == [1, 0, 1]
@@ -409,9 +387,7 @@ async def test_what_is_due_waits_for_one_plan_over_many_pods_at_most_however_man
         made.append(list(rig.decider.asked))
         return await in_copy(work)
 
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         monkeypatch.setattr(long_decisions, "in_copy", noted)
         due = []
 
@@ -439,9 +415,7 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
 
     monkeypatch.setattr(long_decisions, "in_copy", suicidal)
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         with pytest.raises(Rejected):
             await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
         await until(lambda: rig.state.search.failures, rig.follower)
@@ -452,9 +426,7 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
 async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_all_its_steps(error):
     """Its leader had changed just then: no plan was made for a minute, searches had a quarter of their steps for a day, and the alert was raised."""
     log = memory()
-    async with descheduler(log) as rig:
-        await world(log)
-        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+    async with planner(log) as rig:
         append = log.append
 
         async def refusing(family, body, envelope, *, expected_last):
@@ -494,15 +466,11 @@ async def test_a_plan_whose_time_is_over_before_anybody_could_make_it_has_not_fa
 @pytest.mark.parametrize("alone", [False, True])
 async def test_why_a_pod_stays_is_told_where_a_plan_could_not_be_made(monkeypatch, alone):
     """`restow why` ended by the same error as the plan."""
-
-    def overflows(*_):
-        raise OverflowError("too large")
-
     log = memory()
     async with descheduler(log) as rig:
         if alone:
-            monkeypatch.setattr(DECIDING, "defragment", overflows)
-            monkeypatch.setattr(replayed, "explain_alone", overflows)
+            monkeypatch.setattr(DECIDING, "defragment", raising(OverflowError, "too large"))
+            monkeypatch.setattr(replayed, "explain_alone", raising(OverflowError, "too large"))
             await world(log)
         else:
             failing(monkeypatch)

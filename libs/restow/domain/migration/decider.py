@@ -15,7 +15,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PlanId
 from restow.domain import defragmentation, eviction_budgets, hooks, windows
 from restow.domain.config import LONGEST, MigrationConfig
-from restow.domain.decider import Faulty, Rejected
+from restow.domain.decider import Rejected, part
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
@@ -221,10 +221,8 @@ def _plan(state: ClusterState, command: c.Defragment) -> e.Planned:
     if plan in command.failed:
         now_packed = packing(state)
         return e.Planned(plan, defragmentation.PLUGIN, (), now_packed, now_packed, planner=config.defragmentation.planner, reason=by_fault(command.failed[plan]), fault=True)
-    try:
+    with part(plan):
         planned = defragment(state, now, plan, demand, steps)
-    except Exception as error:
-        raise Faulty(plan, error) from error
     # Once: names of a gang's pods may begin with the gang's.
     return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1)) if demand else planned
 

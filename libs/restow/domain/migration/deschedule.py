@@ -14,7 +14,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
-from restow.domain.decider import Faulty, Rejected
+from restow.domain.decider import Rejected, part
 from restow.domain.defragmentation import PLANNED, Candidate
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.scope import EVERYTHING, Quota, Scope
@@ -158,12 +158,8 @@ def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
             if plan in command.failed:
                 planned = port.fail(turn, plan, command.failed[plan])
             else:
-                try:
+                with part(plan):
                     planned = port.carry(turn, plan)
-                except Rejected:
-                    raise
-                except Exception as error:
-                    raise Faulty(plan, error) from error
             events.append(replace(planned, trigger=command.trigger, profile=turn.profile))
             apply(state, (events[-1],))
     return events
