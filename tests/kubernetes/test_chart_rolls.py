@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,15 +13,14 @@ from integration.last_release import install, last_release
 from kubernetes.hosts import BROKER, CHART, TWO, Hosts, bare, installed
 from kubernetes.kubelets import Kubelets
 from kubernetes.lab import Lab
-from kubernetes.left import nothing_is_left
 from kubernetes.test_chart import SYSTEM, helm
-from kubernetes.test_upgrade import AT_ONCE, GPUS, LONG, NODES, REPLICAS, SETS, loaded
-from kubernetes.world import World, pod_spec
+from kubernetes.test_upgrade import AT_ONCE, LONG, filled, loaded, over, saved
+from kubernetes.world import World
 
 from restow.cli.demo.observer import Observer
 from restow.contracts.ids import FAMILIES, SERVICES, WRITERS
 from restow.domain.records import FINAL
-from restow.replay.source import open_broker, open_path, save
+from restow.replay.source import open_path
 
 pytestmark = pytest.mark.slow
 LEADS = re.compile(rb'"type": ?"lead"')
@@ -76,12 +74,7 @@ async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(
 ) -> None:
     """To another setting and image of this release, and back; and from the last release to this one, and back. `OwnerGone` is what docs/install.md says of that way back."""
     images = {"0.2.0": request.getfixturevalue("earlier")} if last else {}
-    for i in range(NODES):
-        await world.node(f"n{i}", gpus=GPUS)
-    for i in range(SETS):
-        await world.workload("deployments", f"w{i}", REPLICAS, pod_spec(), 0.3)
-    for i in range(SETS):
-        await world.running(f"w{i}", REPLICAS)
+    await filled(world)
     async with installed(lab, world, tmp_path, images) as hosts, Observer(hosts.nats(), hosts.cluster) as observer:
         moves = observer.state.migrations
 
@@ -97,20 +90,10 @@ async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(
             under_way.append(len(observer.state.active))
             await rolled(lab, hosts, "rollback", "restow", "1")
             await more_end("moves after the rollback")
-        await observer.until("all moves end", lambda: not observer.state.active, LONG)
-        ended = Counter(f"{move.step} {move.reason}".strip() for move in moves.values())
-        for i in range(load.placed):
-            await world.until(lambda i=i: [pod for pod in world.of(f"load-{i}") if pod["status"].get("phase") == "Running"], f"load-{i} runs", LONG)  # type: ignore[misc]
-        for i in range(SETS):
-            assert len(await world.running(f"w{i}", REPLICAS)) == REPLICAS
-        await nothing_is_left(world)
+        ended = await over(world, observer, load)
         assert world.kubelets.rejected == []
-        live = open_broker(hosts.nats(), hosts.cluster)
-        try:
-            await asyncio.to_thread(save, live, tmp_path / "log.jsonl.zst")
-        finally:
-            live.close()
-        gaps = without_a_leader(hosts, tmp_path / "log.jsonl.zst")
+        log = await saved(hosts.nats(), hosts.cluster, tmp_path / "log.jsonl.zst")
+        gaps = without_a_leader(hosts, log)
         with capsys.disabled():
             print(f"\nunder way {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}; seconds without a leader {gaps}")
     assert all(under_way)
@@ -119,5 +102,5 @@ async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(
     assert last or not ended["failed OwnerGone"], "nobody was deleted"
     assert set(gaps) == set(FAMILIES), "each family has lost its leader once at least"
     assert max(gap for family in gaps.values() for gap in family) < MOST_SECONDS
-    judged = check(tmp_path / "log.jsonl.zst", deletions_after_plan=True)
+    judged = check(log, deletions_after_plan=True)
     assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]}"

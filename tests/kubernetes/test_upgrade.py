@@ -144,16 +144,43 @@ async def loaded(world: World, stack: Mixed, observer: Observer) -> AsyncIterato
         await task
 
 
-@pytest.mark.slow
-async def test_the_last_release_becomes_the_chart_and_the_chart_the_last_release_while_pods_are_placed_and_moved(
-    lab: Lab, kubelets: Kubelets, world: World, accounts: Path, earlier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def filled(world: World) -> None:
+    """Nodes and Deployments, all of which run."""
     for i in range(NODES):
         await world.node(f"n{i}", gpus=GPUS)
     for i in range(SETS):
         await world.workload("deployments", f"w{i}", REPLICAS, pod_spec(), 0.3)
     for i in range(SETS):
         await world.running(f"w{i}", REPLICAS)
+
+
+async def over(world: World, observer: Observer, load: Load) -> Counter[str]:
+    """How moves ended; over when all have, all pods run and nothing is left."""
+    await observer.until("all moves end", lambda: not observer.state.active, LONG)
+    ended = Counter(f"{move.step} {move.reason}".strip() for move in observer.state.migrations.values())
+    for i in range(load.placed):
+        await world.until(lambda i=i: [pod for pod in world.of(f"load-{i}") if pod["status"].get("phase") == "Running"], f"load-{i} runs", LONG)  # type: ignore[misc]
+    for i in range(SETS):
+        assert len(await world.running(f"w{i}", REPLICAS)) == REPLICAS
+    await nothing_is_left(world)
+    return ended
+
+
+async def saved(nats: str, cluster: str, file: Path) -> Path:
+    """The log, in a file."""
+    live = open_broker(nats, cluster)
+    try:
+        await asyncio.to_thread(save, live, file)
+    finally:
+        live.close()
+    return file
+
+
+@pytest.mark.slow
+async def test_the_last_release_becomes_the_chart_and_the_chart_the_last_release_while_pods_are_placed_and_moved(
+    lab: Lab, kubelets: Kubelets, world: World, accounts: Path, earlier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await filled(world)
     stack = Mixed(tmp_path / "stack", policy=POLICY, scheduler=configs.scheduler(), keep=True, kube=str(accounts))
     stack.python = dict.fromkeys(WRITERS.values(), earlier)
     under_way: list[int] = []
@@ -169,23 +196,13 @@ async def test_the_last_release_becomes_the_chart_and_the_chart_the_last_release
                     await stack.change(name, to, observer)
                 before = len(moves)
                 await observer.until("moves after the change", lambda before=before: sum(move.step in FINAL for move in list(moves.values())[before:]) >= AT_ONCE, LONG)  # type: ignore[misc]
-        await observer.until("all moves end", lambda: not observer.state.active, LONG)
-        ended = Counter(f"{move.step} {move.reason}".strip() for move in moves.values())
-        for i in range(load.placed):
-            await world.until(lambda i=i: [pod for pod in world.of(f"load-{i}") if pod["status"].get("phase") == "Running"], f"load-{i} runs", LONG)  # type: ignore[misc]
-        for i in range(SETS):
-            assert len(await world.running(f"w{i}", REPLICAS)) == REPLICAS
-        await nothing_is_left(world)
+        ended = await over(world, observer, load)
         with capsys.disabled():
             print(f"\nunder way at each change {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}")
         assert world.kubelets.rejected == []
         assert sum(bool(count) for count in under_way) >= 6, under_way
         assert ended["landed"] >= 0.9 * ended.total(), ended
         assert not ended["failed OwnerGone"], "nobody was deleted"
-        live = open_broker(stack.nats, stack.cluster)
-        try:
-            await asyncio.to_thread(save, live, tmp_path / "log.jsonl.zst")
-        finally:
-            live.close()
-    judged = check(tmp_path / "log.jsonl.zst", deletions_after_plan=True)
+        log = await saved(stack.nats, stack.cluster, tmp_path / "log.jsonl.zst")
+    judged = check(log, deletions_after_plan=True)
     assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]}"
