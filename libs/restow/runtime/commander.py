@@ -321,6 +321,8 @@ class Commander:
             await self._commit([Waiting(begin, waiting.cause)])
             begun = heavy.under_way(state)
             if not begun or begun != getattr(waiting.command, "plan", ""):
+                # Not taken, or one of before was, whose answer had been lost: of that no plan is made.
+                await self._end_heavy(heavy, begun, "NotStored", "that it begins was stored late", False, waiting.cause)
                 return self._put_back([waiting])
         started, read, batch = machine.steady(), state.seq, [waiting]
         reason, message = "Rejected", ""
@@ -350,9 +352,16 @@ class Commander:
             elif refusal := await self._append(batch, decisions, started, read):
                 # A record that would be void is a fault of ours; what the broker did not take is decided again.
                 reason, message = {TooLarge: "TooLarge", Void: "Failed"}.get(type(refusal), "NotStored"), str(refusal)
-        if begun and heavy.under_way(state) == begun and not self.follower.broken:
-            failed = reason in ("CopyFailed", "Failed", "TooLarge") or (waiting.outcome is None and reason == "Rejected")
-            await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
+        failed = reason in ("CopyFailed", "Failed", "TooLarge") or (waiting.outcome is None and reason == "Rejected")
+        await self._end_heavy(heavy, begun, reason, message, failed, waiting.cause)
+
+    async def _end_heavy(self, heavy: Heavy, begun: str, reason: str, message: str, failed: bool, cause: str) -> None:
+        """Put on record what came of it, where its decision has not, as often as the broker does not take that: what has no end is taken for what the process has died of."""
+        state = self.follower.state
+        while begun and heavy.under_way(state) == begun and not self.follower.broken:
+            await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), cause)])
+            if self._drains.is_set():
+                return
 
     def _nothing(self, batch: Iterable[Waiting]) -> None:
         """Nothing was decided: what the state asks for is not tried again before it changes or its deadline comes. What was submitted says nothing of

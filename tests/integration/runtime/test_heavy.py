@@ -272,30 +272,56 @@ async def test_another_configuration_forgets_what_failed(monkeypatch):
         assert search.note(rig.state, rig.clock.now()) == ""
 
 
-async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_log_and_takes_fewer_steps(monkeypatch):
-    """The kernel may kill all of a container (`memory.oom.group`): nobody is left to say so."""
-    log = memory()
+async def killed_in_a_plan(log, holder, clock=None):
+    """A descheduler that is killed with the copy that makes its next plan. Its clock."""
     begun = asyncio.Event()
 
     async def for_ever(work):
         begun.set()
         await asyncio.Event().wait()
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(long_decisions, "in_copy", for_ever)
-        async with planner(log) as rig:
+        async with descheduler(log, holder=holder, clock=clock) as rig:
+            if clock is None:
+                await world(log)
+                await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
             rig.clock.advance(MINUTE)
             await soon(begun.wait())
-            clock = rig.clock
+            return rig.clock
+
+
+async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_log_and_puts_it_off(monkeypatch):
+    """Its node may have died, or somebody may have killed it: for a day searches had a quarter of their steps, and the alert was raised."""
+    log = memory()
+    clock = await killed_in_a_plan(log, "one")
     async with descheduler(log, holder="two", clock=clock) as rig:
         await until(lambda: rig.state.search.failures, rig.follower)
         ended = (await named(log, e.SearchEnded, "migration"))[0]
         assert (ended.reason, ended.message) == ("Died", "the service ended before it did, or could not log its end")
         await idle(200)
-        assert not rig.state.plans, "not at once: it would end the same way"
+        assert not rig.state.plans, "not at once: it may end the same way"
+        assert search.note(rig.state, clock.now()).endswith("could not log its end); none is made by itself for 60 s more")
+        assert search.failing(rig.state, clock.now()) == 0
         clock.advance(MINUTE)
         await until(lambda: rig.state.plans, rig.follower)
-        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, STEPS // 4]
+        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, 0]
+        clock.advance(24 * 60 * MINUTE)
+        await until(lambda: len(rig.state.plans) == 2, rig.follower)
+        assert (await named(log, e.SearchBegun, "migration"))[-1].steps == 0
+
+
+async def test_a_plan_in_which_the_service_was_killed_twice_takes_fewer_steps():
+    """The kernel may kill all of a container (`memory.oom.group`): nobody is left to say so."""
+    log = memory()
+    clock = await killed_in_a_plan(log, "one")
+    await killed_in_a_plan(log, "two", clock)
+    async with descheduler(log, holder="three", clock=clock) as rig:
+        await until(lambda: rig.state.search.failures == 2, rig.follower)
+        assert search.failing(rig.state, clock.now()) == 1
+        clock.advance(5 * MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, 0, STEPS // 4]
 
 
 async def test_whoever_asked_for_a_plan_that_came_to_no_end_is_told_why(monkeypatch):
@@ -442,6 +468,51 @@ async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_al
     assert (ended.reason, ended.failed) == ("NotStored", False)
     assert (again.steps, planned.fault) == (0, False)
     assert search.note(rig.state, rig.clock.now()) == ""
+
+
+@pytest.mark.parametrize("error", [lambda: Conflict("migration", 3, 4), lambda: Unknown("migration", "id", "the broker does not answer")])
+async def test_that_the_broker_did_not_take_a_plan_is_on_record_also_where_it_does_not_take_that_at_first(error):
+    """A broker that elects a leader lets several commits go unanswered: that it had no end was taken for what a process had died of."""
+    log, refused = memory(), []
+    async with planner(log) as rig:
+        append = log.append
+
+        async def refusing(family, body, envelope, *, expected_last):
+            if len(refused) < 3 and (b'"migration.planned"' in body or b'"migration.search_ended"' in body):
+                refused.append(body)
+                raise error()
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = refusing
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+    _, ended, again, _ = await searches(log)
+    assert (ended.reason, ended.failed, again.steps) == ("NotStored", False, 0)
+
+
+async def test_a_plan_that_was_put_on_record_late_has_not_failed():
+    """Its answer was lost, and it reached the log only when the next one was to be put on record."""
+    log, late = memory(), []
+    async with planner(log) as rig:
+        append = log.append
+
+        async def losing(family, body, envelope, *, expected_last):
+            if late:
+                log.append = append
+                await append(family, *late, expected_last=expected_last)
+            elif b'"migration.search_begun"' in body:
+                late.extend((body, envelope))
+                rig.clock.advance(50)  # So the next plan has another name.
+                raise Unknown(family, envelope.id, "lost on the way")
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = losing
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+    begun, ended, again, planned = await searches(log)
+    assert (ended.plan, ended.reason, ended.failed) == (begun.plan, "NotStored", False)
+    assert (again.plan, again.steps) == (planned.plan, 0)
+    assert begun.plan != again.plan
 
 
 async def test_a_plan_whose_time_is_over_before_anybody_could_make_it_has_not_failed():

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 
 import pytest
 
@@ -53,3 +54,26 @@ async def test_a_copy_keeps_no_connection_open_that_its_service_closes_and_no_po
         assert await asyncio.to_thread(client.recv, 1) == b""
         await asyncio.to_thread(fifo.write_bytes, b"x")
         assert await soon(copy) == b"x"
+
+
+async def test_a_copy_whose_service_was_killed_ends(tmp_path):
+    """A plan that comes to no end took all of a CPU for ever, beside those of the service that was started again."""
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)
+    program = f"""
+import asyncio, os, signal
+from restow.runtime import offload
+offload.LIMIT = 0.5
+def endless():
+    os.open({str(alive)!r}, os.O_WRONLY)
+    while True:
+        pass
+async def killed():
+    asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), signal.SIGKILL)
+    await offload.in_copy(endless)
+asyncio.run(killed())
+"""
+    service = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    # It ends with the last that has it open.
+    assert await soon(asyncio.to_thread(alive.read_bytes)) == b""
+    assert await soon(service.wait()) == -signal.SIGKILL

@@ -40,8 +40,13 @@ def bounded(state: ClusterState, command: Heavy) -> Heavy:
 
 def _fewer(state: ClusterState, now: Millis) -> int:
     """Steps after what has failed; 0 for as configured."""
-    args, failed = state.migration_config.defragmentation, searches.failures(state, now)
+    args, failed = state.migration_config.defragmentation, _failures(state, now)
     return max(args.searchSteps >> QUARTER * failed, 1) if args is not None and failed and state.search.reason != FAILED else 0
+
+
+def _failures(state: ClusterState, now: Millis) -> int:
+    """Those in a row that say something of plans. Whoever died in one for the first time may have been killed by somebody, or with his node; whom a plan kills dies in the next one, too."""
+    return max(searches.failures(state, now) - (state.search.reason == searches.DIED), 0)
 
 
 def leave_out(command: c.Command, plan: str, why: str) -> c.Command:
@@ -100,7 +105,7 @@ def faults(state: ClusterState, now: Millis) -> list[e.Planned]:
 
 def failing(state: ClusterState, now: Millis) -> int:
     """How many of them, and 1 more where the last plan came to no end."""
-    return len(faults(state, now)) + (searches.failures(state, now) > 0 and state.search.again > 0)
+    return len(faults(state, now)) + (_failures(state, now) > 0 and state.search.again > 0)
 
 
 def note(state: ClusterState, now: Millis) -> str:
