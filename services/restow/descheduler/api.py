@@ -175,9 +175,9 @@ class _Api:
         dry, state = http_requests.flag(request, "dryRun"), self._context.state
         body = await http_requests.body(request, http_requests.Move)
         if group := http_requests.gang(state, body):
-            return await self._plan(request, c.MoveGang(self._context.clock.now(), _fresh(), group), dry, "")
+            return await self._plan(request, c.MoveGang(self._context.clock.now(), _fresh(), group), dry, None)
         pod, target = http_requests.pod(state, body.pod), http_requests.target(state, body.target)
-        return await self._plan(request, c.MovePod(self._context.clock.now(), _fresh(), pod, target), dry, "")
+        return await self._plan(request, c.MovePod(self._context.clock.now(), _fresh(), pod, target), dry, None)
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
         http_requests.known_query(request)
@@ -222,7 +222,8 @@ class _Api:
         outcome = await self._submit(c.Resume(self._context.clock.now(), by, reason), "resumed over HTTP")
         return answer({"seq": outcome.seq, "events": outcome.events})
 
-    async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod | c.MoveGang, dry: bool, group_by: str) -> web.Response:
+    async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod | c.MoveGang, dry: bool, group_by: str | None) -> web.Response:
+        """`group_by`: what the plan does to which groups of nodes is told, too; None of a move by hand: it would take another copy of the process for what nobody reads."""
         context = self._context
         if dry:
             command = search.bounded(context.state, command)
@@ -234,7 +235,7 @@ class _Api:
         trigger = "moved over HTTP" if isinstance(command, c.MovePod | c.MoveGang) else command.trigger
         outcome = await self._submit(command, trigger)
         # Nothing has moved yet: what the nodes were is still what they are.
-        groups = await self._groups(outcome.events, group_by)
+        groups = [] if group_by is None else await self._groups(outcome.events, group_by)
         return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups, "warnings": self._warnings()})
 
     def _warnings(self) -> list[str]:
@@ -254,7 +255,7 @@ class _Api:
         outcome: Outcome = await context.commander.submit(command, cause=cause)
         return outcome
 
-    async def _forget(self, command: c.Command, group_by: str) -> tuple[int, Sequence[Any], Any, Any]:
+    async def _forget(self, command: c.Command, group_by: str | None) -> tuple[int, Sequence[Any], Any, Any]:
         """Decided on the present state, by any process, and forgotten. (read, events, groups, bound)."""
         state = self._context.state
         if self._asked >= DRY_RUNS:
@@ -262,7 +263,7 @@ class _Api:
 
         def decide(asked: c.Command) -> bytes:
             decisions = decide_all(state, of_dry_runs, [asked], cause="dry run")
-            groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions else []
+            groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions and group_by is not None else []
             bound = bound_of(state, asked, decisions[0].events) if decisions else None
             return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups, bound))
 

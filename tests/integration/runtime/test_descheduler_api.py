@@ -22,6 +22,7 @@ from restow.kubesim.testing import kubesim
 from restow.replay.source import ListSource
 from restow.replay.verify import verify
 from restow.reservation_cache.service import service as reservation_cache
+from restow.runtime import offload
 from restow.runtime.leadership import Leadership
 from restow.scheduler_session.service import service as scheduler_session
 
@@ -209,12 +210,21 @@ async def test_a_plan_from_dry_run_to_the_end_with_metrics_and_events(broker, tm
         assert "migrated from thin to full" in (await made.reasons("Pod"))["Migrated"]
 
 
-async def test_one_pod_is_moved_and_comes_back_by_hand(broker, tmp_path):
+async def test_one_pod_is_moved_and_comes_back_by_hand(broker, tmp_path, monkeypatch):
+    copies, forked = [], offload._forked
+
+    def counted(work):
+        copies.append(work)
+        return forked(work)
+
+    monkeypatch.setattr(offload, "_forked", counted)
     async with world(broker, tmp_path) as made:
         pod = await lone(made)
         status, dry = await made.ask("POST", "/migrations?dryRun=true", {"pod": pod})
         assert (status, dry["events"][0]["moves"][0]["target"]) == (200, "full")
+        copies.clear()
         _, real = await made.ask("POST", "/migrations", {"pod": pod, "target": "full"})
+        assert len(copies) == 1, "each costs as much as the move itself"
         found = await made.over(real["plan"])
         assert (found["plan"]["trigger"], found["plan"]["plugin"], found["plan"]["steps"]) == ("move", "MovePod", {"landed": 1})
         (uid,) = [uid for uid, p in made.state.pods.items() if p.fact.name == found["migrations"][0]["landedAs"]]
