@@ -9,18 +9,25 @@ from collections import Counter
 
 import pytest
 from checker import check
+from domain.build import NOW, node, pod, shape
 from integration import test_migration_kill as scene
 from integration.killing import PATIENCE, nobody_is_lost
 from integration.last_release import install, last_release
+from integration.runtime.rig import facts, memory, records
 
 from restow.cli.demo.feed import Api
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs
 from restow.cli.embedded.stack import Stack
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
 from restow.contracts.ids import FAMILIES, WRITERS
+from restow.contracts.reader import needed
+from restow.contracts.values import Packing
 from restow.domain.records import FINAL
 from restow.domain.state import ClusterState
-from restow.replay.source import open_broker, open_path, save
+from restow.replay.source import ListSource, open_broker, open_path, save
 from restow.runtime import release
 
 NODES, MOVERS = 12, 72
@@ -123,3 +130,55 @@ def test_services_of_two_releases_share_a_log_up_and_down_while_migrations_run(t
         assert report["different"] == report["problems"] == 0, report
         for family, found in report["families"].items():
             assert found["skipped"] <= other["families"][family]["identical"], f"nobody can decide them again: {family}, {said}"
+
+
+FOLDED = """
+import json, sys
+from restow.domain.fold import fold_record
+from restow.domain.migration import decider
+from restow.domain.state import ClusterState
+from restow.replay.source import open_path
+state, source = ClusterState(), open_path(sys.argv[1])
+for batch in source.batches():
+    for record in batch:
+        fold_record(state, record.seq, record.family, record.envelope, record.body, source.log_id)
+due = decider.due(state, state.time)
+print(json.dumps({
+    "plans": {name: [plan.planned.reason, len(plan.planned.moves)] for name, plan in state.plans.items()}, "under way": state.search.plan, "failed": state.search.failed,
+    "failures": state.search.failures, "reason": state.search.reason, "unknown": sorted(state.unknown), "void": sum(state.void.values()),
+    "due": [type(due).__name__, getattr(due, "plan", "")],
+}))
+"""
+
+
+EMPTY = Packing(2, 2, 0, 0, 0, 0)
+FAULT = e.Planned("a-p1", "PodLifeTime", (), EMPTY, EMPTY, reason="could not be made by a fault of Restow's own", planner="policy", profile="old", fault=True)
+
+
+async def failed_plans():
+    log = memory()
+    await facts(log, node("n0"), node("n1"), shape("s"), pod("p0", "s", "n0"))
+    for events in (
+        (e.SearchBegun("a", "interval", 0),),
+        (FAULT, e.Planned("a-p2", "RemoveFailedPods", (), EMPTY, EMPTY, planner="policy", profile="failed")),
+        (e.SearchBegun("b", "interval", 0),),
+        (e.SearchEnded("b", "NotStored", "its leader had changed", False),),
+        (e.SearchBegun("c", "interval", 0),),
+        (e.SearchEnded("c", "Failed", "KeyError: 'n7' (deschedule.py:7)"),),
+        (e.SearchBegun("d", "interval", 0),),
+    ):
+        await facts(log, *events, family="migration", time=NOW)
+    return await records(log)
+
+
+@pytest.mark.slow
+def test_the_last_release_goes_on_from_plans_that_a_fault_has_ended_in_this_one(tmp_path, earlier):
+    """They need no newer reader: that one reads them as plans without moves, puts off what has failed, and ends what has no end."""
+    assert needed([Decision(c.Deschedule(NOW, "interval", "a", failed={"a-p1": "OverflowError"}), (FAULT,))]) == 1
+    file = tmp_path / "log.jsonl"
+    save(ListSource(asyncio.run(failed_plans())), file)
+    ours, theirs = (json.loads(subprocess.run([python, "-c", FOLDED, str(file)], check=True, capture_output=True, text=True).stdout) for python in (sys.executable, earlier[1]))
+    assert theirs == ours
+    assert ours == {
+        "plans": {"a-p1": [FAULT.reason, 0], "a-p2": ["", 0]}, "under way": "d", "failed": "c", "failures": 1, "reason": "Failed", "unknown": [], "void": 0, "due": ["EndSearch", "d"],
+    }  # fmt: skip
