@@ -15,7 +15,7 @@ from restow.runtime.service import Context
 EVERY = 600_000
 """Milliseconds between two readings. One of 10 000 commits takes about a second of the collector's time."""
 PATIENCE = 60.0
-"""Seconds for one: a log that ends earlier than it did is the follower's to notice."""
+"""Seconds without a record that one waits: a log that ends earlier than it did is the follower's to notice."""
 
 
 class Rereading:
@@ -48,7 +48,11 @@ class Rereading:
         """What was folded last may be a report of a snapshot."""
         state = self._context.state
         if state.snapshot_seq > self._seq and (digest := state.history.at(state.snapshot_seq)):
-            self._seq, self._digest = state.snapshot_seq, digest
+            self.covered(state.snapshot_seq, digest)
+
+    def covered(self, seq: int, digest: bytes) -> None:
+        """By a snapshot. Whoever stores one says so himself: what it was of may be remembered no more (`history.KEPT`) once that is on record."""
+        self._seq, self._digest = seq, digest
 
     async def finds_damage(self) -> bool:
         """Reads again once it is time; whether what comes is not what was folded, or was not the last time and no snapshot holds it yet. Raises Unavailable."""
@@ -61,14 +65,13 @@ class Rereading:
         self._at = now + EVERY
         began, upto, digest = self._seq, state.seq, state.history.digest
         try:
-            async with asyncio.timeout(PATIENCE):
-                found = await self._read(upto)
+            found = await self._read(upto)
         except Truncated:
             # Snapshots that this process knows nothing of.
             self._seq, self._digest = upto, digest
             return False
         except (TimeoutError, LogMismatch) as error:
-            self._log.warning("the log could not be read again", reason=str(error) or f"not within {PATIENCE:g} s")
+            self._log.warning("the log could not be read again", reason=str(error) or f"no record within {PATIENCE:g} s")
             return False
         if found == digest:
             return False
@@ -77,10 +80,11 @@ class Rereading:
         return True
 
     async def _read(self, upto: int) -> bytes:
-        """The digest of the history up to there, as the broker shows it now."""
-        history = History(self._seq, self._digest)
-        async with aclosing(self._context.log.read(self._seq + 1)) as batches:  # type: ignore[type-var]
+        """The digest of the history up to there, as the broker shows it now. Raises TimeoutError."""
+        history, now = History(self._seq, self._digest), asyncio.get_running_loop().time
+        async with asyncio.timeout(PATIENCE) as patience, aclosing(self._context.log.read(self._seq + 1)) as batches:  # type: ignore[type-var]
             async for batch in batches:
+                patience.reschedule(now() + PATIENCE)
                 for record in batch:
                     if record.seq <= upto:
                         history.add(record.seq, record.family, record.envelope, record.body)

@@ -195,6 +195,7 @@ class Keeper:
         something was held back, which is given up when the snapshot is made and not before: everybody's commits want that capacity."""
         context = self._context
         seq, state, size = context.state.seq, context.state, context.follower.bytes
+        digest = state.history.digest
         if why := too_old(state):
             raise RuntimeError(why)
         body = await in_copy(lambda: snapshot.dump(state))
@@ -204,6 +205,7 @@ class Keeper:
             await self._let_go()
         packed = await context.snapshots.put(stored)
         self._stored, self._repairs = seq, state.repairs
+        self._rereading.covered(seq, digest)
         context.follower.bytes -= size
         self._stretches.append((state.snapshot_seq, size))
         now = context.clock.now()

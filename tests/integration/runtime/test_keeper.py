@@ -15,6 +15,7 @@ from restow.domain import config, snapshot
 from restow.domain.effects import DropPrefix
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc import decider
+from restow.domain.history import KEPT
 from restow.domain.records import Needs
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import covered as archived
@@ -571,6 +572,34 @@ async def test_a_log_that_is_whole_is_read_again_and_nothing_is_said(tmp_path):
         one.clock.advance(600_000)
         await asyncio.sleep(0.05)
         assert (one.notes(), one.keeper.damaged()) == ((), False)
+
+
+async def test_what_a_snapshot_covers_is_not_read_again_however_much_comes_while_it_is_stored(tmp_path, monkeypatch):
+    """Under load it was all read again, at last more each time than a minute is enough for, and nothing was found any more."""
+    log, reads = Flipped(clock=lambda: NOW * 1_000_000), []
+    async with collecting(log, tmp_path, snapshot_every=20, keep=10_000) as one:
+        put = one.snapshots.put
+
+        async def slow(stored):
+            await grow(log, KEPT + 1)
+            await one.until(lambda: one.state.seq > stored.seq + KEPT)
+            # Not at once another one.
+            one.state.gc_config = config.GcConfig(snapshot_every=10_000, keep=10_000)
+            return await put(stored)
+
+        monkeypatch.setattr(one.snapshots, "put", slow)
+        await grow(log)
+        await one.until(lambda: one.state.snapshot_seq and one.state.archived)
+        saved, read = one.state.snapshot_seq, log.read
+
+        def noted(from_seq):
+            reads.append(from_seq)
+            return read(from_seq)
+
+        monkeypatch.setattr(log, "read", noted)
+        one.clock.advance(600_000)
+        await one.until(lambda: reads)
+        assert reads == [saved + 1]
 
 
 async def written(log, count):
