@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from restow.eventlog import bucket
 from restow.eventlog.folder import Folder
-from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
+from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable, missing
 from restow.eventlog.segment import (
     GENESIS,
     SUFFIX,
@@ -138,7 +138,7 @@ def _check_joint(before: Segment, segment: Segment) -> None:
     if new.first <= old.last:
         raise ArchiveError(path, "line 1", f"it begins at {new.first}, but {before.path.name} already ends at {old.last}")
     if new.first > old.last + 1:
-        raise ArchiveError(path, "line 1", f"records {old.last + 1} to {new.first - 1} are missing before it")
+        raise ArchiveError(path, "line 1", f"{missing(old.last + 1, new.first - 1)} before it")
     if new.previous != before.digest:
         raise ArchiveError(path, "line 1", f"it does not continue {before.path.name}: that segment was replaced")
 
@@ -284,8 +284,7 @@ async def import_(where: Where, log: EventLog) -> int:
 
 def hole(name: object, first: int, last: int) -> str:
     """Why a log that has lost records cannot be put back into a broker."""
-    what = f"record {first} is" if first == last else f"records {first} to {last} are"
-    return f"{name}: {what} missing in it, for its broker had lost them. A broker cannot hold a log with a hole. `restow log import --from {last + 1}` puts back what is behind it; the collector folds the rest from its archive"
+    return f"{name}: {missing(first, last)} in it, for its broker had lost them. A broker cannot hold a log with a hole. `restow log import --from {last + 1}` puts back what is behind it; the collector folds the rest from its archive"
 
 
 async def _following(archive: Archive, from_seq: int) -> AsyncIterator[Record]:
@@ -313,7 +312,7 @@ async def full_log(where: Where, log: EventLog, from_seq: int = 1) -> AsyncItera
             position = batch[-1].seq + 1
             yield batch
     elif first > from_seq:
-        raise ArchiveError(place, "", f"no archive here, and the log begins at {first}: {from_seq} to {first - 1} are missing")
+        raise ArchiveError(place, "", f"no archive here, and the log begins at {first}: {missing(from_seq, first - 1)}")
     async with aclosing(log.read(position)) as rest:  # type: ignore[type-var]
         async for batch in rest:
             yield batch
@@ -321,10 +320,10 @@ async def full_log(where: Where, log: EventLog, from_seq: int = 1) -> AsyncItera
 
 async def _check_covers(archive: Archive, log: EventLog, from_seq: int, first: int) -> None:
     if archive.first > from_seq:
-        raise ArchiveError(archive.path, "", f"it begins at {archive.first}; records {from_seq} to {archive.first - 1} are missing")
+        raise ArchiveError(archive.path, "", f"it begins at {archive.first}; {missing(from_seq, archive.first - 1)}")
     if first > archive.last + 1:
         raise ArchiveError(
-            archive.path, "", f"it ends at {archive.last}, the log begins at {first}: {archive.last + 1} to {first - 1} are missing"
+            archive.path, "", f"it ends at {archive.last}, the log begins at {first}: {missing(archive.last + 1, first - 1)}"
         )
     if why := await mismatch(archive, log):
         raise LogMismatch(why)

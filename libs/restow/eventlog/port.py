@@ -243,7 +243,7 @@ class OnBrokers(Protocol):
         ...
 
     def damaged_copy(self) -> str:
-        """What one of several brokers lacks and another one has, where a reader was on such a one within the last hour; else empty."""
+        """What one of several brokers lacks and another one has, where a reader was on such a one within the last hour; else empty, also once that is truncated (as of the last call of `tail`)."""
         ...
 
     async def shown_by(self) -> str:
@@ -303,6 +303,11 @@ def check_from(from_seq: int) -> int:
     if from_seq < 1:
         raise ValueError(f"sequences count from 1; cannot read from {from_seq}")
     return from_seq
+
+
+def missing(first: int, last: int, where: str = "") -> str:
+    """`where`: of which log."""
+    return f"record {first}{where} is missing" if first == last else f"records {first} to {last}{where} are missing"
 
 
 def beyond_end(from_seq: int, tail: int, log_id: str) -> OtherHistory:

@@ -7,7 +7,7 @@ import msgspec
 from restow.domain import record_trust
 from restow.domain.history import BROKEN, History
 from restow.domain.state import ClusterState
-from restow.eventlog.port import Record
+from restow.eventlog.port import Record, missing
 from restow.replay.source import Source
 from restow.replay.state_at import Progress, examine_record, no_progress
 
@@ -138,7 +138,7 @@ class _Check:
                 self._take(record)
             self._progress(batch[-1].seq - source.first + 1, source.last - source.first + 1)
         if self._expected <= source.last:
-            self._breaks(Break(self._expected, "", f"records {self._expected} to {source.last} are missing"))
+            self._breaks(Break(self._expected, "", missing(self._expected, source.last)))
         elif source.claimed > source.last:
             self._breaks(Break(self._expected, "", f"the broker says that there are records up to {source.claimed}, and cannot show them"))
         if self._history is not None:
@@ -151,8 +151,7 @@ class _Check:
         found.said += bool(envelope.digest)
         self._expected = record.seq + 1
         if record.seq != expected:
-            what = f"record {expected} is missing" if record.seq == expected + 1 else f"records {expected} to {record.seq - 1} are missing"
-            self._breaks(Break(expected, "", what))
+            self._breaks(Break(expected, "", missing(expected, record.seq - 1)))
         examined = examine_record(record, self._source.log_id)
         if examined.kind:
             found.void += 1

@@ -162,7 +162,7 @@ async def test_archive_and_log_are_one_log_and_the_archive_makes_a_new_one(shell
 async def test_a_log_without_an_archive_says_what_is_missing(shell):
     log = await filled(9)
     await log.truncate(4)
-    with pytest.raises(ArchiveError, match="no archive here, and the log begins at 5: 1 to 4 are missing"):
+    with pytest.raises(ArchiveError, match="no archive here, and the log begins at 5: records 1 to 4 are missing"):
         await everything(full_log(shell.place(), log), 9)
     with pytest.raises(ArchiveError, match="holds no segment"):
         open_archive(shell.place())

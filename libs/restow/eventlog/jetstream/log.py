@@ -27,6 +27,7 @@ from restow.eventlog.port import (
     beyond_end,
     check_from,
     check_token,
+    missing,
 )
 
 _log = logging.getLogger(__name__)
@@ -155,10 +156,11 @@ class JetStreamLog:
 
     def damaged_copy(self) -> str:
         """See OnBrokers.damaged_copy."""
+        there = self._stream.first
         said = [
-            f"records {first} to {last} are missing on one broker ({broker}), and another one has them: its volume is damaged (docs/failures.md)"
+            f"{missing(max(first, there), last)} on one broker ({broker}), and there on another: its volume is damaged (docs/failures.md)"
             for broker, (first, last, at) in sorted(self._damaged.items())
-            if monotonic() - at < DAMAGED_FOR
+            if last >= there and monotonic() - at < DAMAGED_FOR
         ]
         return "; ".join(said)
 

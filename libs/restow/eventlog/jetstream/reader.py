@@ -23,7 +23,7 @@ from nats.aio.msg import Msg
 from restow.eventlog.jetstream.client import Hearing
 from restow.eventlog.jetstream.connect import ApiError, Broker
 from restow.eventlog.jetstream.stream import NOT_FOUND, TOO_MANY
-from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, OtherHistory, Unavailable
+from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, OtherHistory, Unavailable, missing
 
 PULL_BATCH = 500
 """Messages in one pull request."""
@@ -340,7 +340,7 @@ class Feed:
                 raise _Broken(f"what is missing at {expected} cannot be asked for: {error}") from error
             there = got if one is None else min(one.seq, got)
             if there != expected and found:
-                return found
+                break
             if there != expected:
                 if self._copies > 1 and self._tried < TRIED:
                     if truncated := await self._on_hole(expected, got):
@@ -354,15 +354,17 @@ class Feed:
             expected = there + 1
         if found:
             self._tried = 0
-            self._on_damaged(found[0].seq, found[-1].seq, self._placed)
-            _log.warning("records %d to %d of %s are missing on one broker (%s), and another one has them: its volume is damaged", found[0].seq, found[-1].seq, self._stream, self._placed)
+            # What is truncated is gone from this broker as it should be, and whoever leads may have shown it before he had heard of that.
+            if await self._on_hole(found[-1].seq, got) is None:
+                self._on_damaged(found[0].seq, found[-1].seq, self._placed)
+                _log.warning("%s on one broker (%s), and there on another: its volume is damaged", missing(found[0].seq, found[-1].seq, f" of {self._stream}"), self._placed)
         return found
 
     async def _pass_hole(self, expected: int, got: int) -> None:
         """Raises what `on_hole` says of it, else says it."""
         if error := await self._on_hole(expected, got):
             raise error
-        _log.error("records %d to %d of %s are missing: the broker has lost them", expected, got - 1, self._stream)
+        _log.error("%s: lost by the broker", missing(expected, got - 1, f" of {self._stream}"))
 
     def _same(self, known: Delivery, subject: str, headers: Mapping[str, str], data: bytes) -> None:
         """Raises LogMismatch where another record is there now than was handed on. The broker's time does not count: an import stamps its own."""

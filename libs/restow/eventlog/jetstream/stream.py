@@ -153,8 +153,10 @@ class Stream:
         self.import_to = 0
         """The last record of what an import has begun to put back, if it was made by one."""
         self.copies = Copies()
+        self.first = 1
+        """The first record that there is."""
         self.unlike = ""
-        """Why the stream keeps the log no more, by its settings; empty where it does. Both by the last time that `state` was asked for."""
+        """Why the stream keeps the log no more, by its settings; empty where it does. All three by the last time that `state` was asked for."""
 
     async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int, import_to: int = 0) -> None:
         """Adopt the stream, or create it where `create` allows; then compare its configuration.
@@ -267,7 +269,8 @@ class Stream:
         self.unlike = self._unlike(info["config"])
         said = datetime.fromisoformat(info["ts"])
         time = round(said.timestamp() * 1e6) * 1000
-        return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id, time=time)
+        self.first = max(1, info["state"]["first_seq"])
+        return State(first=self.first, last=info["state"]["last_seq"], log_id=log_id, time=time)
 
     async def leader(self) -> str:
         """The name of the broker that leads it now; empty where there is one copy."""
