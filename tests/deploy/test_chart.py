@@ -173,6 +173,7 @@ class TestEveryWay:
                 assert budget["maxUnavailable"] == 1
                 assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
                 assert budget["selector"] == workload["spec"]["selector"]
+                assert workload["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
     def test_the_console_reads_the_log_and_nothing_else_and_nobody_reaches_it_but_by_a_forwarded_port(self, way):
         if "restow-console" not in {one["metadata"]["name"] for one in of_kind(made(way), "Deployment")}:

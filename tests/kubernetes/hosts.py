@@ -73,13 +73,14 @@ def ip(what: str, address: str) -> bool:
 
 @dataclass
 class Host:
-    """One pod. `told`: when (ns since the epoch) it was told to end."""
+    """One pod. When (ns since the epoch) it was ready first (`since`), told to end (`told`), and had ended; 0 until then."""
 
     pod: Obj
     address: str
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     process: asyncio.subprocess.Process | None = None
     ready: bool = False
+    since: int = 0
     told: int = 0
     ended: int = 0
 
@@ -243,6 +244,7 @@ class Hosts:
             ready = await asyncio.to_thread(_answers, url)
             if ready != host.ready:
                 host.ready = ready
+                host.since = host.since or _now_ns()
                 await self._say(host)
             await asyncio.sleep(LOOK)
 

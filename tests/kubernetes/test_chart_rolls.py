@@ -58,12 +58,21 @@ def without_a_leader(hosts: Hosts, log: Path) -> dict[str, list[float]]:
     return found
 
 
+def left_behind(hosts: Hosts) -> list[int]:
+    """For each pod that was told to end: how many others of its service were ready by then, and not told to end."""
+    return [
+        sum(other.service == host.service and 0 < other.since < host.told and not 0 < other.told <= host.told for other in hosts.all.values())
+        for host in hosts.all.values()
+        if host.told and host.name != BROKER
+    ]
+
+
 async def rolled(lab: Lab, hosts: Hosts, *arguments: str) -> None:
     """Helm changes something of every service's pods; over when all of them are new."""
     before = {host.name for host in hosts.alive()} - {BROKER}
     await asyncio.to_thread(helm, lab, *arguments)
     for service in SERVICES:
-        await asyncio.to_thread(lab.kubectl, "-n", SYSTEM, "rollout", "status", f"deployment/restow-{service.replace('_', '-')}", "--timeout=80s")
+        await asyncio.to_thread(lab.kubectl, "-n", SYSTEM, "rollout", "status", f"deployment/restow-{service.replace('_', '-')}", "--timeout=160s")
     await hosts.ready(TWO)
     assert not before & {host.name for host in hosts.alive()}
 
@@ -93,14 +102,15 @@ async def test_helm_rolls_two_of_each_service_while_pods_are_placed_and_moved(
         ended = await over(world, observer, load)
         assert world.kubelets.rejected == []
         log = await saved(hosts.nats(), hosts.cluster, tmp_path / "log.jsonl.zst")
-        gaps = without_a_leader(hosts, log)
+        gaps, left = without_a_leader(hosts, log), left_behind(hosts)
         with capsys.disabled():
-            print(f"\nunder way {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}; seconds without a leader {gaps}")
+            print(f"\nunder way {under_way}; {load.placed} placed; {load.asked} asked for, refused {dict(load.refused)}; ended {dict(ended)}; seconds without a leader {gaps}; {sum(map(len, gaps.values()))} times in {2 * len(gaps)} rolls")
     assert all(under_way)
     # Where a node has 110 pods by then nobody is evicted.
     assert ended["landed"] >= 0.9 * (ended.total() - ended["failed NoCapacity"]), ended
     assert last or not ended["failed OwnerGone"], "nobody was deleted"
     assert set(gaps) == set(FAMILIES), "each family has lost its leader once at least"
     assert max(gap for family in gaps.values() for gap in family) < MOST_SECONDS
+    assert left == [2] * 20, "a new one is there before an old one goes"
     judged = check(log, deletions_after_plan=True)
     assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]}"
