@@ -336,6 +336,8 @@ def test_json_has_the_plan_and_that_nothing_is_held(pieces, run):
     [
         (defragmentation({"planner": "best"}), "profiles[0].pluginConfig[1].args.planner: Invalid enum value 'best'; found 'best'; allowed: claims, greedy, optimizing"),
         (defragmentation({**DEFRAG, "lowThresholds": {"cpu": 60}}), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
+        (defragmentation({"ResourceType": ""}), "profiles[0].pluginConfig[1].args.ResourceType: ''; allowed: a resource such as cpu, memory or nvidia.com/gpu"),
+        (defragmentation({"ResourceType": 7}), "profiles[0].pluginConfig[1].args.ResourceType: Expected `str`"),
         (defragmentation({"rooms": {}}), "profiles[0].pluginConfig[1].args: Object contains unknown field `rooms`; found {'rooms': {}}; allowed: resourceType"),
         (defragmentation(resto={"interval": "5m"}), "unknown field `resto`"),
         (defragmentation(evictor={"minReplicas": "2"}), "profiles[0].pluginConfig[0].args.minReplicas"),

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 
 import pytest
 from cli.conftest import export
@@ -19,6 +20,7 @@ from restow.contracts import events as e
 from restow.contracts.envelope import Envelope
 from restow.contracts.reader import READER
 from restow.contracts.times import millis
+from restow.contracts.values import PodShape
 from restow.domain.too_old import TOO_OLD
 from restow.eventlog.port import Record, Truncated
 from restow.replay.find import Ambiguous, Subject
@@ -122,6 +124,15 @@ def test_what_has_come_and_gone_since_is_told():
     assert last == ["DELETED"]
 
 
+def test_what_cannot_be_read_of_a_request_is_shown_as_no_amount(restow, tmp_path):
+    log = Handmade()
+    asked = PodShape({"cpu": 1 << 48, "memory": 1 << 48, "pods": 1}, "restow", unreadable="spec.containers[0].resources.requests.memory: 7Zi")
+    log.facts(e.ShapeDeclared("odd", asked), pod("web", shape="odd"))
+    file = export(tmp_path / "log.jsonl", log)
+    said = restow("get", "pods", "--log", file).output
+    assert re.search(r"web +Pending,Unreadable +- +\? +\? +\?", said), said
+
+
 def test_a_namespace_filters(restow, as_json, moved):
     assert restow("get", "pods", "-n", "none", "--log", moved).output == "no pods in namespace none at sequence 15\n"
     assert as_json("get", "pods", "-n", "none", "--log", moved)["items"] == []
@@ -141,6 +152,7 @@ def test_json_has_stable_keys(as_json, moved):
             "node": "b",
             "shape": SHAPE,
             "requests": {"cpu": 1000, "memory": 1 << 30, "pods": 1},
+            "unreadable": "",
             "devices": [],
             "created": "2026-01-01T00:00:00.000Z",
             "reason": "",

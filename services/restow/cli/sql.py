@@ -35,7 +35,7 @@ STATE: dict[str, dict[str, str]] = {
         "used": _JSON, "reserved": _JSON, "releasing": _JSON, "free": _JSON, "deviceFree": _JSON, "claimDevices": _JSON,
     },
     "pods": {
-        "namespace": _TEXT, "name": _TEXT, "uid": _TEXT, "labels": _JSON, "status": _TEXT, "ready": _YES, "node": _TEXT, "shape": _TEXT, "requests": _JSON,
+        "namespace": _TEXT, "name": _TEXT, "uid": _TEXT, "labels": _JSON, "status": _TEXT, "ready": _YES, "node": _TEXT, "shape": _TEXT, "requests": _JSON, "unreadable": _TEXT,
         "devices": _JSON, "created": _TIME, "reason": _TEXT, "migration": _TEXT, "ours": _YES,
     },
     "migrations": {

@@ -99,6 +99,7 @@ def pods(state: ClusterState, namespace: str | None = None) -> Rows:
                 "node": state.node_of(uid) or "",
                 "shape": pod.fact.shape,
                 "requests": shape.requests,
+                "unreadable": shape.unreadable,
                 "devices": _shares(charge.devices if charge else live.devices),
                 "created": rfc3339(pod.fact.created),
                 "reason": live.reason,
@@ -299,9 +300,10 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
     requests = p["requests"]
     devices = devices_text(tuple(DeviceShare(d["index"], d["milli"]) for d in p["devices"])).removeprefix("gpu ")
     gpu = amount(GPU_MILLI, requests[GPU_MILLI]) if requests.get(GPU_MILLI) else "-"
-    status = p["status"] + (",Moving" if p["migration"] else "")
-    cpu, memory = amount("cpu", requests.get("cpu", 0)), amount("memory", requests.get("memory", 0))
-    return (p["namespace"], p["name"], status, p["node"] or "-", cpu, memory, gpu, devices or "-")
+    status = p["status"] + (",Moving" if p["migration"] else "") + (",Unreadable" if p["unreadable"] else "")
+    # What cannot be read counts as more than any node has, which is nothing to show to people.
+    asks = ("?",) * 3 if p["unreadable"] else (amount("cpu", requests.get("cpu", 0)), amount("memory", requests.get("memory", 0)), gpu)
+    return (p["namespace"], p["name"], status, p["node"] or "-", *asks, devices or "-")
 
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:

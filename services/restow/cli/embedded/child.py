@@ -29,7 +29,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """`restart` brings it back when it ends by itself, as a cluster would; otherwise its end is reported to `on_failure`."""
+    """`restart` brings it back when it ends by itself, as a cluster would, which `on_restart` is told; otherwise its end is reported to `on_failure`."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Child:
         *,
         restart: bool = False,
         on_failure: Callable[[ChildFailed], None] | None = None,
+        on_restart: Callable[[str], None] = lambda said: None,
     ) -> None:
         self.name = name
         self.log = log
@@ -47,7 +48,7 @@ class Child:
         self._argv = list(argv)
         self._environment = dict(environment)
         self._restart = restart
-        self._on_failure = on_failure
+        self._on_failure, self._on_restart = on_failure, on_restart
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._stopping = self._killed = False
@@ -83,14 +84,17 @@ class Child:
                 return
             if self._killed:
                 # Somebody wanted that; it says nothing about the child.
-                self._killed, quick = False, 0
+                wanted, self._killed, quick = True, False, 0
             else:
-                quick = quick + 1 if asyncio.get_running_loop().time() - began < QUICKLY else 0
+                wanted, quick = False, quick + 1 if asyncio.get_running_loop().time() - began < QUICKLY else 0
             if not self._restart or code == REFUSED or quick > QUICK:
                 if self._on_failure is not None:
                     self._on_failure(ChildFailed(self.name, code, self.reason(), self.log))
                 return
             self.restarts += 1
+            if not wanted and quick <= 1:
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code} ({self.reason()})"
+                self._on_restart(f"{self.name} {how}, and is started again")
             await asyncio.sleep(min(0.05 * 2**quick, 2.0))
             if self._stopping:
                 return

@@ -229,7 +229,7 @@ class Stack:
         await child.start()
 
     def _child(self, name: str, argv: list[str], environment: dict[str, str], *, restart: bool) -> Child:
-        child = Child(name, argv, self.files.log(name), environment, restart=restart, on_failure=self._on_failure)
+        child = Child(name, argv, self.files.log(name), environment, restart=restart, on_failure=self._on_failure, on_restart=self._say)
         self.children[name] = child
         return child
 

@@ -39,6 +39,7 @@ def run(handle: Handle, args: Args) -> None:
 def read(said: Mapping[str, Any], path: str) -> Args:
     """Raises ValueError with path, value and what is allowed."""
     args = dict(said)
+    written = "ResourceType" if "ResourceType" in args else "resourceType"
     if "ResourceType" in args:
         if "resourceType" in args:
             raise ValueError(f"{path}: has ResourceType and resourceType; allowed: one of them")
@@ -51,9 +52,9 @@ def read(said: Mapping[str, Any], path: str) -> Args:
         made = msgspec.convert(args, DefragmentationArgs)
         check(made)
     except msgspec.ValidationError as error:
-        raise ValueError(_unfit(error, args, path)) from None
+        raise ValueError(_unfit(error, args, path).replace("resourceType", written)) from None
     except ArgsError as error:
-        raise ValueError(f"{path}.{error}") from None
+        raise ValueError(f"{path}.{error}".replace("resourceType", written)) from None
     return Args(said=made, renamed=former)
 
 
