@@ -187,8 +187,12 @@ class BlockChooser(Protocol):
         """Blocks to try for a gang, in order; None for all nodes: the only choice where nothing is asked for it. `evicting`: others give way for it, in a few blocks a session."""
         ...
 
-    def freeable(self, job: Any, pods: Sequence[PodObserved]) -> Iterable[Within | None]:
-        """All blocks, in order, in which it fits if others give way for it; None for all nodes."""
+    def freeable(self, job: Any, pods: Sequence[PodObserved], most: Any = None) -> Iterable[Within | None]:
+        """All of the widest blocks that it may be in, in order, in which it would fit with `most` free, `(nodes, resources)` (without: if they were empty); None for all nodes."""
+        ...
+
+    def narrower(self, job: Any, pods: Sequence[PodObserved], most: Any) -> Iterable[Sequence[Within]]:
+        """The same of each tier below these, the narrowest first."""
         ...
 
     def inside(self, within: Within) -> Any:

@@ -70,12 +70,12 @@ def plan_demand(task: Task, demand: str) -> Planned:
 
 
 class _Attempt:
-    """One plan. `kept` and `steps` are of what was tried last, and of all that was tried."""
+    """One plan. `kept` is of what was tried first of all that would have done, as the reason is; `steps` of all that was tried."""
 
     def __init__(self, task: Task, demand: str) -> None:
         self._task, self._demand = task, demand
         self._rows = Rows(task)
-        self._pods = self._need = 0
+        self._pods = self._need = self._preferred = 0
         self.kept: Counter[str] = Counter()
         self.steps = 0
 
@@ -91,11 +91,27 @@ class _Attempt:
         return granted, ordered, f", {len(granted)} of its {self._pods} pods that wait; not for all of them: {not_all}"
 
     def _in_one_block(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
-        """Of a gang that is to be near to each other in the cheapest of the blocks that are tried: until one will do, and `TRIED` more. The reason is the last one's."""
+        """In the cheapest of the widest blocks that it may be in, or in the cheapest of the narrowest ones that cost no more beyond that than it prefers to be
+        near to each other: `costs.preferences` for each pod. Raises NoCapacity."""
+        self.kept = Counter()
+        widest, narrower = self._blocks()
+        best = self._cheapest(widest, whole=whole)
+        for blocks in narrower:
+            try:
+                found = self._cheapest(blocks, whole=whole)
+            except FitsAlready:
+                raise
+            except NoCapacity:
+                continue
+            if _cost(found) <= _cost(best) + self._preferred * len(best[0]):
+                return found
+        return best
+
+    def _cheapest(self, blocks: Sequence[Within | None], *, whole: bool) -> tuple[list[Granted], Ordered]:
+        """Until one will do, and `TRIED` more. The reason is the first one's."""
         best: tuple[list[Granted], Ordered] | None = None
-        least = tried = 0
-        why = NoCapacity("no block of nodes that it may be in is large enough")
-        blocks = self._blocks()
+        tried = 0
+        why: NoCapacity | None = None
         for i, within in enumerate(blocks):
             if tried > TRIED or (i and self.steps >= self._allowed(whole=whole)):
                 break
@@ -104,25 +120,30 @@ class _Attempt:
             except FitsAlready:
                 raise
             except NoCapacity as error:
-                why = error
+                why = why or error
             else:
-                cost = sum(move.cost for move in found[1].moves)
-                if best is None or cost < least:
-                    best, least = found, cost
+                if best is None or _cost(found) < _cost(best):
+                    best = found
             tried += best is not None
         if best is None:
-            raise why
+            raise why or NoCapacity("no block of nodes that it may be in is large enough")
         return best
 
-    def _blocks(self) -> Sequence[Within | None]:
-        """All of which each may be tried."""
+    def _blocks(self) -> tuple[Sequence[Within | None], Sequence[Sequence[Within]]]:
+        """The widest, of which each may be tried; and those of the narrower tiers, the narrowest first."""
         if levels(self._task.state) is None:
-            return (None,)
+            return (None,), ()
         with opened(self._task, "none", self._rows) as world:
             chooser = world.session.extensions.blocks
             job, pods = _asked(world.session, self._demand)
             self._pods, self._need = len(pods), needed(job)
-            return (None,) if chooser is None else tuple(chooser.freeable(job, pods))
+            self._preferred = world.preferred
+            if chooser is None:
+                return (None,), ()
+            most = _without_the_movable(world)
+            # Where none would do, one is tried for what it lacks there.
+            widest = tuple(chooser.freeable(job, pods, most)) or tuple(chooser.freeable(job, pods))[:1]
+            return widest, tuple(chooser.narrower(job, pods, most))
 
     def _allowed(self, *, whole: bool) -> int:
         """Steps of all that is tried; the other half is for those that it needs."""
@@ -132,7 +153,6 @@ class _Attempt:
     def _one(self, *, whole: bool, within: Within | None, last: bool) -> tuple[list[Granted], Ordered]:
         """In this block. Unless it is the `last` one, half of the steps are for others."""
         task, state, args = self._task, self._task.state, self._task.args
-        self.kept = Counter()
         with opened(task, "none", self._rows) as world:
             try:
                 job, pods = _asked(world.session, self._demand)
@@ -156,6 +176,21 @@ class _Attempt:
         if dropped := beyond(search.limits, ordered):
             raise NoCapacity(f"the policy's limits keep {len(dropped)} of the pods where they are that would have to leave")
         return granted, ordered
+
+
+def _without_the_movable(world: World) -> np.ndarray:
+    """`(nodes, resources) int64`: what each row would have free if everybody left it who may."""
+    free = world.state.table.free.copy()
+    for row in world.state.table.rows.values():
+        for uid in world.pods(row):
+            if world.movable(uid):
+                for column, amount in world.vector(uid).items:
+                    free[row, column] += amount
+    return free
+
+
+def _cost(found: tuple[list[Granted], Ordered]) -> int:
+    return sum(move.cost for move in found[1].moves)
 
 
 def needed(job: Job) -> int:
@@ -194,7 +229,7 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
 
 
 class _Demand:
-    """`kept` counts, at the end, why pods on nodes that would do could not free capacity. `steps` is what people call the limit."""
+    """`kept` counts why pods on nodes that would do could not free capacity, for the first who found none. `steps` is what people call the limit."""
 
     def __init__(self, search: Search, kept: Counter[str], closed: Mapping[NodeName, str], steps: int) -> None:
         self.search, self.kept, self.closed, self._steps = search, kept, closed, steps
@@ -237,8 +272,8 @@ class _Demand:
             raise NoCapacity(why.message)
         one = self._now(pod) or self._freed(pod)
         if one is None:
-            self.kept.clear()
-            self._count(pod)
+            if not self.kept:
+                self._count(pod)
             raise NoCapacity(self._why(pod, f" beside {len(granted)} of the {of}" if granted else ""))
         session.charge_queue(job.queue, pod.shape, 1)
         granted.append(one)

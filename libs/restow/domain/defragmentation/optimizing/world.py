@@ -222,6 +222,11 @@ class World:
         """What every move costs at least."""
         return self._costs.move
 
+    @property
+    def preferred(self) -> int:
+        """What it costs that a target suits a pod less, for each kind of its preferences."""
+        return self._costs.preferences
+
     enough = LOSSLESS
 
     def worse(self, uid: PodUid) -> np.ndarray | None:

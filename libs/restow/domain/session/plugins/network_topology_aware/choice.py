@@ -135,7 +135,7 @@ class Choice:
 
     # -- where others give way ---------------------------------------------------------------------------------------
 
-    def freeable(self, job: Job, pods: Sequence[PodObserved]) -> Iterator[Within | None]:
+    def freeable(self, job: Job, pods: Sequence[PodObserved], most: np.ndarray | None = None) -> Iterator[Within | None]:
         """The widest blocks that it may be in, as in Volcano, and of these those that hold most of it already. Where some of it are placed, or it may be
         anywhere, no block needs to be chosen."""
         group = self._of(pods) if job.hold is None else None
@@ -143,15 +143,29 @@ class Choice:
         if group is None or reach is None or self._groups.rows(group) or not reach.hard or reach.top == NO_BLOCK:
             yield None
             return
-        table, need = self._session.state.table, max(job.need - job.ready, 1)
-        able = np.zeros(len(reach.blocks.names[reach.top]), np.int64)
+        for number in self._freeable(job, pods, reach, reach.top, reach.blocks.numbers(reach.top), most):
+            yield Within(group, reach.top, number)
+
+    def narrower(self, job: Job, pods: Sequence[PodObserved], most: np.ndarray) -> Iterator[Sequence[Within]]:
+        group = self._of(pods) if job.hold is None else None
+        if group is None:
+            return
+        reach, rows = self._groups.reach(group), self._groups.rows(group)
+        around = {tier: np.array([number], np.int64) for tier, number in reach.among(rows)} if rows else None
+        for tier in range(reach.top + (not reach.hard)):
+            numbers = reach.blocks.numbers(tier) if around is None else around.get(tier)
+            if numbers is not None:
+                yield [Within(group, tier, number) for number in self._freeable(job, pods, reach, tier, numbers, most)]
+
+    def _freeable(self, job: Job, pods: Sequence[PodObserved], reach: Reach, tier: int, numbers: np.ndarray, most: np.ndarray | None) -> list[int]:
+        """Of these blocks those that would hold as many as the job needs, in order."""
+        most, need = self._session.state.table.allocatable if most is None else most, max(job.need - job.ready, 1)
+        able = np.zeros(len(reach.blocks.names[tier]), np.int64)
         for pod_class, many in Counter((pod.shape, pod.pinned_node) for pod in pods).items():
-            empty = _times(self._session, pod_class, table.allocatable, None)
-            able = able + np.minimum(reach.blocks.sums(reach.top, empty), many)
-        hold, _ = self._counts(pods, reach, reach.top)
-        numbers = np.flatnonzero(able >= min(need, len(pods)))
-        for number in numbers[np.lexsort((reach.blocks.ranks(reach.top)[numbers], -hold[numbers]))]:
-            yield Within(group, reach.top, int(number))
+            able = able + np.minimum(reach.blocks.sums(tier, _times(self._session, pod_class, most, None)), many)
+        hold, _ = self._counts(pods, reach, tier)
+        numbers = numbers[able[numbers] >= min(need, len(pods))]
+        return [int(number) for number in numbers[np.lexsort((reach.blocks.ranks(tier)[numbers], -hold[numbers]))]]
 
     def _in_turn(self, blocks: list[Within | None]) -> list[Within | None]:
         """Those whose turn it is in this session."""
