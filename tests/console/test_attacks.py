@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+from contextlib import aclosing
 
 import pytest
 from console.browser import needs_chromium
+from domain import build
+from integration.runtime.chained import Writer
 from replay.handmade import LOG_ID, START, Handmade, migration, node, placements, pod, proposed, shape
 
+from restow.console import follow
 from restow.console.answers import MOST_MARKS, _thinned
 from restow.console.api import MOST_STREAMS
 from restow.console.index import Mark
@@ -132,6 +136,45 @@ async def test_before_a_snapshot_there_was_not_nothing(looking, broker):
             (plan,) = await client.json("/api/v1/plans")
             assert (plan["plan"], plan["seq"], plan["time"], plan["steps"]) == ("p1", 9, START + 3_000, {"landed": 1})
     finally:
+        await asyncio.to_thread(opened.close)
+
+
+async def test_a_log_that_its_broker_has_damaged_is_shown_from_the_snapshot_by_which_services_go_on(looking, broker, monkeypatch):
+    """A console that was started after a bit had flipped showed the cluster as it was before that, until the log let those records go: perhaps for weeks."""
+    monkeypatch.setattr(follow, "SAVED_ASKED_EVERY", 0.0)
+    cluster = unique_cluster()
+    log = await connect([broker.url], cluster)
+    writer = Writer(log)
+    for number in range(8):
+        await writer.write(build.node(f"n{number}"))
+    await writer.fold()
+    opened = await asyncio.to_thread(open_broker, [broker.url], cluster)
+    read = opened.log.read
+
+    async def lacking(from_seq):
+        async with aclosing(read(from_seq)) as batches:
+            async for batch in batches:
+                if there := [record for record in batch if record.seq != 5]:
+                    yield there
+
+    monkeypatch.setattr(opened.log, "read", lacking)
+    try:
+        async with looking(opened) as client:
+            await client.until(8)
+            said = await client.json("/api/v1/log")
+            assert (said["first"], said["broken"]) == (1, 5)
+            assert len((await client.json("/api/v1/frame.json", at="8"))["nodes"]["slot"]) == 4
+            await (await open_snapshots(log)).put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(writer.state)))
+            await writer.write(build.node("n8"))
+            await client.until(9)
+            async with asyncio.timeout(10):
+                while (now := await client.json("/api/v1/log"))["first"] != 8:
+                    await asyncio.sleep(0.02)
+            await client.until(9)
+            assert (now["broken"], now["run"] != said["run"]) == (0, True), "a page loads anew"
+            assert len((await client.json("/api/v1/frame.json", at="9"))["nodes"]["slot"]) == 9
+    finally:
+        await log.close()
         await asyncio.to_thread(opened.close)
 
 

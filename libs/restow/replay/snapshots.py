@@ -15,9 +15,9 @@ from restow.replay.state_at import Progress, ReplayError, no_progress, state_at
 from restow.runtime.other_history import of_another_history
 
 
-def oldest(source: LiveSource) -> ClusterState | None:
-    """The state as of the oldest snapshot of this fold that the log continues; None where there is none. Raises what the broker raises."""
-    return source.run(_first(source, newest_first=False), timeout=None)
+def oldest(source: LiveSource, behind: int = 0) -> ClusterState | None:
+    """The state as of the oldest snapshot of this fold that the log continues, and that has record `behind`; None where there is none. Raises what the broker raises."""
+    return source.run(_first(source, newest_first=False, fits=lambda state: state.seq >= behind and not state.broken), timeout=None)
 
 
 def beginning(source: Source) -> ClusterState | None:

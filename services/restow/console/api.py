@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from restow.console.belts import belt
 from restow.console.follow import Follower
 from restow.console.frames import Frame, as_bytes, as_values, frame, seq_at
 from restow.console.health import Verifier
-from restow.console.index import KINDS
+from restow.console.index import KINDS, Index
 from restow.console.moved import MOST, moved
 from restow.console.orders import Orders
 from restow.console.plan_maps import plan_maps, replanned
@@ -73,9 +72,8 @@ class Api:
 
     def __init__(self, follower: Follower, stories: Stories, access: Access | None = None, orders: Orders | None = None, verify: Sequence[str] | None = None) -> None:
         self.verifier = Verifier(verify)
-        self._follower, self._index, self._stories, self._access = follower, follower.index, stories, access
+        self._follower, self._stories, self._access = follower, stories, access
         self._streams = 0
-        self.run = secrets.token_hex(8)
         # Stories take as long as the log, and wait where a broker is away: the map must not wait for them. Nor the latest commits, which are read quickly.
         # Plans, which anybody may ask for, keep no story waiting.
         self._tellers, self._readers, self._planners = (ThreadPoolExecutor(1, f"restow-console-{name}") for name in ("stories", "commits", "plans"))
@@ -114,6 +112,14 @@ class Api:
             Route(get, "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
             *Acts(follower, access, orders).routes,
         ]
+
+    @property
+    def _index(self) -> Index:
+        return self._follower.index
+
+    @property
+    def run(self) -> str:
+        return self._follower.run
 
     def add_to(self, app: web.Application) -> None:
         for route in self.routes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from typing import Any
@@ -13,7 +14,7 @@ from restow.console.index import Index
 from restow.domain.records import Mode, Pause
 from restow.domain.state import ClusterState
 from restow.eventlog.port import LogError, Record
-from restow.replay.snapshots import beginning
+from restow.replay.snapshots import beginning, oldest
 from restow.replay.source import LiveSource, Source
 from restow.replay.state_at import ReplayError, examine_record, fold_examined
 
@@ -21,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 AGAIN = 1.0
 """Seconds until a log that could not be read is read on."""
+SAVED_ASKED_EVERY = 30.0
+"""Seconds between two looks for a snapshot by somebody who has read of a broken log what is missing in it now."""
 
 
 class Follower:
@@ -29,6 +32,9 @@ class Follower:
     def __init__(self, source: Source) -> None:
         self.source, self.index, self.lock = source, Index(), threading.Lock()
         self.live = isinstance(source, LiveSource)
+        self.run = secrets.token_hex(8)
+        """Which reading of the log `index` is of: a page of another one is to load anew."""
+        self._look_at = 0.0
         self.error, self.done = "", False
         self.void = self.unknown = self.broken = 0
         self._started, self._stopped = False, threading.Event()
@@ -99,26 +105,42 @@ class Follower:
     def _read(self) -> None:
         source = self.source
         if not self.index.last:
-            self._begin(source)
-        begin = self.index.last + 1 if self.index.last else source.first
-        for batch in source.follow(begin) if isinstance(source, LiveSource) else source.batches(begin):
-            for record in batch:
-                if self._stopped.is_set():
-                    return
-                self._fold(record)
-            self.error = ""
-            if isinstance(source, LiveSource):
-                source.last = max(source.last, self.index.last)
-            # Others want the interpreter, too.
-            time.sleep(0)
+            # It has let go what was before.
+            self._begin(beginning(source))
+        while not self._stopped.is_set():
+            begin = self.index.last + 1 if self.index.last else source.first
+            for batch in source.follow(begin) if isinstance(source, LiveSource) else source.batches(begin):
+                for record in batch:
+                    if self._stopped.is_set():
+                        return
+                    self._fold(record)
+                self.error = ""
+                if isinstance(source, LiveSource):
+                    source.last = max(source.last, self.index.last)
+                    if self._begin(self._behind_the_break(source)):
+                        break
+                # Others want the interpreter, too.
+                time.sleep(0)
+            else:
+                return
 
-    def _begin(self, source: Source) -> None:
-        """From the oldest snapshot that the log continues: it has let go what was before. Raises ReplayError."""
-        if (state := beginning(source)) is None:
-            return
+    def _begin(self, state: ClusterState | None) -> bool:
+        """From a snapshot, if there is one: nothing is known of what was before."""
+        if state is None:
+            return False
         with self.lock:
-            self._state = state
+            if self.index.last:
+                self.index, self.run = Index(), secrets.token_hex(8)
+            self._state, self.broken = state, 0
             self.index.begin(state)
+        return True
+
+    def _behind_the_break(self, source: LiveSource) -> ClusterState | None:
+        """Of a log that is broken as it is read here, what somebody has stored who had read before what is missing now: with that services go on, too (`runtime.loading`)."""
+        if not self._state.broken or (now := time.monotonic()) < self._look_at:
+            return None
+        self._look_at = now + SAVED_ASKED_EVERY
+        return oldest(source, self._state.broken)
 
     def _fold(self, record: Record) -> None:
         examined = examine_record(record, self.source.log_id)
