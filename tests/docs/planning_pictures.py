@@ -5,11 +5,12 @@ import sys
 import textwrap
 from pathlib import Path
 
-from domain.build import NOW, given, job_of, node, pod, replica_of, shape
+from domain.build import NOW, given, job_of, member, node, pod, pod_group, replica_of, shape
+from domain.test_network_topology import conf
 
 from restow.cli.plan_worth import amount, headline, missed
 from restow.contracts import events as e
-from restow.contracts.values import DeviceShare
+from restow.contracts.values import DeviceShare, NetworkTopology
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.hooks import CHECKPOINTED
@@ -53,6 +54,14 @@ def jobs(**more) -> ClusterState:
     return given(*facts, *[node(name, cpu=64_000, gpus=2) for name in ("a", "b")], job_of("train"), *halves, pod("waits", "two"))
 
 
+def racks() -> ClusterState:
+    """Two racks of two nodes of four GPUs. A server is on one of a1's, another one has two of b1's; a gang of two that takes a rack wholly waits."""
+    facts = [shape(name, cpu=1_000, gpu=(count, WHOLE)) for name, count in (("one", 1), ("two", 2), ("four", 4))]
+    facts += [node(name, cpu=64_000, gpus=4, labels={"rack": name[0]}) for name in ("a1", "a2", "b1", "b2")]
+    gang = [pod_group("g", need=2, topology=NetworkTopology("hard", 1)), *(member(f"g{i}", "g", "four") for i in range(2))]
+    return given(conf(("rack",), "reserve, allocate", {"name": "reservation"}), *facts, on("s", "one", "a1", 0), on("C", "two", "b1", 0, 1), *gang)
+
+
 VALUE = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={})
 DEVICES = DefragmentationArgs(planner="optimizing", protectionThresholds={})
 
@@ -74,6 +83,7 @@ def drawn(state: ClusterState, args: DefragmentationArgs) -> str:
     lines += ["" for _ in plan.moves[:1]] + [*(f"{move.pod} moves from {move.source} to {move.target}; it costs {amount(move.cost)}" for move in plan.moves)]
     assert plan.worth is not None, "every plan is appraised"
     lines += ["", headline(plan.worth)]
+    lines += [f"of it for gangs of {one.pods} in one {one.name}: {one.before} → {one.after}, worth {amount(one.was)} → {amount(one.will)}" for one in plan.worth.gangs]
     if plan.worth.missed is not None:
         lines += textwrap.wrap(missed(plan.worth.missed, plan.worth.unit), 100)
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -89,7 +99,7 @@ def _width(nodes: dict[str, list[str]]) -> int:
 
 def pictures() -> dict[str, str]:
     saved = {CHECKPOINTED: "2023-11-14T22:03:20Z"}  # ten minutes ago
-    return {"shared": drawn(shared(), DEVICES), "waiting": drawn(waiting(), VALUE), "jobs": drawn(jobs(), DEVICES), "saved": drawn(jobs(annotations=saved), DEVICES)}
+    return {"shared": drawn(shared(), DEVICES), "waiting": drawn(waiting(), VALUE), "jobs": drawn(jobs(), DEVICES), "saved": drawn(jobs(annotations=saved), DEVICES), "racks": drawn(racks(), VALUE)}
 
 
 def page(text: str) -> str:

@@ -97,7 +97,7 @@ def test_others_are_exchanged_for_those_who_found_no_order():
     state = _with_some_who_wait(35, "value")
     args = DefragmentationArgs(planner="optimizing", objective="value", protectionThresholds={}, searchSteps=1_500)
     maker = _Maker(Task(state, args, NOW, "p", 1_000))
-    wanted = dict(maker.searched(args.searchSteps, {}).world.away)
+    wanted = dict(maker.searched(args.searchSteps, {})[0].world.away)
     made = maker.order(wanted, {})
     lost = [spot.row for uid, spot in wanted.items() if uid not in made.ends]
     assert lost, "somebody found no order"

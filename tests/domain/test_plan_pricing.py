@@ -428,7 +428,7 @@ def test_a_plan_that_begins_with_prices_alone_is_searched_for_once_more_from_the
 
     monkeypatch.setattr(Search, "run", noted)
     maker = _Maker(_task(state))
-    found = maker.searched(1_000, {})
+    found = maker.searched(1_000, {})[0]
     assert found.world.away
     assert [deep for _, deep in ran] == [{"depth": 0}]
 
@@ -463,13 +463,13 @@ def test_on_more_than_twenty_nodes_plans_begin_with_prices_and_are_worth_as_much
         assert start is not None
         take_up(world, start[0])
         least = search.net()
-    search = _Maker(task).searched(task.args.searchSteps, {})
+    search = _Maker(task).searched(task.args.searchSteps, {})[0]
     assert began[0] is not None
     assert began[0][0] == start[0]
     assert search.net() >= least
     monkeypatch.setattr(maker, "PRICED", FEWEST)
     began.clear()
-    without = _Maker(task).searched(task.args.searchSteps, {})
+    without = _Maker(task).searched(task.args.searchSteps, {})[0]
     assert not began
     assert search.net() * 100 >= without.net() * 97
 
@@ -523,6 +523,6 @@ def test_on_many_nodes_the_search_sees_to_the_nodes_of_those_alone_of_whom_price
     then(state, pod("web", "web", "z0", owner=replica_of("web"), labels={"app": "web"}, devices=(DeviceShare(0, 100),)))
     run = Search.run
     monkeypatch.setattr(Search, "run", lambda self, rows, **deep: ran.append(list(rows)) or run(self, rows, **deep))
-    search = _Maker(_task(state)).searched(1_000, {})
+    search = _Maker(_task(state)).searched(1_000, {})[0]
     assert search.world.away
     assert ran == [[state.table.rows["z0"]]]

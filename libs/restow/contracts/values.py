@@ -400,9 +400,25 @@ class Missed(Value):
     least: Int
 
 
+class GangsWorth(Value):
+    """How many whole gangs of so many `pods` (`devices` with `milli` thousandths of each; 0 for pods without) there is room for, each in one block of this `tier` of the network topology, `before` and `after`, and
+    what that is worth, `was` and `will`: in thousandths of the unit, beside what their pods count for one by one. `name` is the tier's."""
+
+    tier: Int
+    name: str
+    pods: Int
+    devices: Int
+    milli: Int
+    before: Int
+    after: Int
+    was: Int
+    will: Int
+
+
 class Worth(Value):
     """What a plan wins and costs, in thousandths of `unit`: what the free capacity of all nodes is worth to the demands that there are, for so many `hours`,
-    `before` and `after`, and what its moves cost; the `dearest` of them, the dearest first. `missed` where the optimizing planner has found nothing worth it."""
+    `before` and `after`, and what its moves cost; the `dearest` of them, the dearest first. `missed` where the optimizing planner has found nothing worth it. `gangs`: what of it is for
+    gangs that are to be near to each other."""
 
     unit: str
     hours: Int
@@ -411,6 +427,7 @@ class Worth(Value):
     cost: Int
     dearest: tuple[Dear, ...] = ()
     missed: Missed | None = None
+    gangs: tuple[GangsWorth, ...] = ()
 
 
 class MoveSeen(Value):

@@ -110,10 +110,10 @@ class _Open:
 
     def _again(self, state: ClusterState) -> Appraisal | None:
         """By the same demands and prices on the nodes of now; None where a demand, or what is counted, is not known any more."""
-        wanted = self.appraisal.usable.wanted
-        if any(one.rules not in state.shapes for one in wanted) or list(state.table.columns)[: len(self.columns)] != self.columns:
+        wanted, gangs = self.appraisal.usable.wanted, self.appraisal.blocks.gangs
+        if any(one.rules not in state.shapes for one in (*wanted, *(gang.one for gang in gangs))) or list(state.table.columns)[: len(self.columns)] != self.columns:
             return None
-        again = Appraisal(state, self.args, Millis(state.time), wanted)
+        again = Appraisal(state, self.args, Millis(state.time), wanted, gangs)
         for name, per_hour in self.whole.items():
             if name in state.table.rows:
                 again.prices.per_hour[state.table.rows[name]] = per_hour

@@ -94,6 +94,8 @@ def _worth_and_bound(answer: Mapping[str, Any], planned: Planned, dry: bool) -> 
     if worth is not None:
         click.echo()
         said(plan_worth.headline(worth))
+        if worth.gangs:
+            plan_worth.gangs(worth)
         if worth.missed is not None:
             said(plan_worth.missed(worth.missed, worth.unit))
     if bound is not None:

@@ -48,6 +48,21 @@ def headline(worth: Worth) -> str:
     return f"{heading('WORTH')} of what is free, for {worth.hours} h: {change}{cost}"
 
 
+def gangs(worth: Worth) -> None:
+    """What of it is for gangs that are to be near to each other, before → after."""
+    click.echo(f"{heading('OF IT')} for whole gangs in one block")
+    rows = []
+    for one in worth.gangs:
+        size = f" of {one.devices} × {one.milli / 1000:g} GPU" if one.devices else ""
+        fit, worths = (_change(str(number(one.before)), str(number(one.after))), _change(amount(one.was), amount(one.will)))
+        rows.append((f"{one.pods} pods{size}", f"{one.tier} {one.name}", fit, worths))
+    table(("GANG", "BLOCKS", "FIT", "WORTH"), rows, right=("FIT", "WORTH"), flexible=("BLOCKS",))
+
+
+def _change(was: str, will: str) -> str:
+    return was if was == will else f"{was} → {will}"
+
+
 def missed(one: Missed, unit: str) -> str:
     """What would have been moved if it cost less."""
     unit = plain(unit)

@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.contracts.values import Dear, Missed, Move, Worth
+from restow.contracts.values import Dear, GangsWorth, Missed, Move, Worth
 from restow.domain.autoscalers import cordoned_for
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.block_worth import BlockWorth, Tally
 from restow.domain.defragmentation.costs import PREFERENCES, USUAL, Costs
-from restow.domain.defragmentation.demand_mix import Wanted
+from restow.domain.defragmentation.demand_mix import Wanted, WantedGang, gang_mix
 from restow.domain.defragmentation.prices import Prices
 from restow.domain.defragmentation.usable_worth import UsableWorth, loads_of
 from restow.domain.fragmentation import FreeCapacity
@@ -26,9 +27,11 @@ DEAREST = 10
 class Appraisal:
     """For one plan. As the state is when it is made."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis, wanted: tuple[Wanted, ...] | None = None) -> None:
-        """`wanted`: by demands of another moment."""
-        self.state, self.hours, self._wanted = state, args.horizonHours, wanted
+    def __init__(
+        self, state: ClusterState, args: DefragmentationArgs, time: Millis, wanted: tuple[Wanted, ...] | None = None, gangs: tuple[WantedGang, ...] | None = None
+    ) -> None:
+        """`wanted` and `gangs`: by demands of another moment."""
+        self.state, self.hours, self._wanted, self._gangs = state, args.horizonHours, wanted, gangs
         self.prices = Prices(state, args.prices)
         self.costs = Costs(state, USUAL | args.costs, time, self.prices)
 
@@ -37,16 +40,24 @@ class Appraisal:
         """What free capacity is worth. O(pods)."""
         return UsableWorth(self.state, self.prices, self.hours, self._wanted)
 
+    @cached_property
+    def blocks(self) -> BlockWorth:
+        """What whole free blocks are worth besides; nothing where free nodes are given back. O(pods)."""
+        gangs = gang_mix(self.state, self.prices.sizes) if self._gangs is None else self._gangs
+        return BlockWorth(self.state, self.prices, self.hours, () if self.state.migration_config.emptied != "none" else gangs)
+
     def total(
         self, capacity: FreeCapacity | None = None, more: Mapping[NodeName, int] | None = None, only: np.ndarray | None = None, emptied: PlanId | None = None
     ) -> int:
-        """Of all nodes that are ready and schedulable, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these. `emptied`: also of those
+        """Of all nodes that are ready and schedulable, and of whole blocks of them, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these. `emptied`: also of those
         that were cordoned for this plan, to be taken away."""
-        return int(self._rows(capacity, more, only, emptied)[1].sum())
+        rows, found = self._rows(capacity, more, only, emptied)
+        return int(found.sum()) + self._tally(rows, capacity).total
 
     def each(self) -> dict[NodeName, int]:
-        """The same of each node, as they are."""
+        """The same of each node, as they are, with its part of whole blocks."""
         rows, found = self._rows(None, None, None, None)
+        found = found + self._tally(rows, None).each()[rows]
         return dict(zip([self.state.table.names[row] for row in rows.tolist()], found.tolist(), strict=True))
 
     def _rows(
@@ -62,11 +73,29 @@ class Appraisal:
         free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
         return rows, self.usable.many(rows, free[rows], shares[rows], loads[rows])
 
+    def _tally(self, rows: np.ndarray, capacity: FreeCapacity | None) -> Tally:
+        """Of these rows."""
+        of = self.state.table if capacity is None else capacity
+        return self.blocks.tally(of.free, of.device_free, np.isin(np.arange(len(self.state.table.names)), rows))
+
+    def _gangs_worth(self, capacity: FreeCapacity | None) -> tuple[GangsWorth, ...]:
+        """Of each class of gangs that are to be near to each other, before and with this capacity."""
+        if not self.blocks.classes:
+            return ()
+        rows = np.flatnonzero(usable(self.state) & self.state.table.alive)
+        before = self._tally(rows, None)
+        after, found = before if capacity is None else self._tally(rows, capacity), []
+        for k, alike in enumerate(self.blocks.classes):
+            (had, was), (has, will), v = before.of_class(k), after.of_class(k), alike.gang.one.v
+            devices, milli = (v.devices.count, v.devices.milli) if v.devices is not None else (0, 0)
+            found.append(GangsWorth(alike.number, alike.name, alike.gang.pods, devices, milli, had, has, was, will))
+        return tuple(found)
+
     def worth(self, moves: Sequence[Move], capacity: FreeCapacity | None, more: Mapping[NodeName, int], missed: Missed | None = None) -> Worth:
         """Of a plan with these moves, which say what they cost (`priced`), and with this capacity afterwards."""
         before = self.total()
         after = before if capacity is None else self.total(capacity, more)
-        return Worth(self.prices.unit, self.hours, before, after, sum(move.cost for move in moves), self._dearest(moves), missed)
+        return Worth(self.prices.unit, self.hours, before, after, sum(move.cost for move in moves), self._dearest(moves), missed, self._gangs_worth(capacity))
 
     def _dearest(self, moves: Sequence[Move]) -> tuple[Dear, ...]:
         known = [move for move in moves if move.pod in self.state.pods]

@@ -1,4 +1,4 @@
-"""What capacity is wanted for: the demands that pods have, each with its part of all that is asked for.
+"""What capacity is wanted for: the demands that pods have, each with its part of all that is asked for, and the gangs that are to be near to each other.
 
 By what is asked for and not by heads: a hundred pods with a tenth of a GPU each ask for as much as one with ten. Who waits counts several times.
 """
@@ -10,15 +10,22 @@ from typing import NamedTuple
 import numpy as np
 
 from restow.contracts.ids import ShapeId
+from restow.contracts.values import NetworkTopology
 from restow.domain.defragmentation.prices import Sizes
 from restow.domain.fragmentation.demands import Demands, alike, is_counted
-from restow.domain.node_table import Vector
+from restow.domain.fragmentation.fitting import times
+from restow.domain.groups import Group, group_of
+from restow.domain.network.blocks import NO_BLOCK
+from restow.domain.network.reach import asked, levels, reach
+from restow.domain.node_table import NO_DEVICE, WHOLE, Vector
+from restow.domain.predicates import static_mask
+from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 
 WAITING = 8
 """As how many of those that run one counts that waits."""
-MOST = 12
-"""Demands that are told apart, those with the largest parts."""
+MOST, MOST_GANGS = 12, 4
+"""Demands, and gangs, that are told apart, those with the largest parts."""
 WHOLE_PART = 1024
 
 
@@ -31,8 +38,24 @@ class Wanted(NamedTuple):
     part: int
 
 
+class WantedGang(NamedTuple):
+    """A gang of so many `pods` that each ask for `one`, all in one block of the tier at this place; `one.part` is that of all gangs like it. `topology` says of which blocks."""
+
+    one: Wanted
+    pods: int
+    topology: NetworkTopology
+    tier: int
+
+
 def mix(state: ClusterState, sizes: Sizes) -> tuple[Wanted, ...]:
     """The largest part first. O(pods). Who asks for more than any node has is left out: no plan helps them, and beside a mistyped one nobody else would count."""
+    found = _largest(state, sizes)
+    total = sum(much for much, _ in found)
+    return tuple(one for much, shape in found if (one := _wanted(state, sizes, shape, much, total)).part)
+
+
+def _largest(state: ClusterState, sizes: Sizes) -> list[tuple[int, ShapeId]]:
+    """How much is asked for in all by each demand, and a shape of it."""
     heads: Counter[ShapeId] = Counter()
     for uid, pod in state.pods.items():
         if is_counted(state, uid):
@@ -44,15 +67,73 @@ def mix(state: ClusterState, sizes: Sizes) -> tuple[Wanted, ...]:
         before, first = merged.get(key, (0, shape))
         merged[key] = before + count, min(first, shape)
     every = sorted(((count * sizes.of(state.vectors[shape]), shape) for count, shape in merged.values()), key=lambda one: (-one[0], one[1]))
-    asked = list(islice((one for one in every if _has_some_node(state, state.vectors[one[1]])), MOST))
-    total = sum(much for much, _ in asked)
-    if not total:
+    return list(islice((one for one in every if _has_some_node(state, state.vectors[one[1]])), MOST))
+
+
+def _wanted(state: ClusterState, sizes: Sizes, shape: ShapeId, much: int, total: int) -> Wanted:
+    v = state.vectors[shape]
+    return Wanted(v, alike(state, shape), sizes.of(v), much * WHOLE_PART // max(total, 1))
+
+
+class _Members:
+    """Of one group: by demand how many pods it has, how many they count for, and a shape."""
+
+    __slots__ = ("by_demand", "topology")
+
+    def __init__(self, topology: NetworkTopology) -> None:
+        self.topology = topology
+        self.by_demand: dict[bytes, tuple[int, int, ShapeId]] = {}
+
+
+def gang_mix(state: ClusterState, sizes: Sizes) -> tuple[WantedGang, ...]:
+    """Gangs that are to be near to each other (hard: in a block of the widest tier that will do; soft: of the narrowest that can hold them), the largest part first. Of pods that ask for different things those
+    count that ask for the most. None where no empty block could hold one, or the session knows no blocks. O(pods)."""
+    if levels(state) is None or not state.pod_groups:
         return ()
-    return tuple(
-        Wanted(state.vectors[shape], alike(state, shape), sizes.of(state.vectors[shape]), part)
-        for much, shape in asked
-        if (part := much * WHOLE_PART // total)
-    )
+    merged: dict[tuple, tuple[int, ShapeId, WantedGang]] = {}
+    for group, members in _members(state).items():
+        key, (count, heads, shape) = max(members.by_demand.items(), key=lambda one: (sizes.of(state.vectors[one[1][2]]) * one[1][0], one[0]))
+        need = state.pod_groups[group].min_member
+        pods = min(need, count) if need > 1 else count
+        tier = _tier(state, members.topology, shape, pods) if pods > 1 else NO_BLOCK
+        if tier == NO_BLOCK:
+            continue
+        kind = key, reach(state, members.topology).blocks.source, tier, pods
+        much, first, gang = merged.get(kind, (0, shape, WantedGang(_wanted(state, sizes, shape, 0, 1), pods, members.topology, tier)))
+        merged[kind] = much + heads * sizes.of(state.vectors[shape]), min(first, shape), gang
+    total = sum(much for much, _ in _largest(state, sizes)) if merged else 0
+    every = sorted(merged.values(), key=lambda one: (-one[0], one[1], one[2].pods, one[2].tier))
+    return tuple(whole for much, shape, gang in every[:MOST_GANGS] if (whole := gang._replace(one=_wanted(state, sizes, shape, much, total))).one.part)
+
+
+def _members(state: ClusterState) -> dict[Group, _Members]:
+    """By group, of those that ask for a network topology."""
+    keys, found = state.memo.make(Demands), dict[Group, _Members | None]()
+    for uid, pod in state.pods.items():
+        group = group_of(pod.fact) if pod.fact.annotations else None
+        if group is None or group not in state.pod_groups or not is_counted(state, uid):
+            continue
+        if group not in found:
+            topology = asked(state, group, pod.fact)
+            found[group] = None if topology is None else _Members(topology)
+        if (members := found[group]) is not None:
+            shape = pod.fact.shape
+            key = keys.key(state, shape)
+            count, heads, first = members.by_demand.get(key, (0, 0, shape))
+            waits = pod.live.node is None and uid not in state.placed
+            members.by_demand[key] = count + 1, heads + (WAITING if waits else 1), min(first, shape)
+    return {group: members for group, members in sorted(found.items()) if members is not None}
+
+
+def _tier(state: ClusterState, topology: NetworkTopology, shape: ShapeId, pods: int) -> int:
+    """The place of the tier in whose blocks such gangs count; NO_BLOCK where none of them could hold one."""
+    table, v, within = state.table, state.vectors[shape], reach(state, topology)
+    shares = np.where(table.device_free > NO_DEVICE // 2, WHOLE, table.device_free)
+    empty = times(v, table.allocatable, shares, table.columns.get(GPU_MILLI, -1)) * (static_mask(state, shape) & table.alive)
+    for tier in range(within.top + 1) if not within.hard else (within.top,):
+        if tier != NO_BLOCK and within.blocks.sums(tier, empty).max(initial=0) >= pods:
+            return tier
+    return NO_BLOCK
 
 
 def _has_some_node(state: ClusterState, v: Vector) -> bool:

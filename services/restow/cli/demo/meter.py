@@ -22,7 +22,7 @@ class Meter:
         self._state = state
         self._args = state.migration_config.defragmentation or DefragmentationArgs()
         self._appraisal = Appraisal(state, self._args, Millis(state.time))
-        self._appraisal.usable  # noqa: B018 - the demands are those of now
+        self._appraisal.usable, self._appraisal.blocks  # noqa: B018 - the demands are those of now
         self.unit, self.hours = self._appraisal.prices.unit, self._appraisal.hours
         self._asked, self._waited = asked_for(state), waiting(state)
 

@@ -7,10 +7,13 @@ is there (`lp`), otherwise by what pods ask for (`volume`). Each value on the wa
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from restow.contracts.events import Planned
+from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.bound import lp, volume
 from restow.domain.defragmentation.bound.problem import ONE, Problem, problems
+from restow.domain.defragmentation.demand_mix import Wanted, WantedGang
 from restow.domain.defragmentation.optimizing.gangs import able, as_gangs
 from restow.domain.defragmentation.optimizing.plan import least
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
@@ -45,8 +48,10 @@ class Bound(msgspec.Struct, frozen=True):
 def bound(task: Task, kind: Kind | None = None) -> int:
     """No plan of the optimizing planner for this task gains more beyond its cost; millionths of one of the objective, of which `OBJECTIVES` have a bound. `kind` is the
     better one that can be had unless it is said."""
-    with opened(task, task.args.objective, _rows(task)) as world:
-        return _bound(world, task, kind or _best())
+    rows = _rows(task)
+    more = _apart(task, rows)
+    with opened(task, task.args.objective, rows) as world:
+        return _bound(world, task, kind or _best()) + more
 
 
 def countable(task: Task) -> bool:
@@ -60,6 +65,28 @@ def _rows(task: Task) -> Rows:
     rows = Rows(task)
     as_gangs(rows, able(task.state, rows.evictable), "")
     return rows
+
+
+def _apart(task: Task, rows: Rows) -> int:
+    """From now on each place for a pod of a gang that is to be near to others counts, whether it makes up a whole gang or not; the most that plans gain less by that than they do, in millionths."""
+    known = rows.appraisal.blocks
+    if task.args.objective != "value" or not known.classes:
+        return 0
+    state, usable = task.state, rows.appraisal.usable
+    before = rows.appraisal.total(only=rows.counted)
+    rows.appraisal = Appraisal(state, task.args, task.time, _one_by_one(usable.wanted, known.gangs), ())
+    rounded = sum(rows.appraisal.usable.rounded(row, 1) for row in np.flatnonzero(rows.counted).tolist())
+    return ONE * (rows.appraisal.total(only=rows.counted) - before + rounded)
+
+
+def _one_by_one(wanted: tuple[Wanted, ...], gangs: tuple[WantedGang, ...]) -> tuple[Wanted, ...]:
+    """The demands with what the pods of gangs count besides."""
+    parts = {(one.v.items, one.v.devices, one.rules): one for one in wanted}
+    for gang in gangs:
+        one = gang.one
+        key = one.v.items, one.v.devices, one.rules
+        parts[key] = one._replace(part=one.part + (parts[key].part if key in parts else 0))
+    return tuple(parts.values())
 
 
 def _best() -> Kind:
@@ -93,7 +120,7 @@ def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:
     rows = _rows(task)
     with opened(task, task.args.objective, rows) as world:
         gained = ONE * _gain(world, planned)
-        net = _bound(world, task, kind)
+    net = bound(task, kind)
     unit = rows.appraisal.prices.unit if task.args.objective == "value" else ""
     cost = sum(move.cost for move in planned.moves) * max(least(task.args), 1)
     # What is gained is a whole number of the objective.
@@ -117,4 +144,5 @@ def _gain(world: World, planned: Planned) -> int:
                 if d.index < len(shares):
                     shares[d.index] += d.milli * sign
             nodes[row] = free, shares, loads - sign
-    return sum(world.value.worth(row, *has) - world.worth[row] for row, has in nodes.items() if world.counted[row])
+    gain = sum(world.value.worth(row, *has) - world.worth[row] for row, has in nodes.items() if world.counted[row])
+    return gain + (0 if world.tally is None else sum(world.tally.set(row, free, shares) for row, (free, shares, _) in nodes.items()))

@@ -17,7 +17,7 @@ import numpy as np
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Missed, Move
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing import pricing
+from restow.domain.defragmentation.optimizing import blocks, pricing
 from restow.domain.defragmentation.optimizing.annealing import anneal, anneal_gaps
 from restow.domain.defragmentation.optimizing.board import Board
 from restow.domain.defragmentation.optimizing.choices import loads_on
@@ -55,6 +55,8 @@ PARTLY = 10
 """Where more than one in so many moves that begin with prices finds no order, the plan is made without prices, too."""
 OTHERS = 10
 """On many nodes a plan may begin with prices alone where they think of all who may move but one for so many others; the search sees to the nodes of these then."""
+FREEING = 2
+"""One in so many steps is for whole blocks, where there are gangs to be near to each other."""
 NONE = Ordered([], {}, [])
 """No moves."""
 MISSED, MISSED_PART = 3, 10
@@ -65,7 +67,9 @@ def plan(task: Task, stays: Stays) -> Found:
     """The state stays as it is. Raises ArgsError."""
     maker = _Maker(task)
     search, ordered, steps = _made(maker, NOWHERE)
-    if not task.args.wholeNodes and (gangs := able(task.state, maker.rows.evictable)):
+    as_one: Ends = NOWHERE
+    gangs = [] if task.args.wholeNodes else able(task.state, maker.rows.evictable)
+    if gangs:
         # With gangs that are moved as one, if that gains more: they may keep others from moving.
         with_gangs = _Maker(task)
         ends, taken = with_gangs.moved_as_one(gangs)
@@ -74,7 +78,16 @@ def plan(task: Task, stays: Stays) -> Found:
             search_with, ordered_with, taken = _made(with_gangs, ends)
             steps += taken
             if with_gangs.net(ordered_with) > maker.net(ordered):
-                maker, search, ordered = with_gangs, search_with, ordered_with
+                maker, search, ordered, as_one = with_gangs, search_with, ordered_with, ends
+    if task.args.objective == "value" and maker.rows.appraisal.blocks.classes:
+        # With whole blocks that are freed first, and stay free, if that gains more: they may keep others from moving.
+        with_blocks = _Maker(task)
+        as_gangs(with_blocks.rows, [gang for gang in gangs if gang.pods[0] in as_one], TOGETHER)
+        if with_blocks.keeps_blocks(as_one):
+            search_with, ordered_with, taken = _made(with_blocks, as_one)
+            steps += taken
+            if with_blocks.net(ordered_with) > maker.net(ordered):
+                maker, search, ordered = with_blocks, search_with, ordered_with
     missed = None if ordered.moves else maker.missed()
     if missed is not None and missed.told.least >= task.args.minimumGain:
         # It is worth its cost: what was found instead of it gains more, but has no order.
@@ -87,14 +100,14 @@ def plan(task: Task, stays: Stays) -> Found:
 def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
     """The search, the plan and the steps of it. `gangs`: where those go who are moved as one."""
     task = maker.task
-    search = maker.searched(task.args.searchSteps, gangs)
-    steps, wanted = search.world.steps, {**gangs, **search.world.away}
+    search, ends = maker.searched(task.args.searchSteps, gangs)
+    steps, wanted = search.world.steps, {**ends, **search.world.away}
     ordered = maker.order(wanted, NOWHERE)
     if maker.prices and len(ordered.ends) * PARTLY < len(wanted) * (PARTLY - 1):
         # Prices say what nodes are to hold, and not what must leave first for it: where nearly everything is in use little of it may be possible.
         maker.prices = False
-        other = maker.searched(task.args.searchSteps, gangs)
-        steps, others = steps + other.world.steps, {**gangs, **other.world.away}
+        other, ends = maker.searched(task.args.searchSteps, gangs)
+        steps, others = steps + other.world.steps, {**ends, **other.world.away}
         without = maker.order(others, NOWHERE)
         if maker.net(without) > maker.net(ordered):
             search, wanted, ordered = other, others, without
@@ -197,6 +210,11 @@ class _Maker:
     def __init__(self, task: Task) -> None:
         args = task.args
         self.task, self.rows = task, Rows(task)
+        self._open = self.rows.open
+        self._keeps_blocks = False
+        """Whether whole blocks are freed first, and nobody comes to what holds whole gangs."""
+        self._freed: tuple[Ends, int] | None = None
+        """What that came to, for the next search."""
         self.limits = Limits(task.max_moves, least(args), args.searchSteps, args.wholeNodes, task.scope.quota)
         if (nodes := int(self.rows.counted.sum())) <= FEWEST:
             self.limits.improving = max(self.limits.improving, min(args.searchSteps, TRYING))
@@ -235,8 +253,10 @@ class _Maker:
     def _opened(self, ends: Ends, objective: Objective | None = None) -> AbstractContextManager[World]:
         return opened(self.task, objective or self.task.args.objective, self.rows, ends)
 
-    def searched(self, steps: int, ends: Ends) -> Search:
-        """From where these end."""
+    def searched(self, steps: int, ends: Ends) -> tuple[Search, Ends]:
+        """From where these end; the search began where those end that are returned, whole blocks having been freed first."""
+        freed, taken = self._freed or self._free_blocks(steps, ends)
+        self._freed, ends = None, {**ends, **freed}
         limits, rows = self.limits.within(steps, len(ends)), self._by_name()
         starts, board = self._priced(limits, ends)
         # Of those who take no part neither prices nor annealing think.
@@ -251,7 +271,7 @@ class _Maker:
             starts += [self._started(limits, ends, objective, rows) for objective in STARTS]
         with self._opened(ends) as world:
             self._seen = self._seen if ends else world
-            world.steps = sum(start.steps for start in starts)
+            world.steps = taken + sum(start.steps for start in starts)
             for start in starts:
                 take_if_better(Search(world, limits), start.ends)
             search = Search(world, limits)
@@ -272,7 +292,25 @@ class _Maker:
             if self._exchanges and self._few:
                 # On more nodes once the moves are in order (`mended`).
                 exchange(search, rows.tolist(), steps // EXCHANGING)
-        return search
+        return search, ends
+
+    def keeps_blocks(self, ends: Ends) -> bool:
+        """Whether there is anything in it that whole blocks come first. From now on they do."""
+        self._keeps_blocks = True
+        self._freed = self._free_blocks(self.task.args.searchSteps, ends)
+        return bool(self._freed[0]) or bool((self.rows.open != self._open).any())
+
+    def _free_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
+        """Where those go who leave whole blocks free, and the steps; nobody comes to what holds whole gangs then."""
+        if not self._keeps_blocks:
+            return NOWHERE, 0
+        self.rows.open = self._open
+        with self._opened(ends) as world:
+            search = Search(world, self.limits.within(steps // FREEING, len(ends)))
+            blocks.free(search)
+            prune(search)
+            self.rows.open = self._open & ~blocks.kept(world)
+            return dict(world.away), world.steps
 
     def _by_name(self) -> np.ndarray:
         """Rows that pods may leave."""
@@ -340,8 +378,9 @@ class _Maker:
             return Order(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted)).ends.keys() == wanted.keys()
 
     def search(self, steps: int, ends: Ends) -> Wanted:
-        search = self.searched(steps, ends)
-        return Wanted(dict(search.world.away), search.world.steps, search.full or bool(search.bounded))
+        search, begun = self.searched(steps, ends)
+        wanted = {uid: spot for uid, spot in begun.items() if ends.get(uid) != spot} | search.world.away
+        return Wanted(wanted, search.world.steps, search.full or bool(search.bounded))
 
     def order(self, wanted: Mapping[PodUid, Spot], ends: Ends) -> Ordered:
         """All moves that can be carried out, as long as they gain what they cost. Those that are of no use without others that found no order are

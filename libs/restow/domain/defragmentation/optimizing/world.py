@@ -44,7 +44,7 @@ MOST_KNOWN = 8
 
 class World:
     """`moved`: pods that an earlier part of the plan has brought elsewhere; there they are at home. `floor` `(nodes,) int64`: what must stay free of `column` (the
-    resource that is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost."""
+    resource that is protected; -1 for none). `worth` is by row, `total` its sum and what whole blocks are worth besides (`tally`); `spent` what those who are away cost."""
 
     def __init__(self, simulation: Simulation, task: Task, objective: Objective, rows: "Rows", moved: Mapping[PodUid, Spot] | None = None) -> None:
         state, args = task.state, task.args
@@ -98,7 +98,10 @@ class World:
         self.placement = Placement(simulation, self.open, self.column, self.floor, self.objective)
         self.placement.suits = self
         self.worth = self._worths()
-        self.total = sum(self.worth)
+        blocks, table = rows.appraisal.blocks if objective == "value" else None, self.state.table
+        self.tally = blocks.tally(table.free, table.device_free, self.counted) if blocks is not None and blocks.classes else None
+        """What whole free blocks are worth besides; None where that is nothing."""
+        self.total = sum(self.worth) + (0 if self.tally is None else self.tally.total)
         self.spent = 0
 
     def _begin_at(self, moved: Mapping[PodUid, Spot]) -> None:
@@ -359,6 +362,8 @@ class World:
         worth = self.value.worth(row, free, shares, int(self.loads[row]))
         self.total += worth - self.worth[row]
         self.worth[row] = worth
+        if self.tally is not None:
+            self.total += self.tally.set(row, free, shares)
 
     def settle(self) -> None:
         """What was thought is kept; there is no way back beyond this."""
