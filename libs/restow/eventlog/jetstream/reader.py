@@ -107,6 +107,8 @@ class Feed:
         self._broker, self._stream, self._filter, self._copies = broker, stream, filter_subject, copies
         self._tried, self._placed = 0, ""
         """How often another consumer was asked for what is missing; and on which broker the present one is."""
+        self._missed: tuple[int, int, str] | None = None
+        """For which records, and which broker has neither them nor a leader that has."""
         self._single = single
         self._making = False
         """Whether the broker was asked for a consumer and has not said yet that there is one."""
@@ -327,6 +329,10 @@ class Feed:
             batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
         if not batch and self._problem:
             raise _Broken(self._problem)
+        if self._missed is not None and batch:
+            (first, got, broker), self._missed = self._missed, None
+            if found := [one for one in batch if first <= one.seq < got]:
+                await self._is_damaged(found, got, broker)
         return batch
 
     async def _filled(self, expected: int, got: int) -> list[Delivery]:
@@ -346,6 +352,7 @@ class Feed:
                     if truncated := await self._on_hole(expected, got):
                         raise truncated
                     self._tried += 1
+                    self._missed = (expected, got, self._placed)
                     raise _Broken(f"sequence {expected} is missing, got {got}: another broker may have it")
                 await self._pass_hole(expected, there)
             if one is None or there == got:
@@ -353,12 +360,16 @@ class Feed:
             found.append(one)
             expected = there + 1
         if found:
-            self._tried = 0
-            # What is truncated is gone from this broker as it should be, and whoever leads may have shown it before he had heard of that.
-            if await self._on_hole(found[-1].seq, got) is None:
-                self._on_damaged(found[0].seq, found[-1].seq, self._placed)
-                _log.warning("%s on one broker (%s), and there on another: its volume is damaged", missing(found[0].seq, found[-1].seq, f" of {self._stream}"), self._placed)
+            await self._is_damaged(found, got, self._placed)
         return found
+
+    async def _is_damaged(self, found: list[Delivery], got: int, broker: str) -> None:
+        """These are not there on this broker, where `got` was next, and are on another one."""
+        self._tried, first, last = 0, found[0].seq, found[-1].seq
+        # What is truncated is gone from this broker as it should be, and the other one may have shown it before it had heard of that.
+        if await self._on_hole(last, got) is None:
+            self._on_damaged(first, last, broker)
+            _log.warning("%s on one broker (%s), and there on another: its volume is damaged", missing(first, last, f" of {self._stream}"), broker)
 
     async def _pass_hole(self, expected: int, got: int) -> None:
         """Raises what `on_hole` says of it, else says it."""
