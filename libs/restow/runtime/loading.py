@@ -19,9 +19,9 @@ from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.history import Mark
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
-from restow.eventlog.archive import Archive, Where, open_archive
+from restow.eventlog.archive import Archive, Where, mismatch, open_archive
 from restow.eventlog.bucket import ArchiveAway
-from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
+from restow.eventlog.port import EventLog, LogError, LogMismatch, Record, Truncated, Unavailable
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
 from restow.runtime import logs, release
@@ -137,12 +137,18 @@ class Loading:
 
     async def until_saved(self, state: ClusterState) -> None:
         """Raises LogMismatch where the log is broken as it was read here, and somebody stores a snapshot who has read before what is missing now (the collector looks for
-        that, `Rereading`): whoever starts again begins with it. For ever, where that is not so."""
+        that, `Rereading`), or the archive has it and one was stored here: whoever starts again begins with it. For ever, where that is not so."""
+        looked = 0
         while True:
             await asyncio.sleep(SAVED_ASKED_EVERY)
             if not state.broken or self._snapshots is None:
                 continue
             try:
+                if self._archive is not None and looked != state.broken:
+                    if (whole := await self._by_archive(self._archive, state.broken)) is not None:
+                        await self._store(whole)
+                        raise LogMismatch(f"the log is broken at record {state.broken}, and the archive has what is missing: a snapshot up to {whole.seq} is stored, and this process starts again from it")
+                    looked = state.broken
                 if max(await self._snapshots.sequences(), default=0) <= self._newest_there:
                     continue
                 found = await self._snapshots.latest()
@@ -195,6 +201,20 @@ class Loading:
         state = await self.ask(partial(self._folded, archive, first))
         await self._store(state)
         return state
+
+    async def _by_archive(self, where: Where, broken: int) -> ClusterState | None:
+        """The state by what the archive holds and the log behind it; None where that is broken, too. Raises Unavailable."""
+        try:
+            archive = await asyncio.to_thread(open_archive, where, log_id=self._log.log_id)
+            if archive.first > 1 or archive.last < broken or await mismatch(archive, self._log):
+                return None
+            state = await self._folded(archive, archive.last + 1)
+        except Unavailable:
+            raise
+        except (ArchiveError, LogError, OSError) as error:
+            self._logger.warning("the archive does not help against a broken log", reason=str(error))
+            return None
+        return None if state.broken else state
 
     async def _store(self, state: ClusterState) -> None:
         if self._snapshots is not None and not too_old(state) and not state.broken:

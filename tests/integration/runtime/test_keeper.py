@@ -558,6 +558,42 @@ async def test_a_service_for_which_the_log_was_broken_starts_again_from_the_snap
         await asyncio.wait_for(load.until_saved(state), 0.05)
 
 
+async def test_a_collector_for_which_the_log_is_broken_takes_what_is_missing_from_its_archive(tmp_path, monkeypatch):
+    """A release with another fold has no snapshot to begin with: it found a log broken of which every record was archived before a bit flipped, and a repair voided all behind that."""
+    monkeypatch.setattr(loading, "SAVED_ASKED_EVERY", 0.001)
+    log = Flipped(clock=lambda: NOW * 1_000_000)
+    writer, snapshots = Writer(log), MemorySnapshots(log.log_id)
+    for number in range(15):
+        await writer.write(node(f"n{number}"))
+    await export(log, tmp_path / "whole")
+    for number in range(15, 20):
+        await writer.write(node(f"n{number}"))
+    log.lost = (7, 8)
+    await export(log, tmp_path / "hole")
+
+    async def broken(archive, at=7):
+        load = Loading(log, snapshots, tmp_path / archive, lambda said: None, logs.get())
+        state = await load.state()
+        await load.follow(state)
+        assert (state.broken, len(state.nodes)) == (at, at - 1)
+        return load.until_saved(state)
+
+    for archive in ("hole", "none"):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(await broken(archive), 0.2)
+    assert await snapshots.sequences() == []
+    with pytest.raises(LogMismatch, match="the log is broken at record 7, and the archive has what is missing: a snapshot up to 20 is stored"):
+        await asyncio.wait_for(await broken("whole"), SOON)
+    state = await Loading(log, snapshots, None, lambda said: None, logs.get()).state()
+    assert (state.broken, len(state.nodes)) == (0, 20)
+    assert state.history.digest == (await writer.fold()).state.history.digest
+    # Behind the archive's end nobody knows what there was.
+    log.lost = (17,)
+    snapshots.blobs.clear()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(await broken("whole", at=17), 0.2)
+
+
 async def test_a_log_that_is_whole_is_read_again_and_nothing_is_said(tmp_path):
     log = Flipped(clock=lambda: NOW * 1_000_000)
     async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
