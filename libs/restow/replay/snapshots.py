@@ -7,10 +7,12 @@ from collections.abc import Callable
 from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
+from restow.domain.history import BROKEN
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, open_snapshots
 from restow.eventlog.snapshots import SnapshotError
-from restow.replay.source import LiveSource, Source
+from restow.replay import breaks
+from restow.replay.source import LiveSource, Source, Until
 from restow.replay.state_at import Progress, ReplayError, no_progress, state_at
 from restow.runtime.other_history import of_another_history
 
@@ -28,6 +30,17 @@ def beginning(source: Source) -> ClusterState | None:
     if state is None:
         raise ReplayError(f"{source.name} begins at sequence {source.first}, and no snapshot continues it: name the archive of what was truncated away (--archive DIR)")
     return state
+
+
+def trouble(source: Source, state: ClusterState) -> str:
+    """That the log is broken as of this state, and what to do (`breaks.said`); empty while it is whole. Of a running log by which services go on all the same, how they do."""
+    told, running = breaks.said(state), source.source if isinstance(source, Until) else source
+    if not told or not isinstance(running, LiveSource) or (behind := oldest(running, state.broken)) is None:
+        return told
+    return (
+        f"{BROKEN} at record {state.broken} as its broker shows it now, so this is as of before that; services go on from a snapshot up to {behind.seq} by who had read it, "
+        "and no repair is needed: `restow state` and `restow top` show the present"
+    )
 
 
 def newest(source: LiveSource) -> ClusterState | None:

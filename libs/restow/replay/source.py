@@ -131,12 +131,12 @@ class Until(_Bounded):
     """Another source, as it was when sequence `last` was its last one. Closing it is the other one's business."""
 
     def __init__(self, source: Source, last: int) -> None:
-        self._source = source
+        self.source = source
         self.name, self.cluster, self.log_id = source.name, source.cluster, source.log_id
         self.first, self.last = source.first, min(last, source.last)
 
     def _read(self, from_seq: int) -> Iterator[list[Record]]:
-        return self._source.batches(from_seq)
+        return self.source.batches(from_seq)
 
 
 class LiveSource(_Bounded):

@@ -18,7 +18,6 @@ from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.session.verdict import Choice, GangFit, Relief, SlotsFit, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.domain.too_old import too_old
-from restow.replay import breaks
 from restow.replay.chains import Link, chain
 from restow.replay.find import Subject, find
 from restow.replay.source import Source
@@ -69,7 +68,7 @@ def why(source: Source, text: str, progress: Progress = no_progress) -> Why:
     story = tell(source, subject, lambda done, total: progress(done, 2 * total))
     answer = Why(subject, source.last, [], chain(source, story), story.entries)
     state = _fold(source, _questions(source, story, answer), lambda done, total: progress(total + done, 2 * total))
-    _judge(state, story, answer)
+    _judge(source, state, story, answer)
     return answer
 
 
@@ -80,14 +79,23 @@ def verdict_now(source: Source, text: str, progress: Progress = no_progress) -> 
     story = tell(source, subject, lambda done, total: progress(done, 2 * total))
     state = _fold(source, {}, lambda done, total: progress(total + done, 2 * total))
     answer = Why(subject, source.last, [], [], [])
-    _judge(state, story, answer)
+    _judge(source, state, story, answer)
     return subject, state, answer.verdict
 
 
-def _judge(state: ClusterState, story: Story, answer: Why) -> None:
+def _judge(source: Source, state: ClusterState, story: Story, answer: Why) -> None:
     """The verdict on the subject in this state; first what is wrong with the log as a whole."""
     VERDICTS[story.subject.kind](state, story, answer)
-    answer.verdict[:0] = filter(None, (breaks.said(state), too_old(state)))
+    answer.verdict[:0] = filter(None, (_broken(source, state), too_old(state)))
+
+
+def _broken(source: Source, state: ClusterState) -> str:
+    if not state.broken:
+        return ""
+    # The broker's client takes a tenth of a second.
+    from restow.replay.snapshots import trouble
+
+    return trouble(source, state)
 
 
 def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Callable[[ClusterState], None]]]:

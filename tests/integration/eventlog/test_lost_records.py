@@ -25,7 +25,8 @@ from restow.eventlog.snapshots import Snapshot
 from restow.replay.breaks import check
 from restow.replay.restore import fill
 from restow.replay.snapshots import state_by_snapshot
-from restow.replay.source import ListSource, open_broker, open_path, save
+from restow.replay.source import ListSource, Until, open_broker, open_path, save
+from restow.replay.why import why
 from restow.runtime import logs
 from restow.runtime.loading import Loading
 
@@ -313,6 +314,17 @@ async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_p
             return state_by_snapshot(source, seq=seq)
         finally:
             source.close()
+
+    def told():
+        source = open_broker(own_server.url, cluster)
+        try:
+            return [why(part, "node/n0").verdict[0] for part in (source, Until(source, 12))]
+        finally:
+            source.close()
+
+    # What needs the log from its beginning says so, and advises no repair, which would void what services have decided since.
+    said = f"the log is broken at record {late.state.broken} as its broker shows it now, so this is as of before that; services go on from a snapshot up to 12 by who had read it, and no repair is needed"
+    assert [one.partition(":")[0] for one in await asyncio.to_thread(told)] == [said, said]
 
     shown = [await asyncio.to_thread(present, seq) for seq in (None, 11)]
     assert [(state.seq, state.broken, len(state.nodes)) for state in shown] == [(12, 0, 12), (11, late.state.broken, late.state.broken - 1)]
