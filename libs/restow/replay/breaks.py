@@ -56,6 +56,8 @@ class Wholeness(msgspec.Struct):
     repairs: list[int] = []
     shown_by: str = ""
     """Of a log that is broken: which of several brokers leads it. The others may have what this one lacks."""
+    passed: int = 0
+    """Of a running log that is broken: the last record of a snapshot behind that, by which services go on; 0 where there is none."""
     void: int = 0
     strangers: list[Stranger] = []
 

@@ -10,6 +10,7 @@ from restow.domain.fold import FOLD_VERSION
 from restow.domain.history import BROKEN
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, open_snapshots
+from restow.eventlog.port import LogError
 from restow.eventlog.snapshots import SnapshotError
 from restow.replay import breaks
 from restow.replay.source import LiveSource, Source, Until
@@ -32,13 +33,23 @@ def beginning(source: Source) -> ClusterState | None:
     return state
 
 
+def passed(source: Source, broken: int) -> int:
+    """The last record of a snapshot by which services go on, of a running log that is broken at a record; 0 where there is none, or nobody says."""
+    running = source.source if isinstance(source, Until) else source
+    try:
+        state = oldest(running, broken) if isinstance(running, LiveSource) else None
+    except LogError:
+        return 0
+    return state.seq if state is not None else 0
+
+
 def trouble(source: Source, state: ClusterState) -> str:
-    """That the log is broken as of this state, and what to do (`breaks.said`); empty while it is whole. Of a running log by which services go on all the same, how they do."""
-    told, running = breaks.said(state), source.source if isinstance(source, Until) else source
-    if not told or not isinstance(running, LiveSource) or (behind := oldest(running, state.broken)) is None:
+    """That the log is broken as of this state, and what to do (`breaks.said`); empty while it is whole. Of one by which services go on all the same, how they do."""
+    told = breaks.said(state)
+    if not told or not (seq := passed(source, state.broken)):
         return told
     return (
-        f"{BROKEN} at record {state.broken} as its broker shows it now, so this is as of before that; services go on from a snapshot up to {behind.seq} by who had read it, "
+        f"{BROKEN} at record {state.broken} as its broker shows it now, so this is as of before that; services go on from a snapshot up to {seq} by who had read it, "
         "and no repair is needed: `restow state` and `restow top` show the present"
     )
 

@@ -47,6 +47,9 @@ LACKS = 5.0
 AGAIN = Millis(1_000)
 """A deadline that has passed and led to nothing is not asked about again for so long, in ms."""
 
+ENDINGS = 100
+"""Attempts to put on record what came of a long decision; of a full store each takes five seconds at last."""
+
 FACTS = "cluster"
 """The family that decides nothing."""
 
@@ -358,7 +361,9 @@ class Commander:
     async def _end_heavy(self, heavy: Heavy, begun: str, reason: str, message: str, failed: bool, cause: str) -> None:
         """Put on record what came of it, where its decision has not, as often as the broker does not take that: what has no end is taken for what the process has died of."""
         state = self.follower.state
-        while begun and heavy.under_way(state) == begun and not self.follower.broken:
+        for _ in range(ENDINGS):
+            if not begun or heavy.under_way(state) != begun or self.follower.broken:
+                return
             await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), cause)])
             if self._drains.is_set():
                 return

@@ -93,11 +93,13 @@ def _checked(where: Where, beside: str) -> tuple[Wholeness, Held | None]:
 
 
 def _whose(found: Wholeness, source: Source) -> None:
-    """Notes which of several brokers has shown a log that is broken."""
+    """Notes which of several brokers has shown a log that is broken, and by which snapshot services go on."""
+    from restow.replay.snapshots import passed
     from restow.replay.source import LiveSource
 
     if found.broken and isinstance(source, LiveSource):
         found.shown_by = source.shown_by()
+        found.passed = passed(source, found.broken)
 
 
 def _show(found: Wholeness) -> None:
@@ -118,7 +120,10 @@ def _show(found: Wholeness) -> None:
     if found.broken:
         if found.shown_by:
             click.echo(f"Broker {found.shown_by} leads, and the others may have what it lacks: empty its volume, and it copies the log from them (docs/failures.md).")
-        click.echo("An archive or an export may still hold what is missing. To go on without it: restow log repair (docs/failures.md)")
+        if found.passed:
+            click.echo(f"Services go on from a snapshot up to {number(found.passed)} by who had read what is missing: no repair is needed (docs/failures.md).")
+        else:
+            click.echo("An archive or an export may still hold what is missing. To go on without it: restow log repair (docs/failures.md)")
 
 
 @click.command()

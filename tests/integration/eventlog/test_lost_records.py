@@ -325,6 +325,9 @@ async def test_a_record_that_is_lost_in_the_middle_is_a_hole_that_every_reader_p
     # What needs the log from its beginning says so, and advises no repair, which would void what services have decided since.
     said = f"the log is broken at record {late.state.broken} as its broker shows it now, so this is as of before that; services go on from a snapshot up to 12 by who had read it, and no repair is needed"
     assert [one.partition(":")[0] for one in await asyncio.to_thread(told)] == [said, said]
+    verified = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "verify", "--server", own_server.url, "--cluster", cluster])
+    assert verified.exit_code == 1
+    assert verified.output.endswith("Services go on from a snapshot up to 12 by who had read what is missing: no repair is needed (docs/failures.md).\n")
 
     shown = [await asyncio.to_thread(present, seq) for seq in (None, 11)]
     assert [(state.seq, state.broken, len(state.nodes)) for state in shown] == [(12, 0, 12), (11, late.state.broken, late.state.broken - 1)]
