@@ -143,19 +143,22 @@ class Loading:
             await asyncio.sleep(SAVED_ASKED_EVERY)
             if not state.broken or self._snapshots is None:
                 continue
+            by_archive = self._archive is not None and looked != state.broken
             try:
-                if self._archive is not None and looked != state.broken:
-                    if (whole := await self._by_archive(self._archive, state.broken)) is not None:
+                if max(await self._snapshots.sequences(), default=0) <= self._newest_there and not by_archive:
+                    continue
+                found = await self._snapshots.latest()
+                saved = found.seq if found is not None and found.fold_version == FOLD_VERSION and found.seq > state.broken else 0
+                # One that is there already was of no use, and another one by the archive would not be either.
+                if self._archive is not None and by_archive:
+                    if not saved and (whole := await self._by_archive(self._archive, state.broken)) is not None:
                         await self._store(whole)
                         raise LogMismatch(f"the log is broken at record {state.broken}, and the archive has what is missing: a snapshot up to {whole.seq} is stored, and this process starts again from it")
                     looked = state.broken
-                if max(await self._snapshots.sequences(), default=0) <= self._newest_there:
-                    continue
-                found = await self._snapshots.latest()
             except (SnapshotError, Unavailable):
                 continue
-            if found is not None and found.fold_version == FOLD_VERSION and found.seq > max(self._newest_there, state.broken):
-                raise LogMismatch(f"the log is broken at record {state.broken}, and a snapshot up to {found.seq} by somebody who has read that is there now: this process starts again from it")
+            if saved > self._newest_there:
+                raise LogMismatch(f"the log is broken at record {state.broken}, and a snapshot up to {saved} by somebody who has read that is there now: this process starts again from it")
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until the broker answers."""

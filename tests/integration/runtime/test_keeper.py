@@ -587,6 +587,13 @@ async def test_a_collector_for_which_the_log_is_broken_takes_what_is_missing_fro
     state = await Loading(log, snapshots, None, lambda said: None, logs.get()).state()
     assert (state.broken, len(state.nodes)) == (0, 20)
     assert state.history.digest == (await writer.fold()).state.history.digest
+    # One that did not help is not stored again and again, each time with a new start.
+    load = Loading(log, snapshots, tmp_path / "whole", lambda said: None, logs.get())
+    await load.state()
+    state = ClusterState()
+    state.broken = 7
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(load.until_saved(state), 0.2)
     # Behind the archive's end nobody knows what there was.
     log.lost = (17,)
     snapshots.blobs.clear()
