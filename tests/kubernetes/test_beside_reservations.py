@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from e2e.stack import Running
 from kubernetes.left import LONG, entries
+from kubernetes.moves import until_gated
 from kubernetes.services import SESSION, kill
 from kubernetes.world import HIGH, NS, World, pod_spec
+
+from restow.kube.gates import Gates
 
 RESERVATIONS = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{NS}/reservations"
 
 
 @pytest.fixture(autouse=True)
-async def they_go(nothing_is_left: None, world: World) -> Any:
-    """And nothing is left of them."""
+async def they_go(nothing_is_left: None, world: World, descheduler: Gates) -> Any:
+    """And nothing is left of them. The API server has heard of Landings before, where this file is the first that it sees: owners are not gated earlier, and scheduled as ever."""
+    await until_gated(descheduler)
     yield
     for one in (await world.api.ok("GET", RESERVATIONS))["items"]:
         await world.api.ok("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}")

@@ -35,6 +35,8 @@ from kubernetes.services import (
 from kubernetes.world import World, pod_spec
 from prometheus import needs_prometheus, prometheus
 
+from restow.cli.views import migrations
+
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
@@ -54,7 +56,11 @@ async def nothing_stays_paused(stack: Running) -> AsyncIterator[None]:
 
 async def paused(stack: Running) -> Any:
     """By whom and why, once it is so."""
-    return await seen(stack, "moves are paused", lambda state: state.pause.since and state.pause)
+    try:
+        return await seen(stack, "moves are paused", lambda state: state.pause.since and state.pause)
+    except TimeoutError as error:
+        moves = await seen(stack, "the log is read", lambda state: [(one["id"], one["step"], one["reason"]) for one in migrations(state)])
+        raise AssertionError(f"{error}: {moves}") from error
 
 
 def metrics_of(stack: Running) -> str:
@@ -114,14 +120,17 @@ async def test_a_pause_by_hand_stops_what_was_not_evicted_and_outlives_its_leade
 
 
 async def test_evicted_pods_that_miss_their_slots_pause_all_moves_until_somebody_resumes(world: World, stack: Running) -> None:
-    pods = await victims(world, stack, 3, term=3)
+    pods = await victims(world, stack, 3, term=6)
     moves = [await migrate(stack, pod, f"target-{i}") for i, pod in enumerate(pods[:2])]
     await stand(world, 2)
     await world.budget(2)
-    for move in moves:
+
+    async def loses_its_slot(move: str, target: str) -> None:
         await reached(stack, move, "evicted")
-    for i in range(2):
-        await world.lose(f"target-{i}")
+        await world.lose(target)
+
+    # Each by itself: one may be evicted seconds after the other, which would have landed by then.
+    await asyncio.gather(*(loses_its_slot(move, f"target-{i}") for i, move in enumerate(moves)))
     pause = await paused(stack)
     assert (pause.by, "2 evicted pods missed their slots" in pause.reason) == ("", True)
     kill(stack, DESCHEDULER)
