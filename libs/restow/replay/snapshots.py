@@ -34,13 +34,18 @@ def beginning(source: Source) -> ClusterState | None:
 
 
 def passed(source: Source, broken: int) -> int:
-    """The last record of a snapshot by which services go on, of a running log that is broken at a record; 0 where there is none, or nobody says."""
+    """The last record of a snapshot by which services go on, of a running log that is broken at a record; 0 where there is none, where the log is broken behind it, too, or nobody says."""
     running = source.source if isinstance(source, Until) else source
-    try:
-        state = oldest(running, broken) if isinstance(running, LiveSource) else None
-    except LogError:
+    if not isinstance(running, LiveSource):
         return 0
-    return state.seq if state is not None else 0
+    try:
+        begin = running.run(_first(running, newest_first=True, fits=lambda state: state.seq >= broken and not state.broken), timeout=None)
+        if begin is None:
+            return 0
+        seq = begin.seq
+        return 0 if seq < running.last and state_at(running, begin=begin).broken else seq
+    except (LogError, ReplayError):
+        return 0
 
 
 def trouble(source: Source, state: ClusterState) -> str:
@@ -79,7 +84,9 @@ def state_by_snapshot(source: Source, *, seq: int | None = None, time: Millis | 
         state = state_at(source, seq=seq, time=time, progress=progress, begin=begin)
         if not state.broken:
             return state
-        broken = broken or state
+        # As services do: what is broken later has more of what they know.
+        if broken is None or state.broken > broken.broken:
+            broken = state
     return broken or state_at(source, seq=seq, time=time, progress=progress)
 
 

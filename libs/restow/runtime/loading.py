@@ -70,8 +70,7 @@ class Loading:
             if found is not None:
                 return found
             if first <= 1:
-                self.began = self.bytes = 0
-                return ClusterState()
+                return await self.ask(self._from_the_beginning)
             if self._broken is not None:
                 return self._broken
             if self._archive is not None:
@@ -119,6 +118,15 @@ class Loading:
                         self._broken = self._broken or state
             at_most = found.seq - 1
         return None
+
+    async def _from_the_beginning(self) -> ClusterState:
+        """Or what the newest snapshot has become, where that is broken later: a repair voids all that comes behind the break, and what was before the snapshot may be damaged, too."""
+        began, size, state = self.began, self.bytes, ClusterState()
+        self.began = self.bytes = 0
+        if self._broken is None or await self.follow(state) or state.broken >= self._broken.broken:
+            return state
+        self.began, self.bytes = began, size
+        return self._broken
 
     def _note(self, mark: Mark) -> None:
         if self.mark is None or (mark.repairs, mark.seq) > (self.mark.repairs, self.mark.seq):

@@ -257,6 +257,45 @@ async def test_a_snapshot_of_lost_records_is_not_shown_where_the_log_ends_with_o
     assert {*(await asyncio.to_thread(shown, 20)).nodes} == {f"n{number}" for number in range(1, 21)}, "one that is of this log is believed"
 
 
+async def test_a_log_that_is_damaged_before_and_behind_its_snapshot_is_broken_where_services_stop(own_server, opened, cluster):
+    """All began with the first damage, which the snapshot had passed: the repair that they asked for voided everything behind that, holds, windows and history of weeks; and verify and why said
+    that none was needed."""
+    log = await opened(own_server.url, cluster)
+    writer = await written(log, 20)
+    await keep(log, writer)
+    await written(log, RECORDS - 20)
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    (block,) = blocks(own_server)
+    data = bytearray(block.read_bytes())
+    for name in (b'"n7"', b'"n25"'):
+        data[data.index(name) + 2] ^= 1
+    block.write_bytes(data)
+    await own_server.start_async()
+    again = await opened(own_server.url, cluster)
+    assert await again.tail() == RECORDS
+
+    def shown():
+        source = open_broker(own_server.url, cluster)
+        try:
+            state = state_by_snapshot(source)
+            return (state.broken, len(state.nodes)), why(source, "node/n1").verdict[0]
+        finally:
+            source.close()
+
+    where, said = await asyncio.to_thread(shown)
+    assert where == (25, 24)
+    assert "no repair is needed" not in said
+    verified = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "verify", "--server", own_server.url, "--cluster", cluster])
+    assert "no repair is needed" not in verified.output
+    snapshots = await open_snapshots(again)
+    found = await log_repair.look(again, snapshots, None)
+    assert found.what == "The log is broken at record 25"
+    await log_repair.write(again, found, "ann", "a test")
+    state = await Loading(again, snapshots, None, lambda said: None, logs.silent()).state()
+    assert (state.broken, state.repairs, len(state.nodes)) == (0, 1, 24)
+
+
 async def keep(log, writer):
     await (await open_snapshots(log)).put(Snapshot(log.log_id, writer.state.seq, FOLD_VERSION, snapshot.dump(writer.state)))
 

@@ -553,7 +553,7 @@ async def test_a_service_for_which_the_log_was_broken_starts_again_from_the_snap
         await writer.write(node(f"n{number}"))
     log.lost = (7, 22)
     load, state = await started()
-    assert state.broken == 7
+    assert (load.began, state.broken, len(state.nodes)) == (20, 22, 21)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(load.until_saved(state), 0.05)
 
