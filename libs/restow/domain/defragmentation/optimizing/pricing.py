@@ -72,8 +72,10 @@ class Course(NamedTuple):
     gaining: bool = False
 
 
-ALL, OF_SAMPLE, THEN = Course(2, 11, 4, 300, DOWN, TRIES), Course(2, 8, 4, STEPS, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100, gaining=True)
-"""Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for."""
+ALL_OF_FEW, OF_SAMPLE, THEN = Course(2, 11, 4, 300, DOWN, TRIES), Course(2, 8, 4, STEPS, DOWN, 0), Course(1, 3, 1, STEPS, 100, 100, gaining=True)
+ALL = ALL_OF_FEW._replace(last=100)
+"""Of all nodes; or of a sample, and then of all: its prices are nearly the best ones, and what is missing are the patterns of each node that others leave places for. Of more than `FEW` nodes a third of the
+last round's steps finds as much (eleven worlds of 200 and 500 nodes: 0.04 % more value)."""
 
 NEAR_BOUND = 10
 """A plan is near to what its patterns promise that misses no more than one in so many parts of it."""
@@ -113,7 +115,7 @@ def priced(search: Search, board: Board) -> Start | None:
         first, weighed = guessed[1].prices, sample.weighed
     else:
         first, device = _first(patterns, packing)
-    course = THEN if many else ALL
+    course = THEN if many else ALL_OF_FEW if len(patterns.rows) <= FEW else ALL
     priced_at = _prices(patterns, packing, first, device, limit, steps, course, most)
     if priced_at is None:
         return None
