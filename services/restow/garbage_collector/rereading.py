@@ -55,7 +55,7 @@ class Rereading:
         self._seq, self._digest = seq, digest
 
     async def finds_damage(self) -> bool:
-        """Reads again once it is time; whether what comes is not what was folded, or was not the last time and no snapshot holds it yet. Raises Unavailable."""
+        """Reads again once it is time; whether what comes is not what was folded, or does not come, or was not the last time and no snapshot holds it yet. Raises Unavailable."""
         if self.unsaved:
             return True
         context = self._context
@@ -70,8 +70,12 @@ class Rereading:
             # Snapshots that this process knows nothing of.
             self._seq, self._digest = upto, digest
             return False
-        except (TimeoutError, LogMismatch) as error:
-            self._log.warning("the log could not be read again", reason=str(error) or f"no record within {PATIENCE:g} s")
+        except TimeoutError:
+            # The last record may be the damaged one, of a log in which nothing comes behind it; or the broker is slow, and a snapshot more does no harm.
+            self._log.warning("the log could not be read again to its end: a snapshot is stored at once", reason=f"no record within {PATIENCE:g} s", last=upto)
+            return True
+        except LogMismatch as error:
+            self._log.warning("the log could not be read again", reason=str(error))
             return False
         if found == digest:
             return False

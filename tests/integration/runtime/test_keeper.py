@@ -24,7 +24,7 @@ from restow.eventlog.bucket import is_address
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Full, LogMismatch, Unavailable, Unknown
 from restow.eventlog.snapshots import MemorySnapshots, Snapshot
-from restow.garbage_collector import snapshot_keeper
+from restow.garbage_collector import rereading, snapshot_keeper
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.metrics import CollectorMetrics
 from restow.garbage_collector.snapshot_keeper import Keeper
@@ -519,6 +519,28 @@ async def test_the_snapshot_that_saves_it_is_tried_again_until_it_is_stored_and_
         load = Loading(log, one.snapshots, None, lambda said: None, logs.get())
         state = await load.state()
         assert (state.broken, len(state.nodes)) == (0, 30)
+
+
+async def test_the_last_record_of_a_quiet_log_is_saved_by_a_snapshot_too(tmp_path, monkeypatch):
+    """A broker shows nothing in the place of a damaged record behind which none comes: it could not be told from one that is slow, and nothing was done until another record followed."""
+    monkeypatch.setattr(rereading, "PATIENCE", 0.05)
+    log = Flipped(clock=lambda: NOW * 1_000_000)
+    async with collecting(log, tmp_path, snapshot_every=1_000, keep=10) as one:
+        await grow(log)
+        await one.until(lambda: one.state.seq >= 30)
+        await asyncio.sleep(0.02)
+        last = one.state.seq
+        log.lost = (last,)
+        one.clock.advance(600_000)
+        await one.until(lambda: one.state.snapshot_seq == last and one.state.archived)
+        load = Loading(log, one.snapshots, None, lambda said: None, logs.get())
+        state = await load.state()
+        assert (load.began, state.broken, len(state.nodes)) == (last, 0, 30)
+        # Once: it is not stored again each time.
+        stored = one.state.snapshot_seq
+        one.clock.advance(600_000)
+        await asyncio.sleep(0.1)
+        assert one.state.snapshot_seq == stored
 
 
 async def test_a_service_for_which_the_log_was_broken_starts_again_from_the_snapshot_that_saves_it(tmp_path, monkeypatch):
