@@ -94,6 +94,9 @@ class Candidate:
             raise LogMismatch(other_log(self._family, said, f"the broker has log {self._log.log_id}"))
         with contextlib.suppress(ValueError):
             self._follower.expect(Mark.read(mark))
+        if self._follower.state.broken and self._follower.lost is None:
+            # What was read here lacks something. Who has that (from a snapshot, from the archive) is not to find that it was lost.
+            return said or self._log.log_id
         return f"{self._log.log_id} {self._follower.mark}"
 
     # -- the lease -----------------------------------------------------------------------------------------------------

@@ -7,12 +7,16 @@ import pytest
 
 from restow.cli import log_repair
 from restow.cluster_watcher.service import service as cluster_watcher
-from restow.eventlog.jetstream import connect
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION
+from restow.eventlog.jetstream import connect, open_snapshots
 from restow.eventlog.port import LogMismatch, NoLog
+from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.runtime.leadership import Phase
 from restow.scheduler_session.service import service as scheduler_session
 
+from .chained import Writer
 from .test_services import SOON, _node, _on, _pod, _post, kubesim, service
 
 
@@ -178,3 +182,48 @@ async def _delete(kube, path):
 
     async with aiohttp.ClientSession() as session, session.delete(kube.url + path) as response:
         assert response.status == 200
+
+
+async def test_what_a_process_read_of_a_broken_log_is_not_what_the_next_one_is_to_find(own_broker):
+    """Its mark was in the Lease, where nobody had left another one. Whoever started from the snapshot that has what is missing found that the log had lost records, put that on record, and so broke
+    a log on which all went on."""
+    cluster = unique_cluster()
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        for number in range(3):
+            await _post(kube, "/api/v1/nodes", _node(f"n{number}"))
+
+        def started(identity):
+            return service(cluster_watcher(), own_broker, cluster, kube, lease="on", identity=identity, lease_duration=1)
+
+        async with started("one") as watcher:
+            await watcher.leading()
+            await watcher.until(lambda state: len(state.nodes) == 3)
+            await _post(kube, "/api/v1/nodes", _node("late"))
+            await watcher.until(lambda state: "late" in state.nodes)
+            whole = watcher.process.context.state
+        await _delete(kube, "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases/restow-cluster")
+        log = await connect(own_broker.url, cluster, create=False)
+        writer = await Writer(log).fold()
+        assert writer.state.history.digest == whole.history.digest
+        await log.close()
+        await asyncio.to_thread(own_broker.stop)
+        (block,) = own_broker.folder.glob("**/streams/restow-*/msgs/*.blk")
+        data = bytearray(block.read_bytes())
+        data[data.index(b'"n1"') + 2] ^= 1
+        block.write_bytes(data)
+        await own_broker.start_async()
+        async with started("two") as watcher:
+            await watcher.until(lambda state: state.broken)
+            async with asyncio.timeout(SOON):
+                while not await noted(kube, "cluster"):
+                    await asyncio.sleep(0.02)
+        log = await connect(own_broker.url, cluster, create=False)
+        try:
+            await (await open_snapshots(log)).put(Snapshot(log.log_id, writer.state.seq, FOLD_VERSION, snapshot.dump(writer.state)))
+        finally:
+            await log.close()
+        async with started("three") as watcher:
+            await watcher.leading()
+            assert watcher.process.context.follower.broken == ""
+            assert watcher.process.context.state.void["record.other_history"] == 0
