@@ -15,9 +15,10 @@ from restow.cli.top_screen import picture
 from restow.cli.views import summary
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Worth
+from restow.contracts.values import NetworkTopology, Worth
 from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of, text_of
 from restow.domain.defragmentation.appraisal import Appraisal
+from restow.domain.session_config import read_conf
 from restow.replay.period import period, share
 from restow.replay.settled import settle
 from restow.replay.state_at import state_at
@@ -103,6 +104,21 @@ def test_a_node_that_has_come_meanwhile_is_nothing_that_the_plan_has_won(fact):
 def test_a_node_that_has_gone_meanwhile_is_nothing_that_the_plan_has_lost():
     log = Handmade()
     log.facts(node("gone"), kind="nodes")
+    for record in migration(worth=worth(500)).records:
+        log.records.append(record.__class__(log.seq + 1, record.family, record.envelope, record.body, record.time))
+    (found,) = settle(before_the_last(log, e.NodeGone("gone")))
+    assert (found.landed, found.won) == (1, 0)
+
+
+def test_a_rack_that_was_whole_until_one_of_its_nodes_has_gone_is_nothing_that_the_plan_has_lost():
+    """Half of what it was worth to the gang that waits was that of the node that is still there."""
+    log = Handmade()
+    conf = text_of(read_conf({"actions": "allocate", "tiers": [{"plugins": [{"name": "network-topology-aware", "arguments": {"levels": ["rack"]}}]}]}))
+    log.decide("session", c.Configure(conf), e.SessionConfigured(conf, digest_of(conf)))
+    log.facts(*(replace(node(name), labels={"rack": "r"}) for name in ("gone", "stays")), kind="nodes")
+    members = [replace(pod(f"g-{i}", shape="whole"), annotations={"scheduling.k8s.io/group-name": "g"}) for i in range(2)]
+    log.facts(e.PodGroupObserved("shop", "g", "uid-g", time_at(0), min_member=2, topology=NetworkTopology("hard", 1)), shape(4_000, "whole"), *members)
+    assert Appraisal(state_at(log.source()), DefragmentationArgs(), time_at(log.seq)).whole().gangs(0, 0) == 1
     for record in migration(worth=worth(500)).records:
         log.records.append(record.__class__(log.seq + 1, record.family, record.envelope, record.body, record.time))
     (found,) = settle(before_the_last(log, e.NodeGone("gone")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts import events as e
@@ -59,7 +60,7 @@ class _Open:
         assert planned.worth is not None, "asked for before"
         self.worth, self.args = planned.worth, state.migration_config.defragmentation or DefragmentationArgs()
         self.appraisal = Appraisal(state, self.args, time)
-        self.before = self.appraisal.each()  # The demands are those of now.
+        self.before, self.blocks = self.appraisal.each(), self.appraisal.whole()  # The demands are those of now.
         self.nodes, self.columns, self.waited = list(state.table.names), list(state.table.columns), waiting(state)
         self.whole = {name: self.appraisal.prices.per_hour[row] for name, row in state.table.rows.items()}
         self.emptying = state.migration_config.emptied != "none"
@@ -105,7 +106,8 @@ class _Open:
             # What it has emptied, and somebody has taken away, was given back at its price.
             taken = {move.source for move in self.moves.values()} & self.before.keys() - state.table.rows.keys() if self.emptying else set[NodeName]()
             given = sum(self.whole[name] * self.worth.hours // MILLI for name in taken)
-            self.settled.won = now + given - sum(self.before[name] for name in [*stayed, *taken])
+            blocks = self.blocks.only(np.isin(self.nodes, stayed))
+            self.settled.won = now + given - blocks - sum(self.before[name] for name in [*stayed, *taken])
         return True
 
     def _again(self, state: ClusterState) -> Appraisal | None:

@@ -55,10 +55,13 @@ class Appraisal:
         return int(found.sum()) + self._tally(rows, capacity).total
 
     def each(self) -> dict[NodeName, int]:
-        """The same of each node, as they are, with its part of whole blocks."""
+        """Of each node by itself, as they are; whole blocks of them (`whole`) come on top."""
         rows, found = self._rows(None, None, None, None)
-        found = found + self._tally(rows, None).each()[rows]
         return dict(zip([self.state.table.names[row] for row in rows.tolist()], found.tolist(), strict=True))
+
+    def whole(self) -> Tally:
+        """What whole blocks are worth besides, as they are."""
+        return self._tally(np.flatnonzero(usable(self.state) & self.state.table.alive), None)
 
     def _rows(
         self, capacity: FreeCapacity | None, more: Mapping[NodeName, int] | None, only: np.ndarray | None, emptied: PlanId | None
@@ -82,8 +85,7 @@ class Appraisal:
         """Of each class of gangs that are to be near to each other, before and with this capacity."""
         if not self.blocks.classes:
             return ()
-        rows = np.flatnonzero(usable(self.state) & self.state.table.alive)
-        before = self._tally(rows, None)
+        rows, before = np.flatnonzero(usable(self.state) & self.state.table.alive), self.whole()
         after, found = before if capacity is None else self._tally(rows, capacity), []
         for k, alike in enumerate(self.blocks.classes):
             (had, was), (has, will), v = before.of_class(k), after.of_class(k), alike.gang.one.v

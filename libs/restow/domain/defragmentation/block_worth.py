@@ -4,6 +4,7 @@ Each pod of such a gang counts by itself wherever it fits, as any other (`usable
 block has for such pods as many as make up whole gangs, at what they are worth there on average. So the last slots that make a block whole are worth a gang.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -90,29 +91,36 @@ class Tally:
         every = range(len(self.slots[k]))
         return sum(self.gangs(k, block) for block in every), sum(self.of_block(k, block) for block in every)
 
-    def each(self) -> np.ndarray:
-        """`(nodes,) int64`: each row's part of what whole gangs are worth."""
-        found = np.zeros(len(self._counted), np.int64)
-        for k, alike in enumerate(self.of.classes):
-            for row, fit in enumerate(self.fits[k]):
-                if fit:
-                    slots, pods = self.slots[k][alike.at[row]], alike.gang.pods
-                    found[row] += fit * alike.weights[row] * (slots // pods * pods) // slots
-        return found
+    def only(self, rows: np.ndarray) -> int:
+        """What whole gangs on these rows, `(nodes,) bool`, are worth: others add nothing to them."""
+        counted = np.array(self._counted, bool) & rows
+        return Tally(self.of, np.array(self.fits, np.int64).reshape(len(self.of.classes), len(counted)) * counted, counted).total
 
     def set(self, row: int, free: list[int], shares: list[int]) -> int:
         """What a row has free now; by how much more all of it is worth."""
-        if not self._counted[row]:
+        return sum([self._fit(k, row, self.of.fits_one(k, row, free, shares)) for k in range(len(self.fits))]) if self._counted[row] else 0
+
+    def would(self, rows: Mapping[int, tuple[list[int], list[int], int]]) -> int:
+        """By how much more it would be worth if these rows had so much free, by column and device."""
+        before = {row: [fits[row] for fits in self.fits] for row in rows}
+        more = sum([self.set(row, free, shares) for row, (free, shares, _) in rows.items()])
+        for row, fits in before.items():
+            for k, fit in enumerate(fits):
+                self._fit(k, row, fit)
+        return more
+
+    def _fit(self, k: int, row: int, now: int) -> int:
+        """So many of a class's pods fit on a row now; by how much more all is worth."""
+        change = now - self.fits[k][row]
+        if not change:
             return 0
-        more = 0
-        for k, alike in enumerate(self.of.classes):
-            now, block = self.of.fits_one(k, row, free, shares), alike.at[row]
-            if change := now - self.fits[k][row]:
-                before = self.of_block(k, block)
-                self.fits[k][row] = now
-                self.slots[k][block] += change
-                self._worth[k][block] += change * alike.weights[row]
-                more += self.of_block(k, block) - before
+        alike = self.of.classes[k]
+        block = alike.at[row]
+        before = self.of_block(k, block)
+        self.fits[k][row] = now
+        self.slots[k][block] += change
+        self._worth[k][block] += change * alike.weights[row]
+        more = self.of_block(k, block) - before
         self.total += more
         return more
 

@@ -16,7 +16,7 @@ from restow.domain.fragmentation.demands import Demands, alike, is_counted
 from restow.domain.fragmentation.fitting import times
 from restow.domain.groups import Group, group_of
 from restow.domain.network.blocks import NO_BLOCK
-from restow.domain.network.reach import asked, levels, reach
+from restow.domain.network.reach import asked, levels, reach, spokesman
 from restow.domain.node_table import NO_DEVICE, WHOLE, Vector
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
@@ -114,7 +114,7 @@ def _members(state: ClusterState) -> dict[Group, _Members]:
         if group is None or group not in state.pod_groups or not is_counted(state, uid):
             continue
         if group not in found:
-            topology = asked(state, group, pod.fact)
+            topology = asked(state, group, spokesman(state, group))
             found[group] = None if topology is None else _Members(topology)
         if (members := found[group]) is not None:
             shape = pod.fact.shape

@@ -48,6 +48,12 @@ def asked(state: ClusterState, group: Group, pod: PodObserved | None = None) -> 
     return None
 
 
+def spokesman(state: ClusterState, group: Group) -> PodObserved | None:
+    """Whose annotations count for all of a group: the member that the log saw first."""
+    uid = min(state.groups.get(group, ()), key=state.order_of, default=None)
+    return None if uid is None else state.pods[uid].fact
+
+
 def of_pod(state: ClusterState, pod: PodObserved) -> NetworkTopology | None:
     """What is asked for a pod's group; None for a pod on its own."""
     group = group_of(pod) if pod.annotations else None

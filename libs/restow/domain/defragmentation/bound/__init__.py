@@ -145,4 +145,4 @@ def _gain(world: World, planned: Planned) -> int:
                     shares[d.index] += d.milli * sign
             nodes[row] = free, shares, loads - sign
     gain = sum(world.value.worth(row, *has) - world.worth[row] for row, has in nodes.items() if world.counted[row])
-    return gain + (0 if world.tally is None else sum(world.tally.set(row, free, shares) for row, (free, shares, _) in nodes.items()))
+    return gain + (0 if world.tally is None else world.tally.would(nodes))

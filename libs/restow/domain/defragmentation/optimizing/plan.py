@@ -79,11 +79,11 @@ def plan(task: Task, stays: Stays) -> Found:
             steps += taken
             if with_gangs.net(ordered_with) > maker.net(ordered):
                 maker, search, ordered, as_one = with_gangs, search_with, ordered_with, ends
-    if task.args.objective == "value" and maker.rows.appraisal.blocks.classes:
+    if maker.counts_blocks:
         # With whole blocks that are freed first, and stay free, if that gains more: they may keep others from moving.
         with_blocks = _Maker(task)
         as_gangs(with_blocks.rows, [gang for gang in gangs if gang.pods[0] in as_one], TOGETHER)
-        if with_blocks.keeps_blocks(as_one):
+        if with_blocks.keeps_blocks(task.args.searchSteps, as_one)[0] or with_blocks.closed:
             search_with, ordered_with, taken = _made(with_blocks, as_one)
             steps += taken
             if with_blocks.net(ordered_with) > maker.net(ordered):
@@ -113,6 +113,7 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
             search, wanted, ordered = other, others, without
         else:
             maker.prices = True
+    maker.opens()
     ordered, more = maker.mended(wanted, ordered)
     steps += more
     if not search.bounded and not _all_taken(len(ordered.ends), task.max_moves):
@@ -294,11 +295,25 @@ class _Maker:
                 exchange(search, rows.tolist(), steps // EXCHANGING)
         return search, ends
 
-    def keeps_blocks(self, ends: Ends) -> bool:
-        """Whether there is anything in it that whole blocks come first. From now on they do."""
+    @property
+    def counts_blocks(self) -> bool:
+        """Whether whole blocks are worth anything."""
+        return self.task.args.objective == "value" and bool(self.rows.appraisal.blocks.classes)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody comes to some nodes because they hold whole gangs."""
+        return bool((self.rows.open != self._open).any())
+
+    def keeps_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
+        """From now on whole blocks come first. Where those go who leave for that, and the steps."""
         self._keeps_blocks = True
-        self._freed = self._free_blocks(self.task.args.searchSteps, ends)
-        return bool(self._freed[0]) or bool((self.rows.open != self._open).any())
+        self._freed = self._free_blocks(steps, ends)
+        return self._freed
+
+    def opens(self) -> None:
+        """From now on whole gangs keep nobody from nodes that are worth more to others."""
+        self._keeps_blocks, self._freed, self.rows.open = False, None, self._open
 
     def _free_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
         """Where those go who leave whole blocks free, and the steps; nobody comes to what holds whole gangs then."""
@@ -378,6 +393,19 @@ class _Maker:
             return Order(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted)).ends.keys() == wanted.keys()
 
     def search(self, steps: int, ends: Ends) -> Wanted:
+        """As the plan that is made next: where nothing more is found, with whole blocks first."""
+        found = self._search(steps, ends)
+        left = steps - found.steps
+        if found.wanted or left <= 0 or not self.counts_blocks:
+            return found
+        freed, taken = self.keeps_blocks(left, ends)
+        if freed:
+            found = self._search(left, ends)
+            taken = found.steps
+        self.opens()
+        return found._replace(steps=steps - left + taken)
+
+    def _search(self, steps: int, ends: Ends) -> Wanted:
         search, begun = self.searched(steps, ends)
         wanted = {uid: spot for uid, spot in begun.items() if ends.get(uid) != spot} | search.world.away
         return Wanted(wanted, search.world.steps, search.full or bool(search.bounded))

@@ -405,7 +405,8 @@ class World:
                 rows[there.row] = free, shares, loads - sign
         if any(not self._holds(rows[self.home(uid).row], uid) for uid in uids):
             return None
-        return sum([self.value.worth(row, *has) - self.worth[row] for row, has in rows.items() if self.counted[row]]), spared
+        more = sum([self.value.worth(row, *has) - self.worth[row] for row, has in rows.items() if self.counted[row]])
+        return more + (0 if self.tally is None else self.tally.would(rows)), spared
 
     def _holds(self, has: tuple[list[int], list[int], int], uid: PodUid) -> bool:
         """Whether nothing that it has at home is short there, with it."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, named
-from restow.domain.network.reach import Reach, asked, reach
+from restow.domain.network.reach import Reach, asked, reach, spokesman
 from restow.domain.occupants import held_slot, stands_for
 from restow.domain.records import FINAL, Migration
 from restow.domain.slots import SlotKey
@@ -54,14 +54,9 @@ class Groups:
 
     def _known(self, group: Group, pod: PodObserved) -> Reach | None:
         if group not in self._reach:
-            topology = asked(self._state, group, self._spokesman(group) or pod)
+            topology = asked(self._state, group, spokesman(self._state, group) or pod)
             self._reach[group] = None if topology is None else reach(self._state, topology)
         return self._reach[group]
-
-    def _spokesman(self, group: Group) -> PodObserved | None:
-        """Whose annotations count for all: the member that the log saw first."""
-        uid = min(self._state.groups.get(group, ()), key=self._state.order_of, default=None)
-        return None if uid is None else self._state.pods[uid].fact
 
     def _of_hold(self, uid: PodUid) -> Group | None:
         record = self._state.reservations.get(uid.partition("/")[0])  # type: ignore[call-overload]
