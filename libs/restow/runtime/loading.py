@@ -121,12 +121,14 @@ class Loading:
 
     async def _from_the_beginning(self) -> ClusterState:
         """Or what the newest snapshot has become, where that is broken later: a repair voids all that comes behind the break, and what was before the snapshot may be damaged, too."""
-        began, size, state = self.began, self.bytes, ClusterState()
-        self.began = self.bytes = 0
-        if self._broken is None or await self.follow(state) or state.broken >= self._broken.broken:
-            return state
-        self.began, self.bytes = began, size
-        return self._broken
+        state = ClusterState()
+        if self._broken is None:
+            self.began = self.bytes = 0
+        elif await self.follow(state) or state.broken >= self._broken.broken:
+            self.began = 0
+        else:
+            state = self._broken
+        return state
 
     def _note(self, mark: Mark) -> None:
         if self.mark is None or (mark.repairs, mark.seq) > (self.mark.repairs, self.mark.seq):
@@ -225,7 +227,7 @@ class Loading:
         except (ArchiveError, LogError, OSError) as error:
             self._logger.warning("the archive does not help against a broken log", reason=str(error))
             return None
-        return None if state.broken else state
+        return None if state.broken or too_old(state) else state
 
     async def _store(self, state: ClusterState) -> None:
         if self._snapshots is not None and not too_old(state) and not state.broken:

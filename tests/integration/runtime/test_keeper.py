@@ -603,6 +603,11 @@ async def test_a_collector_for_which_the_log_is_broken_takes_what_is_missing_fro
     for archive in ("hole", "none"):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(await broken(archive), 0.2)
+    # Of a log that needs a later release nothing is stored, so nobody is to start again for that.
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "too_old", lambda state: "this release is too old for the log")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(await broken("whole"), 0.2)
     assert await snapshots.sequences() == []
     with pytest.raises(LogMismatch, match="the log is broken at record 7, and the archive has what is missing: a snapshot up to 20 is stored"):
         await asyncio.wait_for(await broken("whole"), SOON)
