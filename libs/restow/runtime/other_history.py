@@ -19,7 +19,8 @@ async def of_another_history(log: EventLog, state: ClusterState) -> str:
     except Truncated:
         return ""  # The log has let it go since we asked where it begins.
     if last.seq > state.seq:
-        # The disk has lost that one: the next says what its writer had read.
-        why = state.history.differs(last.seq, last.envelope)
+        # The disk has lost that one: the next says what its writer had read; or one that is lost as well, which is no other history.
+        read = int(last.envelope.digest.partition(":")[0] or 0)
+        why = state.history.differs(last.seq, last.envelope) if read <= state.seq else ""
         return f"record {state.seq} is missing, and what comes behind it follows from another history: {why}" if why else ""
     return "" if state.history.ends_with(last.seq, last.family, last.envelope, last.body) else f"record {last.seq} is another one"
