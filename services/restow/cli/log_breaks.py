@@ -148,7 +148,7 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
       kubectl -n restow-system exec -it deploy/restow-garbage-collector -- restow log repair
       restow log repair --lost 4711            a service has read up to 4711 (its /readyz says so)
     """
-    from restow.cli.log_repair import look, write
+    from restow.cli.log_repair import in_archive, look, write
     from restow.eventlog.jetstream import open_snapshots
 
     if where.log:
@@ -163,6 +163,8 @@ def repair(lost: int, reason: str, yes: bool, where: Where, output: str) -> None
             if not yes:
                 click.echo(f"{found.what}.")
                 click.echo(f"What is kept: {number(found.state.seq)} records, of these {number(found.void)} are void because they follow from another history.")
+                if await in_archive(log, where.collectors_archive, found):
+                    click.echo("The archive holds what is missing: the garbage collector takes it from there within a minute, and services go on. No repair is needed.")
                 click.confirm("Go on with the log as it is? What is lost cannot come back", abort=True)
             return await write(log, found, who, reason)
 

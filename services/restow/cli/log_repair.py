@@ -58,6 +58,13 @@ async def look(log: EventLog, snapshots: Snapshots | None, archive: str | None, 
     return Found(state=state, what=what, lost=lost, repairs=repairs)
 
 
+async def in_archive(log: EventLog, archive: str | None, found: Found) -> bool:
+    """Whether the archive holds what is missing: the collector takes it from there by itself. Raises Unavailable."""
+    if archive is None or not found.state.broken:
+        return False
+    return await Loading(log, None, archive, lambda phase: None, logs.silent()).by_archive(archive, found.state.broken) is not None
+
+
 async def write(log: EventLog, found: Found, person: str, reason: str) -> Found:
     """Put the repair on record, behind what was folded, and return it; `seq` is 0 where somebody else was faster. Raises Conflict where the log does not come
     to rest, and what the log raises."""

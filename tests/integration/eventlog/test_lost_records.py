@@ -323,6 +323,27 @@ async def test_a_snapshot_whose_own_last_record_the_disk_has_changed_is_continue
     assert await of_another_history(again, other.state) == "record 20 is missing, and what comes behind it follows from another history: its writer had read another record 20, or another one before it"
 
 
+async def test_a_repair_says_before_it_asks_that_the_archive_holds_what_is_missing(own_server, opened, cluster, tmp_path):
+    """It advised nothing, and voided what the collector was about to take from there."""
+    log = await opened(own_server.url, cluster)
+    await written(log, RECORDS)
+    await export(log, tmp_path / "whole", to_seq=20)
+    await export(log, tmp_path / "short", to_seq=5)
+    await log.close()
+    await asyncio.to_thread(own_server.stop)
+    (block,) = blocks(own_server)
+    data = bytearray(block.read_bytes())
+    data[data.index(b'"n7"') + 2] ^= 1
+    block.write_bytes(data)
+    await own_server.start_async()
+    for archive, holds in (("whole", True), ("short", False)):
+        at = ["--server", own_server.url, "--cluster", cluster, "--archive", str(tmp_path / archive)]
+        asked = await asyncio.to_thread(CliRunner().invoke, cli, ["log", "repair", *at], "n\n")
+        assert asked.exit_code == 1, asked.output
+        assert "The log is broken at record 7." in asked.output
+        assert ("The archive holds what is missing: the garbage collector takes it from there within a minute, and services go on. No repair is needed." in asked.output) == holds
+
+
 async def keep(log, writer):
     await (await open_snapshots(log)).put(Snapshot(log.log_id, writer.state.seq, FOLD_VERSION, snapshot.dump(writer.state)))
 
