@@ -161,7 +161,7 @@ class Loading:
                 saved = found.seq if found is not None and found.fold_version == FOLD_VERSION and found.seq > state.broken else 0
                 # One that is there already was of no use, and another one by the archive would not be either.
                 if self._archive is not None and by_archive:
-                    if not saved and (whole := await self.by_archive(self._archive, state.broken)) is not None:
+                    if not saved and (whole := await self.by_archive(self._archive, state.broken)) is not None and state.broken:
                         await self._store(whole)
                         raise LogMismatch(f"the log is broken at record {state.broken}, and the archive has what is missing: a snapshot up to {whole.seq} is stored, and this process starts again from it")
                     looked = state.broken

@@ -593,16 +593,29 @@ async def test_a_collector_for_which_the_log_is_broken_takes_what_is_missing_fro
     log.lost = (7, 8)
     await export(log, tmp_path / "hole")
 
+    states = []
+
     async def broken(archive, at=7):
         load = Loading(log, snapshots, tmp_path / archive, lambda said: None, logs.get())
         state = await load.state()
         await load.follow(state)
         assert (state.broken, len(state.nodes)) == (at, at - 1)
+        states.append(state)
         return load.until_saved(state)
 
     for archive in ("hole", "none"):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(await broken(archive), 0.2)
+    # Nor of one that somebody has repaired meanwhile: by that, what the archive holds behind the break is void.
+    async def repaired(load, where, at):
+        states[-1].broken = 0
+        return (await writer.fold()).state
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Loading, "by_archive", repaired)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(await broken("whole"), 0.2)
+    assert await snapshots.sequences() == []
     # Of a log that needs a later release nothing is stored, so nobody is to start again for that.
     with monkeypatch.context() as patched:
         patched.setattr(loading, "too_old", lambda state: "this release is too old for the log")
