@@ -16,6 +16,9 @@ from restow.domain.defragmentation.appraisal import Appraisal
 from restow.domain.defragmentation.bound import ONE as MILLIONTHS
 from restow.domain.defragmentation.bound import bound, judged
 from restow.domain.defragmentation.demand_mix import gang_mix, mix
+from restow.domain.defragmentation.optimizing import blocks
+from restow.domain.defragmentation.optimizing.search import Limits, Search
+from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.prices import Prices
 from restow.domain.kueue import REQUIRED_TOPOLOGY
@@ -225,3 +228,16 @@ def test_what_a_small_gang_has_in_every_rack_keeps_nobody_from_making_room_for_a
             facts.append(pod(f"p{i}", f"x{count}", name, owner=SERVER, devices=devices(name, count)))
     plan = planned(given(*facts))
     assert [(one.pods, one.before, one.after) for one in plan.worth.gangs] == [(4, 0, 3), (2, 8, 13)]
+
+
+def test_freeing_blocks_keeps_to_its_steps_also_where_hundreds_of_small_pods_are_to_be_near_to_each_other():
+    """In one zone of 60 nodes for hundreds of which each has room: for each number of them it was asked who would have to leave, and looked at all nodes after the steps were used up."""
+    chance, names = random.Random(1), [f"n{i:03}" for i in range(60)]
+    facts = [LEVELS, *(node(name, cpu=64_000, memory=0, labels={"zone": "z", "rack": name}, pods=700) for name in names), shape("tiny", cpu=250, memory=0)]
+    facts += [shape(f"c{cores}", cpu=cores * 1_000, memory=0) for cores in range(1, 8)]
+    facts += [pod(f"{name}-{i}", f"c{chance.randint(1, 7)}", name, owner=SERVER) for name in names for i in range(9)]
+    state = given(*facts, pod_group("g", need=4_000, topology=hard(2)), *(member(f"g{i}", "g", "tiny") for i in range(4_000)))
+    task = Task(state, VALUE, NOW, "p", 2_000)
+    with opened(task, "value", Rows(task)) as there:
+        blocks.free(Search(there, Limits(2_000, 1_100_000, 1_000, False)))
+        assert there.steps < 1_100

@@ -27,6 +27,8 @@ from restow.domain.node_table import Vector
 
 LOOKED_AT = 64
 """Blocks for each class of gangs that are looked at in full, those first that lack the least and have the fewest pods."""
+EACH = 8
+"""Slots of a row that are asked for one by one."""
 SLOTS = "slots"
 NEVER = -(1 << 200)
 
@@ -117,7 +119,7 @@ def _lacks(tally: Tally, k: int, block: int) -> int:
 
 
 def _offer(search: Search, tally: Tally, k: int, block: int, rows: Sequence[int]) -> Offer | None:
-    """The best sets of pods that make room for one gang more; None where none is worth it."""
+    """The best sets of pods that make room for one gang more; None where none is worth it. Once the steps are used up, of rows that have been looked at."""
     lacks, alike = _lacks(tally, k, block), tally.of.classes[k]
     best: list[tuple[int, Pods]] = [(0, ()), *[(NEVER, ())] * lacks]
     for row in rows:
@@ -150,12 +152,14 @@ def _options(world: World, tally: Tally, k: int, row: int, most: int, search: Se
     known = world.known(row)
     key = SLOTS, k, most
     if (found := known.get(key)) is None:
+        if search.spent:
+            return []
         sets: dict[Pods, None] = {}
         loads = loads_on(world, row)
         if loads and int(world.loads[row]) == len(loads) and all(world.movable(uid) for uid in loads):
             sets[tuple(sorted(loads))] = None
         v, now = tally.of.classes[k].gang.one.v, tally.fits[k][row]
-        for more in range(1, most + 1) if not search.limits.whole else ():
+        for more in _counts(most) if not search.limits.whole else ():
             some = lightest(world, row, _times(v, now + more), 1)
             if not some:
                 break
@@ -163,6 +167,14 @@ def _options(world: World, tally: Tally, k: int, row: int, most: int, search: Se
         options = (Option(tally.of.fits_one(k, row, *free_without(world, row, pods)) - now, _net(search, row, pods), pods) for pods in sets if pods)
         found = known[key] = [option for option in options if option.slots > 0]
     return found
+
+
+def _counts(most: int) -> Iterator[int]:
+    """Each up to `EACH`, and from there on twice as many each time: of small pods a node may have hundreds."""
+    more = 1
+    while more <= most:
+        yield more
+        more += 1 if more < EACH else more
 
 
 def _net(search: Search, row: int, pods: Pods) -> int:
