@@ -113,12 +113,17 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
             search, wanted, ordered = other, others, without
         else:
             maker.prices = True
-    maker.opens()
     ordered, more = maker.mended(wanted, ordered)
     steps += more
     if not search.bounded and not _all_taken(len(ordered.ends), task.max_moves):
-        ordered, more = settle(maker, ordered, task.args.searchSteps, maker.more(steps))
-        steps += more
+        left = maker.more(steps)
+        ordered, taken = settle(maker, ordered, task.args.searchSteps, left)
+        if maker.keeps:
+            # What whole gangs kept from others, too.
+            maker.opens()
+            ordered, more = settle(maker, ordered, task.args.searchSteps, left - taken)
+            taken += more
+        steps += taken
     return search, ordered, steps
 
 
@@ -311,6 +316,11 @@ class _Maker:
         self._freed = self._free_blocks(steps, ends)
         return self._freed
 
+    @property
+    def keeps(self) -> bool:
+        """Whether whole blocks come first."""
+        return self._keeps_blocks
+
     def opens(self) -> None:
         """From now on whole gangs keep nobody from nodes that are worth more to others."""
         self._keeps_blocks, self._freed, self.rows.open = False, None, self._open
@@ -396,7 +406,7 @@ class _Maker:
         """As the plan that is made next: where nothing more is found, with whole blocks first."""
         found = self._search(steps, ends)
         left = steps - found.steps
-        if found.wanted or left <= 0 or not self.counts_blocks:
+        if found.wanted or left <= 0 or self._keeps_blocks or not self.counts_blocks:
             return found
         freed, taken = self.keeps_blocks(left, ends)
         if freed:
