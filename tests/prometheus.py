@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from restow.eventlog.testing import free_ports
+
 UP = 60.0
 """Seconds until it answers: also on a busy machine."""
 INTERVAL = "500ms"
@@ -47,12 +49,6 @@ class Prometheus:
         return found
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextlib.contextmanager
 def prometheus(folder: Path, config: str = "", samples: str = "", web: str = "") -> Iterator[Prometheus]:
     """`samples`: OpenMetrics text with timestamps, which it then has on its disk. `web`: its web.config.file (TLS); then nobody asks
@@ -66,7 +62,7 @@ def prometheus(folder: Path, config: str = "", samples: str = "", web: str = "")
             ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(folder / "samples.txt"), str(data)], capture_output=True, text=True
         )
         assert made.returncode == 0, made.stderr
-    port = free_port()
+    (port,) = free_ports(1)
     command = [
         "prometheus", f"--config.file={settings}", f"--storage.tsdb.path={data}", f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.retention.time=100y",

@@ -10,7 +10,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from prometheus import free_port
+
+from restow.eventlog.testing import free_ports
 
 BINARY = shutil.which("versitygw")
 LACKING = "needs the S3 server versitygw on the PATH: S3=1 ONLY=1 tests/kubernetes/build.sh .kubernetes"
@@ -22,7 +23,7 @@ class S3Server:
 
     def __init__(self, folder, certificate=None):
         """`certificate`: files of a certificate and its key, for TLS."""
-        self.folder, self.port, self._process, self._certificate = folder, free_port(), None, certificate
+        self.folder, self.port, self._process, self._certificate = folder, free_ports(1)[0], None, certificate
         folder.mkdir(parents=True, exist_ok=True)
 
     @property

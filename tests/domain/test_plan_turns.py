@@ -78,7 +78,7 @@ def test_where_much_of_what_prices_find_has_no_order_it_is_made_without_prices_t
 
         def searched(self, steps, ends):
             away = dict.fromkeys(range(10), "prices" if self.prices else "none")
-            return SimpleNamespace(bounded=False, world=SimpleNamespace(steps=5, away=away))
+            return SimpleNamespace(bounded=False, world=SimpleNamespace(steps=5, away=away)), ends
 
         def order(self, wanted, ends):
             return Ordered([], dict(list(wanted.items())[: 10 - lost if self.prices else without]), [])

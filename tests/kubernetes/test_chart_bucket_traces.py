@@ -24,8 +24,9 @@ from kubernetes.lab import DEPLOY, Lab, own
 from kubernetes.services import ended, known, migrate, services
 from kubernetes.test_chart import ASIDE, SYSTEM, helm, place, running
 from kubernetes.world import World, pod_spec
-from prometheus import free_port
 from s3_server import ACCESS, BINARY, SECRET, S3Server
+
+from restow.eventlog.testing import free_ports
 
 OTELCOL = shutil.which("otelcol")
 pytestmark = pytest.mark.skipif(not (BINARY and OTELCOL), reason="needs versitygw and otelcol on the PATH: S3=1 OTEL=1 tests/kubernetes/build.sh FOLDER builds them")
@@ -56,7 +57,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module", name="collector")
 def otelcol(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder, port = tmp_path_factory.mktemp("otel"), free_port()
+    folder, port = tmp_path_factory.mktemp("otel"), free_ports(1)[0]
     config = {
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
         "exporters": {"debug": {"verbosity": "detailed", "sampling_initial": 1_000_000}},

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from restow.contracts.envelope import Envelope
@@ -54,14 +54,18 @@ def running_brokers(count: int = 3, *, config: Callable[[int], str] = lambda num
             shutil.rmtree(server.folder, ignore_errors=True)
 
 
+LOWEST, PORTS = 16_000, 16_000
+"""Of the ports of `free_ports`. The kernel gives others to connections, and to servers that ask for any: one of these was a broker's port for clients before it was its port for routes."""
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listened on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
+    found = list[int]()
+    while len(found) < count:
+        port = LOWEST + secrets.randbelow(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] if port not in found else []
+    return found
 
 
 def unique_cluster() -> str:
