@@ -102,6 +102,15 @@ def test_a_gang_whose_pods_are_to_be_near_to_each_other_stays_in_one_block():
     assert len({target[:2] for target, _ in going(near(hard(1)), args=args).values()}) == 1
 
 
+@pytest.mark.parametrize("topology", [None, NetworkTopology("soft"), hard(1)], ids=["none", "soft", "hard"])
+def test_all_of_a_gang_may_go_to_one_node_also_where_its_pods_must_be_near_to_each_other(topology):
+    """Each of two members has a node of rack 0 for itself; only one other node has space. In plans a hard limit made the second one wait for the first, and so the gang stayed."""
+    members = [member(f"g{i}", "g", "half", node=f"r0n{i}", owner=OWNER, annotations=AGAIN) for i in range(2)]
+    full = [pod(f"f{name}", "much", node=name, owner=None) for name in ("r1n1", "r2n0", "r2n1")]
+    state = world(shape("half", cpu=1_500), shape("much", cpu=3_000), shape("eighth", cpu=500), pod_group("g", need=2, topology=topology), *members, *full, pod("e", "eighth", node="r1n0", owner=None))
+    assert going(state, args=msgspec.structs.replace(NODES, costs={"work": 0})) == {"g0": ("r1n0", "default/g"), "g1": ("r1n0", "default/g")}
+
+
 # -- beside all that could be done -----------------------------------------------------------------------------------------
 
 

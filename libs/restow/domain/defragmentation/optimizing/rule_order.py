@@ -193,7 +193,8 @@ class RuleOrder:
         return subject
 
     def _is_local(self, uid: PodUid) -> bool:
-        return any(not rule.of_pods for rule in self._simulation.rules(uid))
+        """Of what nobody's leaving opens (blocks of gangs) all that meet at one node are allowed in any order."""
+        return any(not rule.of_pods and not rule.lasting for rule in self._simulation.rules(uid))
 
     def _meet(self, one: Step, other: Step) -> bool:
         if {one.source, one.target} & {other.source, other.target}:
