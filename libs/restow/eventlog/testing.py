@@ -63,7 +63,7 @@ def free_ports(count: int) -> list[int]:
     found = list[int]()
     while len(found) < count:
         port = LOWEST + secrets.randbelow(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        with suppress(OSError), socket.create_server(("", port)):
             found += [port] if port not in found else []
     return found
 

@@ -208,6 +208,11 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def change(was: str, will: str) -> str:
+    """`was → will`, or one of them where they are the same."""
+    return was if was == will else f"{was} → {will}"
+
+
 def size(value: float) -> str:
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.output import faint, heading, number, table, width
+from restow.cli.output import change, faint, heading, number, table, width
 
 if TYPE_CHECKING:
     from restow.contracts.events import Planned
@@ -189,7 +189,7 @@ def sizes(planned: Planned) -> None:
     rows = []
     for one in planned.before.fits:
         will = after.get((one.devices, one.milli, *one.requests.items()), one.pods)
-        rows.append((size_name(one), ask_text(one), number(one.running), number(one.pods) if will == one.pods else f"{number(one.pods)} → {number(will)}"))
+        rows.append((size_name(one), ask_text(one), number(one.running), change(number(one.pods), number(will))))
     kept = [i for i in range(4) if i != 1 or any(row[1] for row in rows)]
     titles = [("SIZE", "WITH", "PODS", "MORE FIT")[i] for i in kept]
     table(titles, [[row[i] for i in kept] for row in rows], right=("PODS", "MORE FIT"), flexible=("WITH",) if "WITH" in titles else ())
@@ -204,7 +204,7 @@ def gangs(planned: Planned) -> None:
     rows = []
     for one in planned.before.gangs:
         will = after.get(one.tier, one.gangs)
-        rows.append((str(one.tier), one.name, number(one.gangs) if will == one.gangs else f"{number(one.gangs)} → {number(will)}"))
+        rows.append((str(one.tier), one.name, change(number(one.gangs), number(will))))
     table(("TIER", "BLOCKS", "MORE FIT"), rows, right=("TIER", "MORE FIT"), flexible=("BLOCKS",))
 
 
@@ -232,8 +232,7 @@ def _amounts(one: Fitting) -> list[str]:
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], key: str, unit: int) -> str:
-    was, will = (_value(packing.get(key, 0), unit) for packing in (before, after))
-    return was if was == will else f"{was} → {will}"
+    return change(*(_value(packing.get(key, 0), unit) for packing in (before, after)))
 
 
 def _value(value: int, unit: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.output import heading, number, plain, table
+from restow.cli.output import change, heading, number, plain, table
 from restow.replay.sentences import worth_text as amount
 
 if TYPE_CHECKING:
@@ -54,13 +54,9 @@ def gangs(worth: Worth) -> None:
     rows = []
     for one in worth.gangs:
         size = f" of {one.devices} × {one.milli / 1000:g} GPU" if one.devices else ""
-        fit, worths = (_change(str(number(one.before)), str(number(one.after))), _change(amount(one.was), amount(one.will)))
+        fit, worths = (change(number(one.before), number(one.after)), change(amount(one.was), amount(one.will)))
         rows.append((f"{one.pods} pods{size}", f"{one.tier} {one.name}", fit, worths))
     table(("GANG", "BLOCKS", "FIT", "WORTH"), rows, right=("FIT", "WORTH"), flexible=("BLOCKS",))
-
-
-def _change(was: str, will: str) -> str:
-    return was if was == will else f"{was} → {will}"
 
 
 def missed(one: Missed, unit: str) -> str:

@@ -448,20 +448,26 @@ async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypat
         assert rig.state.search.reason == "CopyFailed"
 
 
+def refuse(log, error, times: int, *events: type[e.Event]) -> None:
+    """So many times the broker does not take a commit with one of these events."""
+    append, left = log.append, [times]
+    tags = [f'"{one.__struct_config__.tag}"'.encode() for one in events]
+
+    async def refusing(family, body, envelope, *, expected_last):
+        if left[0] and any(tag in body for tag in tags):
+            left[0] -= 1
+            raise error()
+        return await append(family, body, envelope, expected_last=expected_last)
+
+    log.append = refusing
+
+
 @pytest.mark.parametrize("error", [lambda: Conflict("migration", 3, 4), lambda: Unknown("migration", "id", "the broker does not answer")])
 async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_all_its_steps(error):
     """Its leader had changed just then: no plan was made for a minute, searches had a quarter of their steps for a day, and the alert was raised."""
     log = memory()
     async with planner(log) as rig:
-        append = log.append
-
-        async def refusing(family, body, envelope, *, expected_last):
-            if b'"migration.planned"' in body:
-                log.append = append
-                raise error()
-            return await append(family, body, envelope, expected_last=expected_last)
-
-        log.append = refusing
+        refuse(log, error, 1, e.Planned)
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.plans, rig.follower)
     _, ended, again, planned = await searches(log)
@@ -473,17 +479,9 @@ async def test_a_plan_that_the_broker_did_not_take_is_made_again_at_once_with_al
 @pytest.mark.parametrize("error", [lambda: Conflict("migration", 3, 4), lambda: Unknown("migration", "id", "the broker does not answer")])
 async def test_that_the_broker_did_not_take_a_plan_is_on_record_also_where_it_does_not_take_that_at_first(error):
     """A broker that elects a leader lets several commits go unanswered: that it had no end was taken for what a process had died of."""
-    log, refused = memory(), []
+    log = memory()
     async with planner(log) as rig:
-        append = log.append
-
-        async def refusing(family, body, envelope, *, expected_last):
-            if len(refused) < 3 and (b'"migration.planned"' in body or b'"migration.search_ended"' in body):
-                refused.append(body)
-                raise error()
-            return await append(family, body, envelope, expected_last=expected_last)
-
-        log.append = refusing
+        refuse(log, error, 3, e.Planned, e.SearchEnded)
         rig.clock.advance(MINUTE)
         await until(lambda: rig.state.plans, rig.follower)
     _, ended, again, _ = await searches(log)

@@ -7,19 +7,20 @@ import base64
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
+
+from restow.eventlog.testing import free_ports
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -135,13 +136,7 @@ def unique(prefix: str) -> str:
 
 
 def free_port() -> int:
-    """Below the ports that the kernel gives to connections: one of those was taken by somebody's connection before a server listened on it."""
-    for _ in range(1_000):
-        port = 16_000 + secrets.randbelow(16_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("", port))
-            return port
-    raise OSError("no port is free")
+    return free_ports(1)[0]
 
 
 @contextmanager

@@ -51,42 +51,44 @@ class Appraisal:
     ) -> int:
         """Of all nodes that are ready and schedulable, and of whole blocks of them, as they are or with this capacity, and `more` pods on these nodes. `only`, `(nodes,) bool`: of these. `emptied`: also of those
         that were cordoned for this plan, to be taken away."""
-        rows, found = self._rows(capacity, more, only, emptied)
-        return int(found.sum()) + self._tally(rows, capacity).total
+        open = self._open(emptied) if only is None else self._open(emptied) & only
+        return int(self._worths(open, capacity, more)[1].sum()) + self._tally(open, capacity).total
 
     def each(self) -> dict[NodeName, int]:
         """Of each node by itself, as they are; whole blocks of them (`whole`) come on top."""
-        rows, found = self._rows(None, None, None, None)
+        rows, found = self._worths(self._open(), None, None)
         return dict(zip([self.state.table.names[row] for row in rows.tolist()], found.tolist(), strict=True))
 
     def whole(self) -> Tally:
         """What whole blocks are worth besides, as they are."""
-        return self._tally(np.flatnonzero(usable(self.state) & self.state.table.alive), None)
+        return self._tally(self._open(), None)
 
-    def _rows(
-        self, capacity: FreeCapacity | None, more: Mapping[NodeName, int] | None, only: np.ndarray | None, emptied: PlanId | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        table, loads = self.state.table, loads_of(self.state)
-        for name, count in (more or {}).items():
-            loads[table.rows[name]] += count
+    def _open(self, emptied: PlanId | None = None) -> np.ndarray:
+        """`(nodes,) bool`: the rows that count."""
+        table = self.state.table
         open = usable(self.state) & table.alive
         if emptied is not None:
             open |= table.mask(name for name, node in self.state.nodes.items() if node.ready and cordoned_for(node, self.state.log) == emptied)
-        rows = np.flatnonzero(open if only is None else open & only)
-        free, shares = (table.free, table.device_free) if capacity is None else (capacity.free, capacity.device_free)
-        return rows, self.usable.many(rows, free[rows], shares[rows], loads[rows])
+        return open
 
-    def _tally(self, rows: np.ndarray, capacity: FreeCapacity | None) -> Tally:
-        """Of these rows."""
+    def _worths(self, open: np.ndarray, capacity: FreeCapacity | None, more: Mapping[NodeName, int] | None) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows these are, and what each is worth."""
+        table, loads, rows = self.state.table, loads_of(self.state), np.flatnonzero(open)
+        for name, count in (more or {}).items():
+            loads[table.rows[name]] += count
+        of = table if capacity is None else capacity
+        return rows, self.usable.many(rows, of.free[rows], of.device_free[rows], loads[rows])
+
+    def _tally(self, open: np.ndarray, capacity: FreeCapacity | None) -> Tally:
         of = self.state.table if capacity is None else capacity
-        return self.blocks.tally(of.free, of.device_free, np.isin(np.arange(len(self.state.table.names)), rows))
+        return self.blocks.tally(of.free, of.device_free, open)
 
     def _gangs_worth(self, capacity: FreeCapacity | None) -> tuple[GangsWorth, ...]:
         """Of each class of gangs that are to be near to each other, before and with this capacity."""
         if not self.blocks.classes:
             return ()
-        rows, before = np.flatnonzero(usable(self.state) & self.state.table.alive), self.whole()
-        after, found = before if capacity is None else self._tally(rows, capacity), []
+        before = self.whole()
+        after, found = before if capacity is None else self._tally(self._open(), capacity), []
         for k, alike in enumerate(self.blocks.classes):
             (had, was), (has, will), v = before.of_class(k), after.of_class(k), alike.gang.one.v
             devices, milli = (v.devices.count, v.devices.milli) if v.devices is not None else (0, 0)

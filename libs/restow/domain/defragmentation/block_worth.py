@@ -11,16 +11,13 @@ import numpy as np
 
 from restow.domain.defragmentation.demand_mix import WHOLE_PART, WantedGang
 from restow.domain.defragmentation.prices import Prices
-from restow.domain.device_choice import copies
-from restow.domain.fragmentation.fitting import MANY, times
+from restow.domain.defragmentation.usable_worth import MILLI
+from restow.domain.fragmentation.fitting import needs, times, times_one
 from restow.domain.network.blocks import NO_BLOCK
 from restow.domain.network.reach import blocks
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
-
-MILLI = 1000
-"""Millionths of a unit in one of its thousandths."""
 
 
 class GangClass(NamedTuple):
@@ -53,11 +50,7 @@ class BlockWorth:
     def fits_one(self, k: int, row: int, free: list[int], shares: list[int]) -> int:
         """The same of one row and class, in plain integers."""
         alike = self.classes[k]
-        if alike.at[row] == NO_BLOCK:
-            return 0
-        request = alike.gang.one.v.devices
-        most = copies(shares, request) if request is not None else MANY
-        return max(min([most, *(free[c] // a for c, a in alike.needs)]), 0)
+        return 0 if alike.at[row] == NO_BLOCK else times_one(alike.needs, alike.gang.one.v.devices, free, shares)
 
     def tally(self, free: np.ndarray, shares: np.ndarray, counted: np.ndarray) -> "Tally":
         return Tally(self, self.fits(free, shares, counted), counted)
@@ -131,6 +124,5 @@ def _class(state: ClusterState, prices: Prices, hours: int, gang: WantedGang) ->
     able = static_mask(state, one.rules) & state.table.alive
     at = np.where(able, found.at[gang.tier], NO_BLOCK).tolist() if known else [NO_BLOCK] * len(able)
     weights = [price * one.part * one.size * hours // (max(size, 1) * WHOLE_PART * MILLI) for price, size in zip(prices.per_hour, prices.size, strict=True)]
-    needs = [(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None]
     number, name = found.tiers[gang.tier] if known else (0, "")
-    return GangClass(gang, at, weights, list(found.names[gang.tier]) if known else [], needs, number, name)
+    return GangClass(gang, at, weights, list(found.names[gang.tier]) if known else [], needs(one.v, gpu), number, name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restow.contracts.ids import ShapeId
+from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import NetworkTopology
 from restow.domain.defragmentation.prices import Sizes
 from restow.domain.fragmentation.demands import Demands, alike, is_counted
@@ -18,6 +18,7 @@ from restow.domain.groups import Group, group_of
 from restow.domain.network.blocks import NO_BLOCK
 from restow.domain.network.reach import asked, levels, reach, spokesman
 from restow.domain.node_table import NO_DEVICE, WHOLE, Vector
+from restow.domain.pods import Pod
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
@@ -59,7 +60,7 @@ def _largest(state: ClusterState, sizes: Sizes) -> list[tuple[int, ShapeId]]:
     heads: Counter[ShapeId] = Counter()
     for uid, pod in state.pods.items():
         if is_counted(state, uid):
-            heads[pod.fact.shape] += WAITING if pod.live.node is None and uid not in state.placed else 1
+            heads[pod.fact.shape] += _heads(state, uid, pod)
     keys = state.memo.make(Demands)
     merged: dict[bytes, tuple[int, ShapeId]] = {}
     for shape, count in heads.items():
@@ -68,6 +69,11 @@ def _largest(state: ClusterState, sizes: Sizes) -> list[tuple[int, ShapeId]]:
         merged[key] = before + count, min(first, shape)
     every = sorted(((count * sizes.of(state.vectors[shape]), shape) for count, shape in merged.values()), key=lambda one: (-one[0], one[1]))
     return list(islice((one for one in every if _has_some_node(state, state.vectors[one[1]])), MOST))
+
+
+def _heads(state: ClusterState, uid: PodUid, pod: Pod) -> int:
+    """As how many of those that run it counts."""
+    return WAITING if pod.live.node is None and uid not in state.placed else 1
 
 
 def _wanted(state: ClusterState, sizes: Sizes, shape: ShapeId, much: int, total: int) -> Wanted:
@@ -120,8 +126,7 @@ def _members(state: ClusterState) -> dict[Group, _Members]:
             shape = pod.fact.shape
             key = keys.key(state, shape)
             count, heads, first = members.by_demand.get(key, (0, 0, shape))
-            waits = pod.live.node is None and uid not in state.placed
-            members.by_demand[key] = count + 1, heads + (WAITING if waits else 1), min(first, shape)
+            members.by_demand[key] = count + 1, heads + _heads(state, uid, pod), min(first, shape)
     return {group: members for group, members in sorted(found.items()) if members is not None}
 
 

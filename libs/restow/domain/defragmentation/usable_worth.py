@@ -15,7 +15,7 @@ from restow.domain.defragmentation.demand_mix import WHOLE_PART, Wanted, mix
 from restow.domain.defragmentation.prices import Prices
 from restow.domain.device_choice import copies, copies_many
 from restow.domain.fragmentation import is_load
-from restow.domain.fragmentation.fitting import MANY
+from restow.domain.fragmentation.fitting import MANY, needs, times_one
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
@@ -43,7 +43,7 @@ class UsableWorth:
         opens = list(zip(*self._open, strict=True)) or [()] * len(state.table.names)
         self._of_row = [(alike.setdefault((*of, taken), len(alike)), taken) for *of, taken in zip(prices.per_hour, prices.size, opens, strict=True)]
         """By row: the same number for those where the same contents are worth the same, and which demands it takes."""
-        self._needs = [[(c, a) for c, a in one.v.items if c != gpu or one.v.devices is None] for one in self._wanted]
+        self._needs = [needs(one.v, gpu) for one in self._wanted]
         self._weights = np.array([mask * (one.part * one.size) for one, mask in zip(self._wanted, self._masks, strict=True)], np.int64).reshape(len(self._wanted), len(state.table.names))
         self._weight = self._weights[:, 0] if self._weights.size and (self._weights == self._weights[:, :1]).all() else None
         """Where it is the same on all nodes."""
@@ -109,7 +109,7 @@ class UsableWorth:
 
     def counts(self, free: list[int], shares: list[int]) -> list[int]:
         """How often each demand fits, whatever node it is."""
-        return [self._times(i, free, shares, one.v.devices) for i, one in enumerate(self._wanted)]
+        return [times_one(needs, one.v.devices, free, shares) for one, needs in zip(self._wanted, self._needs, strict=True)]
 
     def needs(self, i: int) -> list[tuple[int, int]]:
         """By column what a demand asks for; without GPU share where devices say enough."""
@@ -127,12 +127,6 @@ class UsableWorth:
         """By how much less than its `weights` say the row may be worth, because `one` (the method) rounds down; times `one`."""
         hours, size = self._hours * one, max(self._prices.size[row], 1) * MILLI
         return one - (-hours // MILLI) - (-self._prices.per_hour[row] * hours // size)
-
-    def _times(self, i: int, free: list[int], shares: list[int], request: DeviceRequest | None) -> int:
-        most = min([free[c] // a for c, a in self._needs[i]], default=copies(shares, request) if request is not None else 0)
-        if most > 0 and request is not None:
-            most = min(most, copies(shares, request))
-        return max(most, 0)
 
     def many(self, rows: np.ndarray, free: np.ndarray, shares: np.ndarray, loads: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: the same of many; `free` `(rows, resources)`, `shares` `(rows, devices)`, `loads` `(rows,)`."""

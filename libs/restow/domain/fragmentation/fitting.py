@@ -12,7 +12,7 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import DeviceRequest, Fitting, GangFitting
-from restow.domain.device_choice import copies_many
+from restow.domain.device_choice import copies, copies_many
 from restow.domain.fragmentation.free_capacity import FreeCapacity
 from restow.domain.network.reach import blocks, levels
 from restow.domain.node_table import WHOLE, Vector
@@ -122,9 +122,21 @@ def times(v: Vector, free: np.ndarray, shares: np.ndarray, gpu: int = -1) -> np.
     """`(rows,) int64`: how often a request fits beside itself; `free` `(rows, resources)`, `shares` `(rows, devices)`. `gpu` is the column of GPU share, of
     which devices say enough (-1 for none)."""
     found = np.full(len(free), MANY, np.int64)
-    for column, amount in v.items:
-        if column != gpu or v.devices is None:
-            np.minimum(found, free[:, column] // amount, out=found)
+    for column, amount in needs(v, gpu):
+        np.minimum(found, free[:, column] // amount, out=found)
     if v.devices is not None:
         np.minimum(found, copies_many(shares, v.devices), out=found)
     return np.maximum(found, 0)
+
+
+def needs(v: Vector, gpu: int) -> list[tuple[int, int]]:
+    """By column what a request asks for; without GPU share (`gpu`) where devices say enough."""
+    return [(column, amount) for column, amount in v.items if column != gpu or v.devices is None]
+
+
+def times_one(needs: Sequence[tuple[int, int]], devices: DeviceRequest | None, free: Sequence[int], shares: list[int]) -> int:
+    """`times` of one row, in plain integers."""
+    most = min([free[column] // amount for column, amount in needs], default=MANY)
+    if most > 0 and devices is not None:
+        most = min(most, copies(shares, devices))
+    return max(most, 0)

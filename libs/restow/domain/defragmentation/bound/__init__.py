@@ -48,10 +48,7 @@ class Bound(msgspec.Struct, frozen=True):
 def bound(task: Task, kind: Kind | None = None) -> int:
     """No plan of the optimizing planner for this task gains more beyond its cost; millionths of one of the objective, of which `OBJECTIVES` have a bound. `kind` is the
     better one that can be had unless it is said."""
-    rows = _rows(task)
-    more = _apart(task, rows)
-    with opened(task, task.args.objective, rows) as world:
-        return _bound(world, task, kind or _best()) + more
+    return _net(task, _rows(task), kind or _best())
 
 
 def countable(task: Task) -> bool:
@@ -93,6 +90,12 @@ def _best() -> Kind:
     return "LP" if lp.installed() else "volume"
 
 
+def _net(task: Task, rows: Rows, kind: Kind) -> int:
+    more = _apart(task, rows)
+    with opened(task, task.args.objective, rows) as world:
+        return _bound(world, task, kind) + more
+
+
 def _bound(world: World, task: Task, kind: Kind) -> int:
     limit = min(task.max_moves, len(task.state.pods))
     if not limit:
@@ -120,7 +123,7 @@ def judged(task: Task, planned: Planned, kind: Kind | None = None) -> Bound:
     rows = _rows(task)
     with opened(task, task.args.objective, rows) as world:
         gained = ONE * _gain(world, planned)
-    net = bound(task, kind)
+    net = _net(task, rows, kind)
     unit = rows.appraisal.prices.unit if task.args.objective == "value" else ""
     cost = sum(move.cost for move in planned.moves) * max(least(task.args), 1)
     # What is gained is a whole number of the objective.

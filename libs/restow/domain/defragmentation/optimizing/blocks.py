@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceRequest
 from restow.domain.defragmentation.block_worth import Tally
 from restow.domain.defragmentation.optimizing.choices import (
@@ -31,6 +30,10 @@ EACH = 8
 """Slots of a row that are asked for one by one."""
 SLOTS = "slots"
 NEVER = -(1 << 200)
+
+
+ByBlock = dict[int, list[int]]
+"""The rows of each block that count, by name."""
 
 
 class Option(NamedTuple):
@@ -55,14 +58,14 @@ def free(search: Search) -> None:
     tally = search.world.tally
     if tally is None:
         return
-    rows = [_by_block(search.world, tally, k) for k in range(len(tally.of.classes))]
+    rows = _by_block(search.world, tally)
     again = True
     while again and not search.spent:
         again = False
         for old in sorted(_offers(search, tally, rows), key=lambda offer: (-offer.net, offer.gangs, tally.of.classes[offer.gangs].names[offer.block])):
             # What was taken for others may be what this one needs.
             offer = _offer(search, tally, old.gangs, old.block, rows[old.gangs][old.block])
-            again |= offer is not None and _take(search, tally, offer, rows[old.gangs][old.block])
+            again |= offer is not None and _take(search, tally, offer, rows)
             if search.spent:
                 break
 
@@ -71,25 +74,30 @@ def kept(world: World) -> np.ndarray:
     """`(nodes,) bool`: rows that hold whole gangs, of each block as few as do, the emptiest ones."""
     found = np.zeros(len(world.worth), bool)
     if (tally := world.tally) is not None:
-        for k, alike in enumerate(tally.of.classes):
-            for block, rows in _by_block(world, tally, k).items():
-                found[_holding(tally, k, rows, tally.gangs(k, block) * alike.gang.pods)] = True
+        found[_kept(tally, _by_block(world, tally))] = True
     return found
 
 
-def _by_block(world: World, tally: Tally, k: int) -> dict[int, list[int]]:
-    """The rows of each block that count, by name."""
-    rank, found = world.state.table.rank, dict[int, list[int]]()
-    rows = np.flatnonzero(world.counted)
-    for row in rows[np.argsort(rank[rows])].tolist():
-        if (block := tally.of.classes[k].at[row]) != NO_BLOCK:
-            found.setdefault(block, []).append(row)
+def _by_block(world: World, tally: Tally) -> list[ByBlock]:
+    """For each class."""
+    rank, counted = world.state.table.rank, np.flatnonzero(world.counted)
+    rows, found = counted[np.argsort(rank[counted])].tolist(), []
+    for alike in tally.of.classes:
+        by_block: ByBlock = {}
+        for row in rows:
+            if (block := alike.at[row]) != NO_BLOCK:
+                by_block.setdefault(block, []).append(row)
+        found.append(by_block)
     return found
 
 
-def _holding(tally: Tally, k: int, rows: Sequence[int], slots: int) -> list[int]:
-    """Of these rows as few as have so many slots."""
-    found = []
+def _kept(tally: Tally, rows: Sequence[ByBlock]) -> list[int]:
+    return [row for k, by_block in enumerate(rows) for block, some in by_block.items() for row in _holding(tally, k, block, some)]
+
+
+def _holding(tally: Tally, k: int, block: int, rows: Sequence[int]) -> list[int]:
+    """Of its rows as few as hold its whole gangs."""
+    slots, found = tally.gangs(k, block) * tally.of.classes[k].gang.pods, list[int]()
     for row in sorted(rows, key=lambda row: -tally.fits[k][row]):
         if slots <= 0:
             break
@@ -98,7 +106,7 @@ def _holding(tally: Tally, k: int, rows: Sequence[int], slots: int) -> list[int]
     return found
 
 
-def _offers(search: Search, tally: Tally, rows: Sequence[dict[int, list[int]]]) -> Iterator[Offer]:
+def _offers(search: Search, tally: Tally, rows: Sequence[ByBlock]) -> Iterator[Offer]:
     world = search.world
     for k, alike in enumerate(tally.of.classes):
 
@@ -123,7 +131,7 @@ def _offer(search: Search, tally: Tally, k: int, block: int, rows: Sequence[int]
     lacks, alike = _lacks(tally, k, block), tally.of.classes[k]
     best: list[tuple[int, Pods]] = [(0, ()), *[(NEVER, ())] * lacks]
     for row in rows:
-        options = _options(search.world, tally, k, row, lacks, search)
+        options = _options(search, tally, k, row, lacks)
         if options:
             # By slots from above: each row counts once.
             best = [_best(best, options, made) if made else best[0] for made in range(lacks + 1)]
@@ -145,8 +153,9 @@ def _best(best: Sequence[tuple[int, Pods]], options: Sequence[Option], made: int
     return found
 
 
-def _options(world: World, tally: Tally, k: int, row: int, most: int, search: Search) -> list[Option]:
+def _options(search: Search, tally: Tally, k: int, row: int, most: int) -> list[Option]:
     """Of one row, for up to so many slots more; worked out once for what is on it."""
+    world = search.world
     if not (world.sources[row] or world.come(row)):
         return []
     known = world.known(row)
@@ -187,7 +196,7 @@ def _times(v: Vector, often: int) -> Vector:
     return Vector(tuple((c, a * often) for c, a in v.items), devices)
 
 
-def _take(search: Search, tally: Tally, offer: Offer, rows: Sequence[int]) -> bool:
+def _take(search: Search, tally: Tally, offer: Offer, rows: Sequence[ByBlock]) -> bool:
     """Move all of them, if that is worth it; nothing changes where it is not."""
     world = search.world
     if len(world.away) + sum(uid not in world.away for uid in offer.pods) > search.limits.moves:
@@ -195,17 +204,12 @@ def _take(search: Search, tally: Tally, offer: Offer, rows: Sequence[int]) -> bo
         return False
     if search.limits.quota.bounds and search.beyond(offer.pods, offer.pods):
         return False
-    mark, before, others = world.mark(), search.net(), kept(world)
+    mark, before, others = world.mark(), search.net(), _kept(tally, rows)
     for uid in offer.pods:
         world.lift(uid)
-    holding = _holding(tally, offer.gangs, rows, tally.gangs(offer.gangs, offer.block) * tally.of.classes[offer.gangs].gang.pods)
-    banned = frozenset([*np.flatnonzero(others).tolist(), *holding])
-    done = all(_placed(search, uid, banned, before) for uid in largest_first(world, offer.pods)) and search.net() > before
+    banned = frozenset([*others, *_holding(tally, offer.gangs, offer.block, rows[offer.gangs][offer.block])])
+    done = all(search.place(uid, banned, DEPTH, before) for uid in largest_first(world, offer.pods)) and search.net() > before
     done = done and len(world.away) <= search.limits.moves and not (search.limits.quota.bounds and search.beyond(offer.pods, world.changed(mark)))
     if not done:
         world.undo(mark)
     return done
-
-
-def _placed(search: Search, uid: PodUid, banned: frozenset[int], before: int) -> bool:
-    return search.place(uid, banned, DEPTH, before)

@@ -83,7 +83,7 @@ def plan(task: Task, stays: Stays) -> Found:
         # With whole blocks that are freed first, and stay free, if that gains more: they may keep others from moving.
         with_blocks = _Maker(task)
         as_gangs(with_blocks.rows, [gang for gang in gangs if gang.pods[0] in as_one], TOGETHER)
-        if with_blocks.keeps_blocks(task.args.searchSteps, as_one)[0] or with_blocks.closed:
+        if with_blocks.keep_blocks(task.args.searchSteps, as_one)[0] or with_blocks.closed:
             search_with, ordered_with, taken = _made(with_blocks, as_one)
             steps += taken
             if with_blocks.net(ordered_with) > maker.net(ordered):
@@ -118,7 +118,7 @@ def _made(maker: "_Maker", gangs: "Ends") -> tuple[Search, Ordered, int]:
     if not search.bounded and not _all_taken(len(ordered.ends), task.max_moves):
         left = maker.more(steps)
         ordered, taken = settle(maker, ordered, task.args.searchSteps, left)
-        if maker.keeps:
+        if maker.keeps_blocks:
             # What whole gangs kept from others, too.
             maker.opens()
             ordered, more = settle(maker, ordered, task.args.searchSteps, left - taken)
@@ -217,7 +217,7 @@ class _Maker:
         args = task.args
         self.task, self.rows = task, Rows(task)
         self._open = self.rows.open
-        self._keeps_blocks = False
+        self.keeps_blocks = False
         """Whether whole blocks are freed first, and nobody comes to what holds whole gangs."""
         self._freed: tuple[Ends, int] | None = None
         """What that came to, for the next search."""
@@ -310,24 +310,19 @@ class _Maker:
         """Whether nobody comes to some nodes because they hold whole gangs."""
         return bool((self.rows.open != self._open).any())
 
-    def keeps_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
+    def keep_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
         """From now on whole blocks come first. Where those go who leave for that, and the steps."""
-        self._keeps_blocks = True
+        self.keeps_blocks = True
         self._freed = self._free_blocks(steps, ends)
         return self._freed
 
-    @property
-    def keeps(self) -> bool:
-        """Whether whole blocks come first."""
-        return self._keeps_blocks
-
     def opens(self) -> None:
         """From now on whole gangs keep nobody from nodes that are worth more to others."""
-        self._keeps_blocks, self._freed, self.rows.open = False, None, self._open
+        self.keeps_blocks, self._freed, self.rows.open = False, None, self._open
 
     def _free_blocks(self, steps: int, ends: Ends) -> tuple[Ends, int]:
         """Where those go who leave whole blocks free, and the steps; nobody comes to what holds whole gangs then."""
-        if not self._keeps_blocks:
+        if not self.keeps_blocks:
             return NOWHERE, 0
         self.rows.open = self._open
         with self._opened(ends) as world:
@@ -406,9 +401,9 @@ class _Maker:
         """As the plan that is made next: where nothing more is found, with whole blocks first."""
         found = self._search(steps, ends)
         left = steps - found.steps
-        if found.wanted or left <= 0 or self._keeps_blocks or not self.counts_blocks:
+        if found.wanted or left <= 0 or self.keeps_blocks or not self.counts_blocks:
             return found
-        freed, taken = self.keeps_blocks(left, ends)
+        freed, taken = self.keep_blocks(left, ends)
         if freed:
             found = self._search(left, ends)
             taken = found.steps
